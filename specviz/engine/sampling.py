@@ -61,15 +61,11 @@ def _uniform(counters: Tensor) -> Tensor:
 
 
 @device_cache(32)
-def _weyl(size: int, device: str) -> Tensor:
-    """int64 [size]: 1, 2, 3, … times the increment. Read only, as it is shared between runs."""
+def counters(size: int, device: torch.device | str) -> Tensor:
+    """Counters of one place's numbers, int64 [size]: 1, 2, 3, … times the increment. Read only, as runs share them; a
+    captured graph must hold a reference while in use."""
     with torch.inference_mode(False):
         return torch.arange(1, size + 1, dtype=torch.long, device=device) * _GOLDEN
-
-
-def counters(size: int, device: torch.device | str) -> Tensor:
-    """Counters of one place's numbers, int64 [size]; read only. A captured graph must hold a reference while in use."""
-    return _weyl(size, str(device))
 
 
 def exponentials_of(keys: Tensor, counts: Tensor) -> Tensor:
@@ -121,7 +117,7 @@ class Noise:
         """float64 [size] in (0, 1), one for each token id."""
         key = self._key(stream, *place)
         signed = key - (1 << 64) if key >= (1 << 63) else key
-        return _uniform(_weyl(size, str(device)) + signed)
+        return _uniform(counters(size, device) + signed)
 
     def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard exponential noise E, one for each token id.

@@ -10,8 +10,8 @@ from specviz.trace.notes.drafts import TreeDepth
 
 if TYPE_CHECKING:
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-    from specviz.drafting.trees.dynamic import CurrentCosts
-    from specviz.engine.interfaces import Acceptance, TreeBuilder
+    from specviz.drafting.trees.dynamic import CurrentCosts, Dynamic
+    from specviz.engine.interfaces import Acceptance, Composition, TreeBuilder
     from specviz.methods.resources import MethodResources
 
 WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
@@ -106,3 +106,28 @@ def dynamic_tree(
         return Dynamic(default_depth, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(default_depth))
     best = depth_that_pays(known, pays.now(), resources.warp.temperature, parameters.nodes)
     return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
+
+
+def limited_tree(parameters: TreeParameters, resources: MethodResources, per_node: int = 1) -> Dynamic:
+    """Return a tree builder of a given depth and beam, with as many nodes as pay unless their number is given."""
+    from specviz.drafting.trees.dynamic import Dynamic
+
+    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width, per_node)
+    return Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+
+
+def eagle_heads(parameters: EagleTree, resources: MethodResources, kind: str, profile: str, default_depth: int) -> Composition:
+    """Compose EAGLE heads of this ``kind``, over a picture too, with the tree and the rule of ``parameters``."""
+    from specviz.drafting.runtimes.compressed_picture import with_picture
+    from specviz.drafting.runtimes.guided_drafter import feature_drafter
+    from specviz.engine.controller import single_drafter
+
+    network, acceptance = resources.drafter_weights(kind), acceptance_of(parameters.rule)
+    builder = dynamic_tree(
+        parameters, resources, network, kind, profile, default_depth, drawn=parameters.rule == "without_replacement"
+    )
+    if resources.picture is None:
+        drafter = feature_drafter(network, resources.guidance)
+        return single_drafter(drafter, builder, acceptance, network.config.taps, kind)
+    rows: Any = with_picture(network, resources.picture)
+    return single_drafter(rows, builder, acceptance, rows.reads, f"{kind} with visual rows")

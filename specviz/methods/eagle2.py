@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import EagleTree, acceptance_of, dynamic_tree
+from specviz.methods.dynamic_tree import EagleTree, eagle_heads
 from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
@@ -49,18 +49,4 @@ class Parameters(EagleTree):
     "model's own MTP layer, as below. On pictures too, with heads of EAGLE-1/2 in this layout; `eagle3` with those below",
 )
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
-    from specviz.drafting.runtimes.compressed_picture import with_picture
-    from specviz.drafting.runtimes.guided_drafter import feature_drafter
-    from specviz.engine.controller import single_drafter
-
-    network = resources.drafter_weights("eagle")
-    builder = dynamic_tree(
-        parameters, resources, network, "eagle", "eagle2", default_depth=4, drawn=parameters.rule == "without_replacement"
-    )
-    acceptance = acceptance_of(parameters.rule)
-    taps = network.config.taps
-    if resources.picture is None:
-        drafter = feature_drafter(network, resources.guidance)
-        return single_drafter(drafter, builder, acceptance, taps, draft_name="eagle")
-    rows: Any = with_picture(network, resources.picture)
-    return single_drafter(rows, builder, acceptance, rows.reads, draft_name="eagle with visual rows")
+    return eagle_heads(parameters, resources, "eagle", "eagle2", default_depth=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import EagleTree, acceptance_of, dynamic_tree, tree_depth
+from specviz.methods.dynamic_tree import EagleTree, eagle_heads, tree_depth
 from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
@@ -47,17 +47,4 @@ class Parameters(EagleTree):
     weights=("eagle3",),
 )
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
-    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-    from specviz.drafting.runtimes.visual_context import AllRows
-    from specviz.engine.controller import single_drafter
-
-    network = resources.drafter_weights("eagle3")
-    builder = dynamic_tree(
-        parameters, resources, network, "eagle3", "eagle3", default_depth=5, drawn=parameters.rule == "without_replacement"
-    )
-    acceptance = acceptance_of(parameters.rule)
-    if resources.picture is None:
-        drafter = FeatureDrafter(network)
-        return single_drafter(drafter, builder, acceptance, network.config.taps, draft_name="eagle3")
-    rows = AllRows(network, resources.picture)
-    return single_drafter(rows, builder, acceptance, rows.reads, draft_name="eagle3 with visual rows")
+    return eagle_heads(parameters, resources, "eagle3", "eagle3", default_depth=5)

@@ -9,11 +9,23 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
+    from specviz.drafting.memory.output_store import OutputStore
     from specviz.engine.interfaces import Composition
     from specviz.methods.resources import MethodResources
 
 
 REMEMBERED = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+
+
+def output_store(resources: MethodResources, remembered: int) -> OutputStore | None:
+    """Return the store of this user's last ``remembered`` outputs of the target, None for 0."""
+    from specviz.drafting.memory.output_store import OutputStore
+
+    if not remembered:
+        return None
+    store = resources.remember(("target_outputs", resources.target.name), OutputStore)
+    store.most_outputs = remembered
+    return store
 
 
 @dataclass(frozen=True)
@@ -60,15 +72,11 @@ class Parameters:
 )
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafting.memory.output_store import OutputStore
     from specviz.drafting.memory.retrieval import Retrieval
     from specviz.drafting.memory.suffix_guess import LengthRule
     from specviz.drafting.trees.retrieved import Retrieved
     from specviz.engine.controller import single_drafter
 
-    store = None
-    if parameters.remembered:
-        store = resources.remember(("target_outputs", resources.target.name), OutputStore)
-        store.most_outputs = parameters.remembered
+    store = output_store(resources, parameters.remembered)
     rule = LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
     return single_drafter(Retrieval(store, rule, parameters.threshold), Retrieved(), Match())

@@ -152,11 +152,9 @@ class LanguageModelDrafter(NullDrafter):
         self._calls = 0
 
     def _feed(self, text: list[int]) -> Tensor:
-        """Bring the model's cache to ``text`` and give the logits after it. At least the last token is always run."""
+        """Bring the model's cache to ``text``; return the logits after it. At least the last token is always run."""
         assert self._model is not None
-        same = min(self._agreed, len(text) - 1)
-        while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
-            same += 1
+        same = self._same(text)
         if same < len(self._fed) + self._unseen:
             self._model.rewind(same)
         self._unseen = 0
@@ -164,6 +162,13 @@ class LanguageModelDrafter(NullDrafter):
         self._fed = text
         self._calls += 1
         return logits
+
+    def _same(self, text: list[int]) -> int:
+        """Return the number of cached tokens that match ``text``, its last token excluded."""
+        same = min(self._agreed, len(text) - 1)
+        while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
+            same += 1
+        return same
 
     @property
     def support(self) -> Tensor | None:

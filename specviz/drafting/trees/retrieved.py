@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from specviz.drafting.memory.retrieval import Retrieval
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
 
 
-class Guessed(Protocol):
-    """Drafted tokens; nodes count from 1, ``parents`` names them and 0 is the root."""
-
-    tokens: list[int]
-    parents: list[int]
-
-    def share(self, node: int) -> float:
-        """How often this node followed its parent, as a share of the parent's occurrences."""
-
-
-class RetrievesContinuations(Protocol):
-    """A drafter that looks up."""
-
-    def guess(self, context: Context) -> tuple[Guessed, tuple[Note, ...]]:
-        """What is expected after ``context.ids``, possibly nothing, and the story of how it was found."""
-
-
 class Retrieved:
     """The guess as a tree, cut to the depth there is room for."""
 
-    def build(self, drafter: RetrievesContinuations, context: Context) -> Draft:
+    def build(self, drafter: Retrieval, context: Context) -> Draft:
         guess, memory_notes = drafter.guess(context)
         tokens, parents, depth = [context.ids[-1]], [-1], [0]
         shares: list[float | None] = [None]

@@ -12,20 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from specviz.drafting.memory.ngram_model import NgramModel
 from specviz.engine.to_device import to_device
-
-
-class Ngrams(Protocol):
-    """An n-gram model."""
-
-    def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Return log p [beam, candidate] of ``tokens`` [candidate] after the last two tokens ``before`` [beam, 2]."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
 
 
 def search(
-    lattice: Sequence[Column], ngrams: Ngrams, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
+    lattice: Sequence[Column], ngrams: NgramModel, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
 ) -> Search:
     """Return the best path by the sum of ``weight`` log q + (1 - ``weight``) log p over its places, with ``width`` beams.
 

@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from torch import Tensor
 
+from specviz.drafting.memory.ngram_model import NgramModel
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree
-from specviz.methods.diffuspec.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, distribution, fence, search
+from specviz.methods.diffuspec.drafter import MaskedBlock
+from specviz.methods.diffuspec.lattice import Column, Gauge, LengthRule, Search, columns, distribution, fence, search
 from specviz.trace.notes.drafts import DraftLength, LatticeBeams, LatticeColumn, LatticeNote
 from specviz.trace.schema import Note
 
 SHOWN = 6
 """Candidates reported per column, besides those taken by a beam."""
-
-
-class DenoisesBlocks(Protocol):
-    """A drafter that fills a block of masks at once."""
-
-    support: Tensor
-    """Ids of its vocabulary, int64 [support]."""
-
-    def block(self, context: Context, places: int) -> Tensor:
-        """Return logits [place, support] of ``places`` masks behind the committed text."""
-
-    def calls(self) -> int:
-        """Return the number of drafter forwards since the last call."""
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +34,7 @@ class Searched:
     """Drafts the best path of a lattice as a chain of point masses. ``adaptive`` False always drafts the longest length."""
 
     def __init__(
-        self, drafter: DenoisesBlocks, ngrams: Ngrams, how: Searching, rule: LengthRule, ends: frozenset[int],
+        self, drafter: MaskedBlock, ngrams: NgramModel, how: Searching, rule: LengthRule, ends: frozenset[int],
         adaptive: bool = True,
     ) -> None:  # fmt: skip
         self.drafter = drafter

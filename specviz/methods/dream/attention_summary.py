@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,30 +14,23 @@ from specviz.trace.notes.images import AttentionEntropyNote
 Hidden = Mapping[int, Tensor]
 
 
-@dataclass(frozen=True)
 class AttentionSummary:
-    """Attention statistics. ``importance(hidden, places)`` [place] is the last layer's attention on visual places;
-    ``entropy_note(hidden)`` is every layer's attention entropy at every place of the prompt, and the layer of least entropy."""
+    """Attention statistics of a vision-language target, from its hidden states by layer, ``taps``: all of them."""
 
-    importance: Callable[[Hidden, Sequence[int]], Tensor]
-    entropy_note: Callable[[Hidden], AttentionEntropyNote]
-
-
-def summarise_attention(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
-    """Return the summary for a vision-language target, and the hidden-state layers it requires: all of them."""
-    text = text_part(target.model)
-    layers = len(text.layers)
-
-    def places_of(hidden: Hidden) -> Tensor:
-        return torch.arange(len(hidden[0]), device=hidden[0].device)
+    def __init__(self, target: Any) -> None:
+        self._text = text_part(target.model)
+        self.taps = tuple(range(len(self._text.layers) + 1))
 
     @torch.inference_mode()
-    def important(hidden: Hidden, places: Sequence[int]) -> Tensor:
-        return importance(text, hidden, places_of(hidden), places)
+    def importance(self, hidden: Hidden, places: Sequence[int]) -> Tensor:
+        """Return the last layer's attention on visual ``places``, [place]."""
+        return importance(self._text, hidden, _places(hidden), places)
 
     @torch.inference_mode()
-    def entropy_note(hidden: Hidden) -> AttentionEntropyNote:
-        entropy = entropies(text, range(layers), hidden, places_of(hidden))
+    def entropy_note(self, hidden: Hidden) -> AttentionEntropyNote:
+        """Return every layer's attention entropy at every place of the prompt, and the layer of least entropy."""
+        layers = len(self._text.layers)
+        entropy = entropies(self._text, range(layers), hidden, _places(hidden))
         middle = middle_layers(layers)
         chosen = entropy[list(middle)].argmin(0)
         return AttentionEntropyNote(
@@ -48,4 +40,6 @@ def summarise_attention(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]
             chosen=[middle[place] for place in chosen.tolist()],
         )
 
-    return AttentionSummary(important, entropy_note), tuple(range(layers + 1))
+
+def _places(hidden: Hidden) -> Tensor:
+    return torch.arange(len(hidden[0]), device=hidden[0].device)

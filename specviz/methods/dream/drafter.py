@@ -7,9 +7,9 @@ Axis names: ``token``, ``hidden``, ``row``, ``column``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,26 +19,13 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
+from specviz.methods.dream.attention_summary import AttentionSummary, Hidden
 from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
 
 ARCS = 6
 """Places reported per row, by attention weight."""
 ROWS = 40
-
-Hidden = Mapping[int, Tensor]
-
-
-class ReadsAttention(Protocol):
-    """Attention statistics of the target on its prompt."""
-
-    @property
-    def importance(self) -> Callable[[Hidden, Sequence[int]], Tensor]:
-        """Function from hidden states by layer and visual places to the last layer's attention on each, [place]."""
-
-    @property
-    def entropy_note(self) -> Callable[[Hidden], AttentionEntropyNote]:
-        """Function from hidden states by layer to the note for the screen."""
 
 
 class CrossDrafter(FeatureDrafter[CrossCache]):
@@ -47,7 +34,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
 
     _stepper: CrossRuntime
 
-    def __init__(self, network: CrossRuntime, layout: Layout, looking: ReadsAttention, share: float) -> None:
+    def __init__(self, network: CrossRuntime, layout: Layout, looking: AttentionSummary, share: float) -> None:
         super().__init__(network)
         self.taps = (max(network.config.taps),)
         self._shared, self._layout, self._attention, self._share = network, layout, looking, share

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.dynamic_tree import limited_tree
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -60,16 +60,14 @@ class Parameters:
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.runtimes.visual_context import Layout
-    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import single_drafter
-    from specviz.methods.dream.attention_summary import summarise_attention
+    from specviz.methods.dream.attention_summary import AttentionSummary
     from specviz.methods.dream.drafter import CrossDrafter
 
     network = resources.drafter_weights("dream")
     if not parameters.cross_attention:
         network = network.without_cross_attention()
-    looking, taps = summarise_attention(resources.target)
-    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width)
-    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    looking = AttentionSummary(resources.target)
+    builder = limited_tree(parameters, resources)
     drafter = CrossDrafter(network, resources.picture or Layout(0, (), ()), looking, parameters.keep)
-    return single_drafter(drafter, builder, Match(), taps, draft_name="dream")
+    return single_drafter(drafter, builder, Match(), looking.taps, draft_name="dream")

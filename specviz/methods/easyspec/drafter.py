@@ -10,39 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.levels import ChainLevels
-from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Round, TargetPass
+from specviz.drafting.runtimes.language_model import ChainModel, LanguageModelDrafter
+from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.trace.notes.models import LayerGroupsNote
 from specviz.trace.schema import Note
 
 
-class Fuzzy(Protocol):
+class Fuzzy(ChainModel, Protocol):
     """A model for one run that can pass tokens through exactly, or with groups of layers side by side."""
 
-    @property
-    def length(self) -> int: ...
-
-    @property
-    def support(self) -> Tensor | None: ...
-
-    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
+    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
         """Append ``ids`` (numbers, or int64 [token] on the model's device); return logits [support] after them."""
-
-    def rewind(self, length: int) -> None:
-        """Keep the first ``length`` tokens."""
 
     def entries(self, start: int, end: int) -> Tensor:
         """Return a copy of these tokens' keys and values, [layer, token, number]."""
-
-    def close(self) -> None:
-        """Release memory."""
 
 
 @dataclass(frozen=True)
@@ -69,41 +55,20 @@ class _Repair:
     fuzzy: int = 0
 
 
-class GroupedDrafter(NullDrafter):
+class GroupedDrafter(LanguageModelDrafter):
     """Chain drafter on a grouped model. ``calibrated`` False never repairs fuzzy entries, to show their long-run effect."""
 
+    _model: Fuzzy | None
+
     def __init__(self, model: GroupedModel, calibrated: bool = True) -> None:
+        super().__init__(model.open, model.context_length)
         self._grouped = model
         self._calibrated = calibrated
-        self._model: Fuzzy | None = None
-        self._exact = 0
-        """Number of tokens at the front of the cache whose entries are exact."""
-        self._fed: list[int] = []
-        self._unseen = 0
-        """Number of tokens in the cache behind ``_fed`` that are not yet on the host."""
-        self._calls = 0
         self._repair = _Repair()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        capacity = min(self._grouped.context_length, len(context.ids) + context.max_depth)
-        self._model = self._grouped.open(capacity)
-        self._fed, self._exact, self._unseen = [], 0, 0
-        if 1 < len(context.ids) <= self._grouped.context_length:
-            self._model.extend(context.ids[:-1], False)
-            self._fed = list(context.ids[:-1])
-            self._exact = len(self._fed)
-        self._calls = 0
-
-    @property
-    def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None for the target's own."""
-        assert self._model is not None
-        return self._model.support
-
-    def levels(self, context: Context) -> ChainLevels | None:
-        """Return this round's chain; None if the context is full. Its tokens reach the host after the round."""
-        deepest = self._grouped.context_length - len(context.ids)
-        return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
+        super().begin(context, prefill)
+        self._agreed = len(self._fed)  # the tokens at the front of the cache whose entries are exact
 
     def _after(self, context: Context, token: Tensor | None) -> Tensor:
         assert self._model is not None
@@ -113,60 +78,38 @@ class GroupedDrafter(NullDrafter):
         self._unseen += 1
         return self._model.extend(token, True)
 
-    def observe(self, finished: Round) -> None:
-        """Record the chain's tokens that entered the cache: some of them may have been committed."""
-        tokens = finished.draft.tree.host_tokens
-        if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
-            self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]
-            self._unseen = 0
-
     def _first(self, context: Context, text: list[int]) -> Tensor:
         """Return the round's first logits, after an exact pass over committed tokens that had none."""
-        model = self._model
+        model, exact, same = self._model, self._agreed, self._same(text)
         assert model is not None
-        same = self._same(text)
         if not self._calibrated:
             model.rewind(same)
-            self._repair = _Repair(fuzzy=len(text) - self._exact)
+            self._repair = _Repair(fuzzy=len(text) - exact)
             logits = model.extend(text[same:], True)
         else:
-            fuzzy = (self._exact, same) if context.record_notes and same > self._exact else None
-            before = None
-            if fuzzy:
+            before, likeness = None, list[list[float]]()
+            if context.record_notes and same > exact:
                 with context.untimed:
-                    before = model.entries(*fuzzy)
-            model.rewind(self._exact)
-            logits = model.extend(text[self._exact :], False)
-            repaired = max(0, same - self._exact)
-            likeness: list[list[float]] = []
-            if fuzzy and before is not None:
+                    before = model.entries(exact, same)
+            model.rewind(exact)
+            logits = model.extend(text[exact:])
+            if before is not None:
                 with context.untimed:
-                    likeness = _likeness(before, model.entries(*fuzzy))
-            self._repair = _Repair(len(text) - self._exact, repaired, likeness)
-            self._exact = len(text)
+                    after = model.entries(exact, same)
+                    likeness = F.cosine_similarity(before.float(), after.float(), dim=-1).tolist()
+            self._repair = _Repair(len(text) - exact, max(0, same - exact), likeness)
+            self._agreed = len(text)
         self._fed, self._unseen = text, 0
         return logits
 
-    def _same(self, text: list[int]) -> int:
-        """Return the number of cached tokens that match the text; at least the text's last token is always run."""
-        same = min(self._exact, len(text) - 1)
-        while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
-            same += 1
-        return same
-
-    def calls(self) -> int:
-        count, self._calls = self._calls, 0
-        return count
-
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        layers = sum(map(len, self._grouped.spans))
         note = LayerGroupsNote(
-            layers=layers,
+            layers=sum(map(len, self._grouped.spans)),
             groups=[list(span) for span in self._grouped.spans],
             stages=len(self._grouped.spans),
             calibrated=self._calibrated,
             cached=len(self._fed) + self._unseen,
-            drafted=max(0, len(picks)),
+            drafted=len(picks),
             devices=list(self._grouped.devices),
             exact=self._repair.exact,
             repaired=self._repair.repaired,
@@ -174,13 +117,3 @@ class GroupedDrafter(NullDrafter):
             likeness=self._repair.likeness,
         )
         return (note.to_note(),)
-
-    def close(self) -> None:
-        if self._model is not None:
-            self._model.close()
-            self._model = None
-
-
-def _likeness(fuzzy: Tensor, exact: Tensor) -> list[list[float]]:
-    """Return the cosine between each token's fuzzy and exact entry, [layer][token]."""
-    return torch.nn.functional.cosine_similarity(fuzzy.float(), exact.float(), dim=-1).tolist()

@@ -16,6 +16,7 @@ from torch import Tensor
 from specviz.drafting.networks.fused_decoder import LeanDecoder, spans
 from specviz.drafting.networks.rotary import turn
 from specviz.drafting.networks.small_lm import SmallCache, SmallLM, Stepper, unit
+from specviz.drafting.runtimes.language_model import SmallModel
 from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
@@ -88,38 +89,25 @@ class GroupedStepper(Stepper):
         return torch.bmm(attended.transpose(1, 2).reshape(layers, token, -1), out)
 
 
-class SmallFuzzy:
+class SmallFuzzy(SmallModel):
     """The small draft model in one run. Exact passes run the model itself, fuzzy ones ``stepper``."""
 
     def __init__(self, model: SmallLM, stepper: GroupedStepper, capacity: int) -> None:
-        self._model, self._stepper = model, stepper
-        self._cache = model.open(capacity)
-        self.support: Tensor | None = model.draft_ids
-
-    @property
-    def length(self) -> int:
-        """Tokens in the cache."""
-        return self._cache.length
+        super().__init__(model, capacity)
+        self._stepper = stepper
 
     @torch.inference_mode()
-    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
-        """Logits [support] after ``ids`` were appended."""
+    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
+        """Append ``ids``; return logits [support] after them."""
+        if not fuzzy or len(ids) > self._model.config.window:
+            return super().extend(ids)
         tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._model.draft_ids.device)
-        if fuzzy and len(tokens) <= self._model.config.window:
-            return self._stepper(tokens, self._cache, True)[-1]
-        return self._model(tokens, self._cache, last_only=True)[-1]
-
-    def rewind(self, length: int) -> None:
-        """Keep the first ``length`` tokens."""
-        self._cache.keep(length)
+        return self._stepper(tokens, self._cache, True)[-1]
 
     def entries(self, start: int, end: int) -> Tensor:
-        """Keys and values of these tokens, [layer, token, number]."""
+        """Return these tokens' keys and values, [layer, token, number]."""
         both = torch.stack((self._cache.keys[:, 0, :, start:end], self._cache.values[:, 0, :, start:end]))
         return both.permute(1, 3, 0, 2, 4).flatten(2).clone()
-
-    def close(self) -> None:
-        """Do nothing: the cache is freed with this object."""
 
 
 class LeanFuzzy:
@@ -134,13 +122,8 @@ class LeanFuzzy:
         if decoder.shape.vocab_size != vocab_size:
             self.support = torch.arange(self._rows, device=decoder.device)
 
-    @property
-    def length(self) -> int:
-        """Tokens in the cache."""
-        return self._cache.length
-
-    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
-        """Logits [support] after ``ids`` were appended."""
+    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
+        """Append ``ids``; return logits [support] after them."""
         if isinstance(ids, Tensor):
             known = ids.to(self._decoder.device).clamp_max(self._decoder.shape.vocab_size - 1)
             only = self._pass(DraftTree(chain(len(ids) - 1), known), fuzzy)
@@ -155,7 +138,7 @@ class LeanFuzzy:
         return logits[-1, : self._rows]
 
     def _pass(self, tree: DraftTree, fuzzy: bool) -> Tensor:
-        start, nodes, device = self.length, len(tree), self._decoder.device
+        start, nodes, device = self._cache.length, len(tree), self._decoder.device
         self._cache.reserve(start + nodes)
         self._decoder.reach(start + nodes)
         places = torch.arange(start, start + nodes, device=device)

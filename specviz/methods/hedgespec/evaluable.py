@@ -17,8 +17,8 @@ from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, TaughtModel
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.to_device import to_device
+from specviz.methods.hedgespec.counterfactual import Share
 
-Share = tuple[float, float]
 Judged = Callable[[int, int], Share]
 """Function from a chain's start and a token's place to the chain's share with the target's distribution there."""
 NOTHING: Share = (0.0, 0.0)

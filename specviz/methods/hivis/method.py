@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
+from specviz.methods.dynamic_tree import NODES, WIDTH, limited_tree
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -58,13 +58,11 @@ class Parameters:
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.runtimes.visual_context import TextAlone
-    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import single_drafter
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 
     network, steps = resources.drafter_weights("hivis")
-    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width)
-    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    builder = limited_tree(parameters, resources)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)
     text_drafter: TextAlone | StepwiseDrafter = TextAlone(drafter, resources.picture) if resources.picture else drafter

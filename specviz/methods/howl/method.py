@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specviz.methods.owl import method as owl
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card
-from specviz.methods.suffix_decoding import REMEMBERED
+from specviz.methods.suffix_decoding import REMEMBERED, output_store
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -54,20 +54,15 @@ class Parameters(owl.Parameters):
 )
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafting.memory.output_store import OutputStore
     from specviz.drafting.memory.retrieval import Retrieval
     from specviz.drafting.memory.suffix_guess import LengthRule
     from specviz.drafting.trees.retrieved import Retrieved
     from specviz.engine.interfaces import Composition
     from specviz.methods.howl.hybrid import HybridController
 
-    store = None
-    if parameters.remembered:
-        store = resources.remember(("target_outputs", resources.target.name), OutputStore)
-        store.most_outputs = parameters.remembered
     # An empty draft has score 0, so a threshold of 0 accepts every non-empty proposal.
     threshold = None if parameters.bar == "weighed" else parameters.threshold
-    memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
+    memory = Retrieval(output_store(resources, parameters.remembered), LengthRule(parameters.most), threshold or 0.0)
     network, inner = owl.drafting(parameters, resources)
     controller = HybridController(inner.network, inner.builder, memory, Retrieved(), threshold, parameters.probe)
     opener = owl.opener(parameters, network)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.eagle import PUBLISHED
 
 if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
@@ -21,7 +22,7 @@ TREES = {
         (4, 3, 2, 1, 2, 1, 0, 1),
         (3, 2, 0, 0, 2, 1, 0, 1),
     ),
-    "25": ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
+    "25": PUBLISHED,
     "12": ((3,), (2, 1, 1), (1, 1, 1), (1, 1)),
     "chain": ((1,), (1,), (1,), (1,), (1,)),
 }
@@ -35,15 +36,8 @@ def static_tree(name: str, resources: MethodResources, network: Any) -> TreeShap
     of its pass and of one forward of ``network`` per level on this machine."""
     from specviz.engine.tree import shape_from_counts
 
-    return shape_from_counts(TREES[_that_pays(resources, network) if name == "fitted" else name])
-
-
-def _that_pays(resources: MethodResources, network: Any) -> str:
-
-    pays = tree_costs(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25 nodes
-
-    def rate(name: str) -> float:
-        nodes, levels = sum(map(sum, TREES[name])), len(TREES[name])
-        return ACCEPTED[name] / float(pays.cost[nodes] + levels * pays.forward)
-
-    return max(TREES, key=rate)
+    if name == "fitted":
+        pays = tree_costs(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25 nodes
+        costs = {key: pays.cost[sum(map(sum, tree))] + len(tree) * pays.forward for key, tree in TREES.items()}
+        name = max(TREES, key=lambda key: ACCEPTED[key] / float(costs[key]))
+    return shape_from_counts(TREES[name])

@@ -7,37 +7,13 @@ whatever the first one was: all nodes of a depth share one list of candidate chi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput
-from specviz.trace.schema import Note
+from specviz.methods.medusa.drafter import ParallelDrafter
 
 RankPath = tuple[int, ...]
-
-
-class Offer(Protocol):
-    """One depth's tokens, likeliest first, with the drafter's probabilities."""
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
-
-    @property
-    def probability(self) -> Sequence[float]: ...
-
-
-class RanksByHead(Protocol):
-    """A drafter that ranks tokens for each depth."""
-
-    def depths(self, width: int) -> Sequence[Offer]:
-        """Return the ``width`` likeliest tokens of each depth, the root's children first; empty without a prediction."""
-
-    def calls(self) -> int:
-        """Return the number of drafter forwards since the last call."""
-
-    def draft_notes(self, depths: Sequence[Any]) -> tuple[Note, ...]:
-        """Return notes on the candidates."""
 
 
 def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
@@ -60,7 +36,7 @@ class Product:
                 raise BadInput(f"The tree has the path {list(path)} but not its parent.")
         self._width = 1 + max((path[-1] for path in self._paths), default=0)
 
-    def build(self, drafter: RanksByHead, context: Context) -> Draft:
+    def build(self, drafter: ParallelDrafter, context: Context) -> Draft:
         offers = drafter.depths(self._width)
         deepest = min(len(offers), max(0, context.max_depth - 1))
         tokens, parents = [context.ids[-1]], [-1]

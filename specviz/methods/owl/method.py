@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import WIDTH, tree_costs
+from specviz.methods.dynamic_tree import WIDTH, limited_tree
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -68,11 +68,9 @@ def opener(parameters: Parameters, network: RecurrentRuntime) -> SpecToken | Non
 
 def drafting(parameters: Parameters, resources: MethodResources) -> tuple[RecurrentRuntime, HybridController]:
     """Return the network, and a controller with it and no memory."""
-    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
 
     network = resources.drafter_weights("owl")
-    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width, 2 if parameters.probe else 1)
-    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    builder = limited_tree(parameters, resources, 2 if parameters.probe else 1)
     return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

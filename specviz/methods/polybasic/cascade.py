@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.engine.interfaces import (
     Acceptance,
     Context,
@@ -46,35 +47,13 @@ class Provisional(Drafter, Protocol):
         """Restore that state."""
 
 
-class Verifying(Protocol):
-    """An intermediate model."""
-
-    name: str
-    context_length: int
-
-    def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """Open a session for one run."""
-
-
-@dataclass
-class FilterPass:
-    """One pass of the intermediate model: nodes drafted and accepted, drafter forwards, nanoseconds of drafting and verifying."""
-
-    drafted: int
-    kept: int
-    calls: int
-    drafting: int
-    verifying: int
-    tokens: list[int] = field(default_factory=list)
-
-
 @dataclass
 class _Buffer:
     """The tokens gathered in a round, with the intermediate model's logits for each."""
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
-    passes: list[FilterPass] = field(default_factory=list)
+    passes: list[CascadePass] = field(default_factory=list)
 
 
 Below = TypeVar("Below", bound=Provisional)
@@ -89,7 +68,7 @@ class Cascade(Generic[Below]):
 
     def __init__(
         self,
-        intermediate: Verifying,
+        intermediate: IntermediateModel,
         drafter: Below,
         builder: TreeBuilder[Below],
         judge: Acceptance,
@@ -163,13 +142,13 @@ class Cascade(Generic[Below]):
         buffer.tokens += tokens
         buffer.rows += [scored.logits[node] for node in nodes]
         buffer.passes.append(
-            FilterPass(
+            CascadePass(
                 len(draft.tree) - 1,
                 len(verdict.path),
                 draft.calls,
-                between - started + learned,
-                ended - between,
                 tokens,
+                (between - started + learned) / 1e6,
+                (ended - between) / 1e6,
             )
         )
 
@@ -215,23 +194,12 @@ class Cascade(Generic[Below]):
         for name, number in totals.items():
             self._so_far[name] += number
         for filter_pass in buffer.passes:
-            self._spent["drafting"] += filter_pass.drafting / 1e6
-            self._spent["verifying"] += filter_pass.verifying / 1e6
+            self._spent["drafting"] += filter_pass.drafting
+            self._spent["verifying"] += filter_pass.verifying
 
     def _note(self, buffer: _Buffer, length: int) -> Note:
-        passes = [
-            CascadePass(
-                filter_pass.drafted,
-                filter_pass.kept,
-                filter_pass.calls,
-                filter_pass.tokens,
-                filter_pass.drafting / 1e6,
-                filter_pass.verifying / 1e6,
-            )
-            for filter_pass in buffer.passes
-        ]
         so_far = CascadeTotals(**self._so_far, drafting=self._spent["drafting"], verifying=self._spent["verifying"])
-        return CascadeNote(self.intermediate.name, self.gathered, length, passes, so_far, self._facts).to_note()
+        return CascadeNote(self.intermediate.name, self.gathered, length, buffer.passes, so_far, self._facts).to_note()
 
     def observe(self, finished: Round) -> None:
         """Update the drafter with the target's own states; drop rejected tokens from the intermediate model's cache."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, forecast
@@ -59,27 +60,11 @@ def _read(fields: dict[str, Any]) -> ChainLengths:
     return ChainLengths(fields["target"], fields["drafter"], fields["source"], Lengths(**fields["alone"]), lengths_by_model)
 
 
-class Costed(Protocol):
-    """Properties of an intermediate model that the choice among several requires."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def branches(self) -> bool: ...
-
-    @property
-    def cost(self) -> Callable[[], CostCurve]: ...
-
-
 @dataclass(frozen=True)
 class WeighedModel:
     """An intermediate model, its optimal buffer size, and its forecast (None if not calibrated)."""
 
-    intermediate: Any
+    intermediate: IntermediateModel
     block: int
     forecast: CascadeForecast | None
 
@@ -117,8 +102,9 @@ def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str 
 
 
 def weighed(
-    intermediate: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
-) -> WeighedModel:
+    intermediate: IntermediateModel, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int,
+    unknown: int,
+) -> WeighedModel:  # fmt: skip
     """Return the model with its forecast. ``forward`` is a drafter forward in milliseconds; ``block`` 0 takes the optimal
     buffer size, or ``unknown`` without a calibration."""
     lengths = known.middles.get(intermediate.name) if known else None

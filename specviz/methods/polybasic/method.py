@@ -77,7 +77,9 @@ def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.cost_model import as_note
 
-    below = _below(parameters, resources)
+    below = parameters.drafter
+    if below == "auto":
+        below = "copy" if resources.draft_name or parameters.middle == "draft" else "eagle3"
     network = None if below == "copy" else resources.drafter_weights(below)
     taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
     forward = 0.0 if network is None else resources.forward_cost(network, parameters.width, taught=False)
@@ -94,12 +96,6 @@ def compose(parameters: Parameters, resources: TextResources) -> Composition:
         controller = Cascade(best.intermediate, FeatureDrafter(network), builder, *rest)
     warnings = tuple(word for word in (*best.intermediate.warnings, warning) if word)
     return Composition(controller, Rejection(), taps, f"{best.intermediate.title}, {below} below it", warnings)
-
-
-def _below(parameters: Parameters, resources: TextResources) -> str:
-    if parameters.drafter != "auto":
-        return parameters.drafter
-    return "copy" if resources.draft_name or parameters.middle == "draft" else "eagle3"
 
 
 def _best(parameters: Parameters, resources: TextResources, below: str, forward: float) -> tuple[WeighedModel, str]:

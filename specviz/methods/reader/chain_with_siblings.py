@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-from specviz.engine.interfaces import Context, Draft, Proposal
+from specviz.drafting.runtimes.language_model import LanguageModelDrafter
+from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree
-
-
-class ExtendsChain(Protocol):
-    """A drafter of distributions after a chain."""
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """Return the distribution of the children of ``nodes``, the chain's end alone; None if unavailable."""
-
-    def calls(self) -> int:
-        """Return the number of drafter forwards since the last call."""
 
 
 class Ladder:
@@ -30,7 +16,7 @@ class Ladder:
         self.width = width
         self.floor = floor
 
-    def build(self, drafter: ExtendsChain, context: Context) -> Draft:
+    def build(self, drafter: LanguageModelDrafter, context: Context) -> Draft:
         chain, tokens, parents = [context.ids[-1]], [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
         end, probability = 0, 1.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from specviz.drafting.memory.retrieval import MemoryGuess, Retrieval
 from specviz.drafting.trees.dynamic import SizePolicy
 from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
 from specviz.engine.sampling import Warp
@@ -30,43 +30,6 @@ BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
 # Least value of a leaf for a look-up.
 FAINT = 0.02
-
-
-class Looked(Protocol):
-    """Retrieved tokens: nodes count from 1; in ``parents``, 0 is the end of a match of ``matched`` tokens."""
-
-    matched: int
-    tokens: list[int]
-    parents: list[int]
-
-    def certainty(self, node: int) -> float:
-        """Return the fraction of the parent's continuations that are this node."""
-
-
-class Held(Protocol):
-    """One memory's proposal."""
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def near(self) -> bool:
-        """Whether the memory holds this very text."""
-
-    @property
-    def guess(self) -> Looked: ...
-
-
-class Memories(Protocol):
-    """Memories, each of which proposes continuations of the committed text plus ``tail``."""
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
-
-    def guesses(self, tail: Sequence[int] = ()) -> Sequence[Held]: ...
-
-    def observe(self, finished: Round) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -122,7 +85,7 @@ class _Merging:
             if leaf is not None:
                 place[node] = leaf
 
-    def graft(self, node: int, held: Held) -> None:
+    def graft(self, node: int, held: MemoryGuess) -> None:
         """Add a memory's proposal for the text that ends at ``node``."""
         guess, place = held.guess, {0: node}
         for number, (token, parent) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
@@ -181,7 +144,7 @@ class Merged:
     def __init__(
         self,
         inner: Controller | None,
-        memories: Memories,
+        memories: Retrieval,
         estimates: Estimates,
         nodes: int = 0,
         deepened: int = 4,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper, get
-from specviz.methods.suffix_decoding import REMEMBERED
+from specviz.methods.suffix_decoding import REMEMBERED, output_store
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -55,25 +55,19 @@ class Parameters:
 )
 def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafting.memory.output_store import OutputStore
     from specviz.drafting.memory.retrieval import Retrieval
     from specviz.drafting.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
     from specviz.methods.reader.estimates import Estimates
     from specviz.methods.reader.merged_tree import Merged
 
-    store = None
-    if parameters.remembered:
-        store = resources.remember(("target_outputs", resources.target.name), OutputStore)
-        store.most_outputs = parameters.remembered
     # More generous than the length rule's defaults: the merged tree is cut to the optimal size later.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else tree_costs(resources, None, 1)
     base = _base(parameters.drafter, resources)
-    controller = Merged(
-        base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays
-    )
+    memories = Retrieval(output_store(resources, parameters.remembered), rule)
+    controller = Merged(base and base.controller, memories, estimates, parameters.nodes, parameters.deepened, pays)
     base_fields = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
     return Composition(controller, Match(), *base_fields)
 

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree, TreeShape
+from specviz.methods.token_recycling.successors import Recycler
 from specviz.trace.notes.drafts import SuccessorRow
 from specviz.trace.schema import Note
 
 SHOWN = 12
-
-
-class RanksSuccessors(Protocol):
-    """A drafter that ranks successors of a token."""
-
-    def successors(self, tokens: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return each token's successors, likeliest first; an empty row if unknown."""
-
-    def note(self, rows: Sequence[SuccessorRow]) -> Note:
-        """Return the note on the unfolded rows."""
 
 
 class Static:
@@ -29,7 +19,7 @@ class Static:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
-    def build(self, drafter: RanksSuccessors, context: Context) -> Draft:
+    def build(self, drafter: Recycler, context: Context) -> Draft:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         unfolded: list[tuple[int, Sequence[int], int]] = []
         for depth, level in enumerate(self.shape.levels):
