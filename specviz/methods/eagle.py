@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from specviz.methods.dynamic_tree import acceptance_of, tree_costs
 from specviz.methods.parameters import choice
 from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
+from specviz.methods.resources import published_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import MethodResources
-
-# The published 25-node tree by child counts, depth by depth: 4 / 8 / 8 / 3 / 2 nodes. Earlier siblings have more descendants.
-PUBLISHED = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
 
 
 @dataclass(frozen=True)
@@ -68,10 +66,9 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
 def _shape(parameters: Parameters, resources: MethodResources) -> TreeShape:
     from specviz.drafting.trees.calibrated import CalibratedTree
-    from specviz.engine.tree import shape_from_counts
 
     if parameters.tree == "published" or resources.grid is not None:  # the fitted tree was fitted on text
-        return shape_from_counts(PUBLISHED)
+        return published_tree("eagle")
     tree = CalibratedTree.load(resources.tree_file("eagle"))
     pays = tree_costs(resources, None, 1).now()
     return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -21,12 +22,20 @@ if TYPE_CHECKING:
     from specviz.engine.cost import CostCurve, RunCosts
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
+    from specviz.engine.tree import TreeShape
     from specviz.methods.easyspec.drafter import GroupedModel
     from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 
 Kept = TypeVar("Kept")
 
 TREES = ASSETS / "trees"
+
+
+def published_tree(name: str) -> TreeShape:
+    """Return a fixed tree of ``assets/trees/published.json``, stated there by child counts, level by level; 0 for a leaf."""
+    from specviz.engine.tree import shape_from_counts
+
+    return shape_from_counts(json.loads((TREES / "published.json").read_text("utf-8"))[name]["counts"])
 
 
 class UserMemory(Protocol):

@@ -15,7 +15,7 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
-from specviz.methods.eagle import PUBLISHED
+from specviz.methods.resources import published_tree
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.feature import tiny_net
@@ -46,6 +46,7 @@ def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
     return drafter
 
 
+@torch.inference_mode()
 def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
     """The target's and the network's own distributions after every text of up to two tokens."""
     world = World(VOCAB, 0, warp)
@@ -101,7 +102,7 @@ def test_whole_runs_keep_the_distribution_too() -> None:
 def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
     target, warp = tiny_target(), Warp(0.9)
     stepper = tiny_net(target.model, False).runtime()
-    builder = Sampled(shape_from_counts(PUBLISHED))
+    builder = Sampled(published_tree("eagle"))
     drafted, alone = (
         decode(target, Composition(SingleDrafter(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids
         for shape in (builder, Sampled(shape_from_counts([])))
@@ -110,6 +111,6 @@ def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
 
 
 def test_the_published_tree_has_the_published_levels() -> None:
-    shape = shape_from_counts(PUBLISHED)
+    shape = published_tree("eagle")
     assert [len(level) for level in shape.levels] == [1, 4, 8, 8, 3, 2]
     assert len(shape) == 26

@@ -11,12 +11,11 @@ from specviz.acceptance.match import Match
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Acceptance, Composition
 from specviz.engine.sampling import Warp
-from specviz.engine.tree import shape_from_counts
 from specviz.methods.medusa.cartesian_tree import Product, paths_of
 from specviz.methods.medusa.drafter import ParallelDrafter
-from specviz.methods.medusa.method import PUBLISHED
 from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.registry import get
+from specviz.methods.resources import published_tree
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
 from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for, tiny_llama, tiny_target
@@ -26,9 +25,7 @@ from tests.support.worlds.text import GREEDY, PROMPT, WARM, WARPS, baseline, par
 def heads(rule: Acceptance, target: TextTarget) -> Composition:
     """Untrained heads with the published tree."""
     net = parallel_net(target)
-    return Composition(
-        SingleDrafter(ParallelDrafter(net), Product(paths_of(shape_from_counts(PUBLISHED)))), rule, (net.config.tap,)
-    )
+    return Composition(SingleDrafter(ParallelDrafter(net), Product(paths_of(published_tree("medusa")))), rule, (net.config.tap,))
 
 
 def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: int = LENGTH, seed: int = 7) -> Decoded:

@@ -8,24 +8,11 @@ from typing import TYPE_CHECKING
 from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
+from specviz.methods.resources import published_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.resources import MethodResources
-
-# The published tree for k = 2 by child counts, depth by depth: 165 nodes (one of its 166 entries is there twice).
-PUBLISHED = (
-    (20,),
-    (10, 2, 2, 1),
-    (10, 2, 2, 1, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 1),
-    (10, 2, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 1, 1, 2, 0, 1, 1),
-    (10, 2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1, 1),
-    (9, 2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
-    (9, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1),
-    (8, 2, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
-)
-# Shape for sampling at T > 0, where the tree must not depend on the drawn tokens: 4 / 5 / 4 / 2 nodes, two forwards.
-DRAWN = ((4,), (2, 1, 1, 1), (2, 1, 1), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,6 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import single_drafter
     from specviz.engine.interfaces import TreeBuilder
-    from specviz.engine.tree import shape_from_counts
     from specviz.methods.falcon.block_tree import Blocks, by_forwards
 
     network = resources.drafter_weights("falcon")
@@ -84,8 +70,8 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     pays = None if parameters.nodes else by_forwards(tree_costs(resources, network, parameters.width), block)
     builders: dict[str, TreeBuilder[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
-        "published": Sampled(shape_from_counts(PUBLISHED), ranked=True),
-        "drawn": Sampled(shape_from_counts(DRAWN)),
+        "published": Sampled(published_tree("falcon"), ranked=True),
+        "drawn": Sampled(published_tree("falcon_drawn")),
     }
     acceptance = Rejection() if parameters.tree == "drawn" else Match()
     return single_drafter(

@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING
 from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import RELAXED, Card, Paper
+from specviz.methods.resources import published_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.medusa.cartesian_tree import RankPath
     from specviz.methods.resources import MethodResources
-
-# The published 63 paths by child counts, depth by depth: 10 / 28 / 23 / 2 nodes.
-PUBLISHED = (
-    (10,),
-    (10, 7, 3, 2, 1, 1, 1, 1, 1, 1),
-    (10, 3, 2, 1, 1, 1, 1, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 1),
-    (2,),
-)
 
 
 @dataclass(frozen=True)
@@ -97,11 +90,10 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
 def _paths(parameters: Parameters, resources: MethodResources) -> tuple[RankPath, ...]:
     from specviz.drafting.trees.calibrated import CalibratedTree
-    from specviz.engine.tree import shape_from_counts
     from specviz.methods.medusa.cartesian_tree import paths_of
 
     if parameters.tree == "published" or not resources.uses_shipped_weights:
-        return paths_of(shape_from_counts(PUBLISHED))
+        return paths_of(published_tree("medusa"))
     tree = CalibratedTree.load(resources.tree_file("medusa"))
     if parameters.nodes:
         return tree.paths[: parameters.nodes]

@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, switch
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
+from specviz.methods.resources import published_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import MethodResources
-
-# The published 80-node tree by child counts, depth by depth: 8 / 21 / 25 / 15 / 8 / 3 nodes.
-PUBLISHED = (
-    (8,),
-    (8, 4, 3, 2, 1, 1, 1, 1),
-    (8, 3, 2, 1, 1, 1, 1, 1, 2, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1),
-    (5, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1),
-    (3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1),
-    (2, 0, 0, 1),
-)
 
 
 @dataclass(frozen=True)
@@ -65,9 +56,8 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 def _shape(parameters: Parameters, resources: MethodResources) -> TreeShape:
     from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.cost import best_size
-    from specviz.engine.tree import shape_from_counts
 
     if parameters.tree == "published":
-        return shape_from_counts(PUBLISHED)
+        return published_tree("token_recycling")
     tree = CalibratedTree.load(resources.tree_file("token_recycling"))
     return tree.best(max(4, best_size(tree.probability, resources.cost_curve())))

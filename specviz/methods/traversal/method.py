@@ -78,12 +78,12 @@ def _drafter(parameters: Parameters, resources: TextResources) -> tuple[Any, tup
 def _shape(parameters: Parameters) -> TreeShape:
     from specviz.engine.tree import chain, shape_from_counts
     from specviz.errors import BadInput
-    from specviz.methods.eagle import PUBLISHED
+    from specviz.methods.resources import published_tree
 
     if parameters.shape == "chain":
         return chain(parameters.depth)
     if parameters.shape == "sparse":
-        return shape_from_counts(PUBLISHED)
+        return published_tree("eagle")
     if parameters.depth > DEEPEST_BINARY:
         nodes = 2 ** (parameters.depth + 1) - 2
         raise BadInput(

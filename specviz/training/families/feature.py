@@ -21,10 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
-from specviz.engine.tree import shape_from_counts
 from specviz.errors import ModelUnavailable
-from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
+from specviz.methods.resources import published_tree
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues
 from specviz.training.driver import Job, Schedule, Step, TrainState
@@ -493,4 +492,4 @@ def acceptance_figures(
         return [net.logits(output) for output in outputs]
 
     ranks = acceptance.chain_ranks(store.get(numbers), depth, draft, net.draft_ids)
-    return acceptance.figures(ranks, {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))})
+    return acceptance.figures(ranks, {path[:depth] for path in paths_of(published_tree("eagle"))})

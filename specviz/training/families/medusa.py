@@ -18,10 +18,8 @@ from torch import Tensor
 
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
-from specviz.engine.tree import shape_from_counts
 from specviz.methods.medusa.cartesian_tree import paths_of
-from specviz.methods.medusa.method import PUBLISHED
-from specviz.methods.resources import TREES
+from specviz.methods.resources import TREES, published_tree
 from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
 from specviz.training.families import feature
@@ -89,7 +87,7 @@ def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tens
     return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)
 
 
-def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(shape_from_counts(PUBLISHED))) -> dict[str, float]:
+def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published_tree("medusa"))) -> dict[str, float]:
     """Acceptance on greedy answers with a tree of ``paths`` as ``tau``, and with every head's first token alone as ``chain``."""
     found = acceptance.figures(ranks, paths, alone=True)
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}

@@ -61,6 +61,7 @@ def level(tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:
     return torch.tensor(tokens), torch.tensor(parents)
 
 
+@torch.inference_mode()
 def root(drafter: BlockDrafter) -> list[Tensor] | None:
     """The logits [k, support] of the first block, below whichever token."""
     levels = drafter.levels(context([0]))
@@ -80,6 +81,7 @@ def test_a_committed_text_of_any_length_is_drafted_from_as_it_was_trained(block:
 
 
 @pytest.mark.parametrize("pieces", [[1], [2], [1, 1], [3, 2], [1, 2, 3, 1], [6]])
+@torch.inference_mode()
 def test_how_many_tokens_each_round_committed_makes_no_difference(pieces: list[int]) -> None:
     network = block_net(tiny_target())
     tokens, features = random_text(7 + sum(pieces))
@@ -108,6 +110,7 @@ def follow(
 
 
 @pytest.mark.parametrize("length", [6, 7])
+@torch.inference_mode()
 def test_every_branch_is_drafted_as_if_it_were_the_text(length: int) -> None:
     network = block_net(tiny_target())
     tokens, features = random_text(length)
@@ -136,6 +139,7 @@ def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
         assert moved.tolist() == [place >= changed - changed % 2 for place in range(8)]
 
 
+@torch.inference_mode()
 def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward() -> None:
     network = block_net(tiny_target())
     drafter = started(network, *random_text(9))

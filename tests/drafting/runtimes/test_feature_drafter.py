@@ -32,6 +32,7 @@ class Scripted:
     def __init__(self, truth: Sequence[int]) -> None:
         self.truth = list(truth)
 
+    @torch.inference_mode()
     def build(self, drafter: Audited, context: Context) -> Draft:
         tokens, parents, here = [context.ids[-1]], [-1], 0
         levels, beam = drafter.levels(context), torch.tensor([0, 0])

@@ -11,9 +11,8 @@ import torch
 from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import shape_from_counts
+from specviz.methods.resources import published_tree
 from specviz.methods.stand.ngram_store import Entry, NgramStore, best_tokens, warped
-from specviz.methods.token_recycling.method import PUBLISHED
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
 
 
@@ -88,7 +87,7 @@ def test_the_last_write_to_a_row_wins() -> None:
 
 
 def test_the_published_tree_has_the_published_levels() -> None:
-    shape = shape_from_counts(PUBLISHED)
+    shape = published_tree("token_recycling")
     assert [len(level) for level in shape.levels] == [1, 8, 21, 25, 15, 8, 3]
     # The last two of the published list: 0-0-0-0-0-1 and 0-0-0-1-0-0, as child ranks from the root.
     paths = [shape.path(node) for node in shape.levels[6]]

@@ -80,6 +80,7 @@ def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
     assert list(drafter._kept_places) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
 
 
+@torch.inference_mode()
 def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> None:
     """What is said after a node is the same whoever its siblings are, and whatever they thought."""
     here = world()

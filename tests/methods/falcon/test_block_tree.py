@@ -14,7 +14,7 @@ from specviz.engine.interfaces import Context, Pick
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.falcon.block_tree import Blocks
-from specviz.methods.falcon.method import DRAWN, PUBLISHED
+from specviz.methods.resources import published_tree
 from specviz.trace.schema import Note
 from tests.support.worlds.host_levels import ByTokens
 
@@ -57,7 +57,7 @@ class Pairs(ByTokens):
 
 
 def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
-    shape, drafter = shape_from_counts(PUBLISHED), Pairs()
+    shape, drafter = published_tree("falcon"), Pairs()
     assert [len(level) for level in shape.levels] == [1, 20, 15, 19, 23, 21, 23, 21, 23]
     draft = Blocks(Sampled(shape, ranked=True), 2).build(drafter, context())
     assert draft.tree.shape.parents == shape.parents
@@ -107,7 +107,7 @@ def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
 
 
 def test_drawn_trees_keep_the_distributions_they_were_drawn_from() -> None:
-    shape, drafter = shape_from_counts(DRAWN), Pairs()
+    shape, drafter = published_tree("falcon_drawn"), Pairs()
     draft = Blocks(Sampled(shape), 2).build(drafter, context())
     assert len(draft.tree) == 16 and draft.calls == 2
     assert set(draft.proposals) == {node for node, children in enumerate(shape.children) if children}

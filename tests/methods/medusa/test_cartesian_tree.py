@@ -9,11 +9,10 @@ import torch
 
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput
 from specviz.methods.medusa.cartesian_tree import Product, paths_of
 from specviz.methods.medusa.drafter import Depth
-from specviz.methods.medusa.method import PUBLISHED
+from specviz.methods.resources import published_tree
 from specviz.trace.schema import Note
 
 
@@ -43,7 +42,7 @@ def context(room: int = 100, story: bool = True) -> Context:
 
 
 def test_the_published_tree_has_63_paths_at_the_published_depths() -> None:
-    paths = paths_of(shape_from_counts(PUBLISHED))
+    paths = paths_of(published_tree("medusa"))
     assert [sum(len(path) == depth for path in paths) for depth in range(1, 6)] == [10, 28, 23, 2, 0]
     assert {(9,), (0, 9), (6, 0), (0, 0, 9), (2, 0, 0), (0, 0, 0, 1)} <= set(paths)
     assert len(set(paths)) == 63

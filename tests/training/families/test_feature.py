@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.engine.tree import shape_from_counts
-from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
+from specviz.methods.resources import published_tree
 from specviz.models.packing import PackedLinear, pack
 from specviz.training import acceptance, data, features
 from specviz.training.driver import Progress
@@ -116,7 +115,7 @@ def test_acceptance_is_what_drafting_from_each_place_alone_would_find(one: Featu
             truths = seen.tokens[start + 2 : start + 5].tolist()
             rows.append([best.index(truth) if truth in best else 9 for best, truth in zip(named, truths, strict=True)])
     found = acceptance_figures(one.net, one.store, feature.EAGLE3_TAPS, numbers, 3)
-    assert found == pytest.approx(acceptance.figures(torch.tensor(rows), set(paths_of(shape_from_counts(PUBLISHED)))))
+    assert found == pytest.approx(acceptance.figures(torch.tensor(rows), set(paths_of(published_tree("eagle")))))
     assert found["tree"] > found["tau"] > 1
 
 
