@@ -1,4 +1,4 @@
-"""Levels of a drafter: what a tree builder asks so that a tree may grow on the device with one copy to the host.
+"""Levels of a drafter: the interface by which a tree grows on the device, with one copy to the host.
 
 Axis names: ``row`` (of a level), ``support`` (tokens with drafter's mass).
 """
@@ -17,39 +17,42 @@ Result = TypeVar("Result")
 
 
 class Levels:
-    """One round of a drafter, from the root down. ``deepest`` is how many levels there is room for: any, by default."""
+    """One round of a drafter, from the root down. ``deepest`` is the number of levels it can give; unlimited by default."""
 
     deepest: int = 1 << 30
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``, which asks for exactly one level, the next one, and gives tensors.
+        """Run ``work``, which computes exactly the next level, and return its tensors.
 
-        On CUDA it may be captured once and replayed in later rounds. It must ask the host for nothing and read only tensors that
-        stay in place, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
+        On CUDA it may be captured once and replayed in later rounds. It must not read from the host, only from tensors that stay
+        in place, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
         """
         return work()
 
     def first(self) -> Tensor:
-        """Raw logits [1, support] after the root."""
+        """Return raw logits [1, support] after the root."""
         raise LookupError("a drafter's levels have a first one")
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both int64."""
+        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both
+        int64."""
         raise LookupError("a drafter's levels go on")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """Raw logits of the next level, in a step of its own: :meth:`first` without arguments, else :meth:`below` these rows. For
-        rows chosen outside of what may be recorded, such as by noise that is another in every round."""
+        """Return raw logits of the next level, in its own step: :meth:`first` without arguments, else :meth:`below` these rows.
+
+        For rows chosen outside of captured work, for example by each round's own noise.
+        """
         return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """``values``, which change from round to round, where a step finds them: always at the same place for one ``name``."""
+        """Return ``values``, which change from round to round, as a step reads them: at one fixed address for each ``name``."""
         return values
 
 
 class ChainLevels(Levels):
-    """Levels of one row each: ``after`` gives raw logits [support] after the chain so far and a token [1] below it, None those
-    after the root."""
+    """Levels of one row each. ``after`` returns raw logits [support] after a token [1] below the chain so far, or after the root
+    for None."""
 
     def __init__(self, after: Callable[[Tensor | None], Tensor], deepest: int) -> None:
         self._after, self.deepest = after, deepest

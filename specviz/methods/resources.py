@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 Kept = TypeVar("Kept")
 
 TREES = ASSETS / "trees"
+PUBLISHED = TREES / "published.json"
 
 
 def published_tree(name: str) -> TreeShape:
     """Return a fixed tree of ``assets/trees/published.json``, stated there by child counts, level by level; 0 for a leaf."""
     from specviz.engine.tree import shape_from_counts
 
-    return shape_from_counts(json.loads((TREES / "published.json").read_text("utf-8"))[name]["counts"])
+    return shape_from_counts(json.loads(PUBLISHED.read_text("utf-8"))[name]["counts"])
 
 
 class UserMemory(Protocol):

@@ -24,14 +24,16 @@ _NAMES = ("ids", "count", "single", "pairs", "second", "pair_count", "triples", 
 
 @dataclass(frozen=True)
 class Counts:
-    """What is stored. Words are places in ``ids`` [word], ascending token ids; ``count`` [word] is how often each is a
-    context. ``pairs`` [word] says how many pairs begin with a word, which are then listed by their ``second`` word [pair]
-    with ``pair_count``; ``triples`` [pair], ``third`` [triple] and ``triple_count`` likewise."""
+    """Stored counts. Words are indices into ``ids`` [word], ascending token ids; ``count`` [word] is how often each is a context.
+
+    ``pairs`` [word] is the number of pairs that begin with a word, listed by their ``second`` word [pair] with ``pair_count``;
+    ``triples`` [pair], ``third`` [triple] and ``triple_count`` likewise.
+    """
 
     ids: np.ndarray
     count: np.ndarray
     single: np.ndarray
-    """[word] how often each word was written at all."""
+    """[word] number of occurrences of each word."""
     pairs: np.ndarray
     second: np.ndarray
     pair_count: np.ndarray
@@ -41,7 +43,7 @@ class Counts:
 
 
 class NgramModel:
-    """Looks up many continuations of a few contexts at a time."""
+    """Trigram model that looks up many continuations of a few contexts at a time."""
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
@@ -60,13 +62,13 @@ class NgramModel:
         self._triple_share = np.append(self._triple_share, 0.0)
 
     def place(self, tokens: np.ndarray) -> np.ndarray:
-        """Token ids to words, -1 for tokens that are none."""
+        """Map token ids to words, -1 for tokens outside the vocabulary."""
         at = np.searchsorted(self.counts.ids, tokens).clip(max=self.words - 1)
         return np.where(self.counts.ids[at] == tokens, at, -1)
 
     def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """log p [beam, candidate] of ``tokens`` [candidate] after the two token ids ``before`` [beam, 2]; a token that is
-        no word has the probability of the rarest one."""
+        """Return log p [beam, candidate] of ``tokens`` [candidate] after the two token ids ``before`` [beam, 2]. A token outside
+        the vocabulary has the probability of the rarest word."""
         before, words = self.place(before), self.place(tokens)
         probability = np.where(words >= 0, self._single[words], self._single.min())[None].repeat(len(before), 0)
         first, second = before[:, 0], before[:, 1]
@@ -82,7 +84,8 @@ class NgramModel:
 
 
 def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of ``queries`` is in the ascending ``keys`` (behind them where it is not, or not ``allowed``), and whether."""
+    """Return the index of each of ``queries`` in the ascending ``keys``, and whether it is there. Missing ones, and those not
+    ``allowed``, have the index behind the last key."""
     at = np.searchsorted(keys, queries)
     hit = np.append(keys, -1)[at] == queries
     hit &= allowed
@@ -103,7 +106,7 @@ def _small(values: np.ndarray) -> np.ndarray:
 
 
 def load(path: Path) -> NgramModel:
-    """The model in ``path``. Raises ModelUnavailable when it is none."""
+    """Load the model in ``path``. Raises ModelUnavailable if it is none."""
     try:
         with safe_open(path, framework="numpy") as file:
             stored = {name: file.get_tensor(name).astype(np.int64) for name in file.keys()}

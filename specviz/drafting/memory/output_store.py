@@ -27,16 +27,16 @@ class OutputStore:
 
     @property
     def tokens(self) -> int:
-        """How many tokens are remembered."""
+        """Number of stored tokens."""
         return self._tree.root.count
 
     @property
     def outputs(self) -> int:
-        """How many outputs are remembered."""
+        """Number of stored outputs."""
         return len(self._texts)
 
     def add(self, output: Sequence[int]) -> None:
-        """Remember a finished output; of one that is too long its end."""
+        """Store a finished output, or the end of one that is too long."""
         tail = list(output)[-self.most_tokens :]
         if not tail or not self.most_outputs:
             return
@@ -47,6 +47,6 @@ class OutputStore:
                 self._tree.remove(self._texts.popleft())
 
     def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
-        """Put a question to the tree while nobody changes it."""
+        """Return the answer of ``question`` to the tree, which is locked meanwhile."""
         with self._lock:
             return question(self._tree)

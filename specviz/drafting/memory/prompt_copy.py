@@ -1,4 +1,4 @@
-"""Prompt lookup: the latest earlier occurrence of the current suffix, and what followed it there.
+"""Prompt lookup: an earlier occurrence of the current suffix, and its continuation.
 
 After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by
 default the earliest occurrence that has a full continuation.
@@ -15,11 +15,11 @@ from specviz.trace.schema import Note
 
 
 class PromptCopy(NullDrafter):
-    """An index of every n-gram's occurrences, extended as text is committed.
+    """Index of every n-gram's occurrences, extended as text is committed.
 
-    ``longest`` and ``shortest`` bound the suffix length; ``length`` is how many tokens are copied. With ``latest`` the
-    most recent occurrence wins. As published a continuation has its full length and begins before the suffix does; with
-    ``partial`` it may be shorter because the text ends, and begin anywhere before that end.
+    ``longest`` and ``shortest`` bound the suffix length; ``length`` is the number of copied tokens. With ``latest`` the most
+    recent occurrence wins. As published, a continuation has its full length and begins before the suffix does. With ``partial``
+    it may be cut by the end of the text, and begin anywhere before it.
     """
 
     def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:
@@ -33,7 +33,7 @@ class PromptCopy(NullDrafter):
     def _restart(self) -> None:
         self._places: dict[tuple[int, ...], list[int]] = {}
         self._noted: list[tuple[int, ...]] = []
-        """Every n-gram in the order in which it was indexed."""
+        """Every n-gram, in the order of indexing."""
         self._indexed = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -44,7 +44,7 @@ class PromptCopy(NullDrafter):
         self._index([*finished.context.ids, *finished.emitted])
 
     def _index(self, ids: Sequence[int]) -> None:
-        """Note where every n-gram ends (exclusive), for ends not seen before."""
+        """Record the end (exclusive) of every n-gram that ends at a new position."""
         for end in range(self._indexed + 1, len(ids) + 1):
             for size in range(self.shortest, min(self.longest, end) + 1):
                 self._noted.append(tuple(ids[end - size : end]))
@@ -52,17 +52,17 @@ class PromptCopy(NullDrafter):
         self._indexed = len(ids)
 
     def bookmark(self) -> tuple[int, int]:
-        """How far the text is indexed, to come :meth:`back` to when what follows was provisional."""
+        """Return how far the text is indexed, for :meth:`back` after provisional text."""
         return self._indexed, len(self._noted)
 
     def back(self, bookmark: tuple[int, int]) -> None:
-        """Forget what was indexed since."""
+        """Remove everything indexed since the bookmark."""
         while len(self._noted) > bookmark[1]:
             self._places[self._noted.pop()].pop()
         self._indexed = bookmark[0]
 
     def continuation(self, context: Context) -> tuple[Sequence[int], tuple[Note, ...]]:
-        """What followed the longest suffix that occurred before, and where that was."""
+        """Return the continuation of the longest suffix that occurred before, and a note of its place."""
         ids = context.ids
         for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
             source = self._source(tuple(ids[-size:]), len(ids))
@@ -73,7 +73,7 @@ class PromptCopy(NullDrafter):
         return (), context.notes(lambda: [self._note(len(ids), 0, 0, 0)])
 
     def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
-        """Where the continuation to copy starts, or None."""
+        """Return the start of the continuation to copy, or None."""
         last = total - 1 if self.partial else min(total - self.length, total - len(suffix) - 1)
         places = self._places.get(suffix, [])
         if not self.latest:

@@ -1,4 +1,4 @@
-"""Retrieval drafter: suffix trees of this run's text and of what the target wrote in earlier runs.
+"""Retrieval drafter: suffix trees of this run's text and of the target's outputs in earlier runs.
 
 Local and global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975); the short-term and the long-term memory of
 READER (arXiv 2508.09072).
@@ -25,7 +25,7 @@ SHOWN_CHILDREN = 6
 
 @dataclass(frozen=True)
 class MemoryGuess:
-    """What one memory expects: ``source`` says which, ``tried`` are (match length, limit, score)."""
+    """Expected continuation by one memory, its ``source``; ``tried`` are (match length, limit, score)."""
 
     source: str
     guess: Guess
@@ -38,7 +38,7 @@ class MemoryGuess:
 
 
 class Retrieval(NullDrafter):
-    """Two memories: the text of this run, and ``store``, the outputs of runs before it (None to do without)."""
+    """Two memories: the text of this run, and ``store``, the outputs of earlier runs (None without)."""
 
     def __init__(self, store: OutputStore | None, rule: LengthRule, threshold: float = 0.0) -> None:
         self.store = store
@@ -65,9 +65,9 @@ class Retrieval(NullDrafter):
         self._start = len(self._text)
 
     def guesses(self, tail: Sequence[int] = (), thorough: bool = False) -> list[MemoryGuess]:
-        """What each memory expects after the text and ``tail``, this run's own text first.
+        """Return each memory's expected continuation of the text and ``tail``, this run's own text first.
 
-        ``thorough`` tries match lengths that cannot win as well.
+        ``thorough`` also tries match lengths that cannot win.
         """
         text = [*self._text[-DEPTH - 1 :], *tail]
         spots = matches(self._tree, text) if tail else self._tree.present()
@@ -77,7 +77,7 @@ class Retrieval(NullDrafter):
         return guesses
 
     def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
-        """The better guess of the two, empty when it stays below the threshold, and its notes."""
+        """Return the better guess of the two, empty if below the threshold, and its notes."""
         best = _best(self.guesses())
         guess = best.guess if best.guess.score >= self.threshold else Guess()
         return guess, context.notes(lambda: [self._note(self.guesses(thorough=True))])
@@ -102,12 +102,12 @@ class Retrieval(NullDrafter):
 
 
 def _best(guesses: Sequence[MemoryGuess]) -> MemoryGuess:
-    """The guess of the highest score, of equals the first: this run's own text."""
+    """Return the guess of the highest score; of equals the first, from this run's own text."""
     return max(guesses, key=lambda memory: memory.guess.score)
 
 
 def _rows(guess: Guess) -> list[SuffixRow]:
-    """Of each place in the tree where a draft token was chosen: what followed there and how often, drafted or not."""
+    """Return, for each place of the tree where a draft token was chosen, all continuations with their counts."""
     rows: list[SuffixRow] = []
     inner = sorted({0, *guess.parents}) if guess.tokens else []
     for node in inner:

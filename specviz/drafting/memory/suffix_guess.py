@@ -1,6 +1,6 @@
-"""Draft from a suffix tree: the longer the match the longer the draft, while its counts stay convincing (SuffixDecoding).
+"""Draft from a suffix tree: a longer match allows a longer draft, while its counts stay convincing (SuffixDecoding).
 
-The length rule and the score of SuffixDecoding (Oliaro et al., arXiv 2411.04975) as its authors' implementation has them.
+Length rule and score of SuffixDecoding (Oliaro et al., arXiv 2411.04975) as in its authors' implementation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LengthRule:
     tree: bool = True
 
     def limit(self, matched: int) -> int:
-        """How many tokens a match of this length may draft."""
+        """Return how many tokens a match of this length may draft."""
         return max(0, min(self.most, int(matched * self.factor + self.offset + 1e-6)))
 
 
@@ -46,7 +46,7 @@ class Guess:
     score: float = 0.0
 
     def add(self, parent: int, token: int, probability: float, spot: Spot) -> int:
-        """Append a node; its number."""
+        """Append a node; return its number."""
         self.tokens.append(token)
         self.parents.append(parent)
         self.probability.append(probability)
@@ -55,12 +55,13 @@ class Guess:
         return len(self.tokens)
 
     def share(self, node: int) -> float:
-        """A node's probability given its parent."""
+        """Return a node's probability given its parent."""
         above = self.parents[node - 1]
         return self.probability[node - 1] / (self.probability[above - 1] if above else 1.0)
 
     def certainty(self, node: int) -> float:
-        """A node's count as a share of all that ever went on from its parent: the text's own end goes nowhere yet."""
+        """Return a node's count as a fraction of all counted continuations of its parent; the end of the growing text has none
+        yet."""
         above = self.spots[self.parents[node - 1]]
         if above.offset < above.branch.length or not above.branch.children:
             return 1.0
@@ -68,7 +69,7 @@ class Guess:
 
 
 def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
-    """Where the last 1, 2, … tokens of ``text`` end in the tree, as long as something is known to follow them."""
+    """Return the ends of the last 1, 2, … tokens of ``text`` in the tree, up to the longest match with a known continuation."""
     spots: list[Spot] = []
     for length in range(1, min(len(text) - 1, tree.depth) + 1):
         spot = tree.find(text[-length:])
@@ -81,11 +82,11 @@ def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
 def best_guess(
     spots: Sequence[Spot], depth: int, rule: LengthRule, thorough: bool = False
 ) -> tuple[Guess, list[tuple[int, int, float]]]:
-    """The guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
-    every length tried. ``spots`` are where matches of 1, 2, … tokens end in a tree of ``depth``.
+    """Return the guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
+    every length tried. ``spots`` are the ends of matches of 1, 2, … tokens in a tree of ``depth``.
 
-    Probabilities on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
-    cannot win by that are not tried, unless they are to be shown (``thorough``).
+    Probabilities of one level sum to at most 1, so a score exceeds neither the levels below a match nor the limit. Lengths that
+    cannot win are skipped, unless ``thorough``.
     """
     lengths = range(1, len(spots) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
@@ -101,7 +102,7 @@ def best_guess(
 
 
 def grown(spot: Spot, matched: int, limit: int, rule: LengthRule) -> Guess:
-    """The guess after a match that ends at ``spot``."""
+    """Return the guess after a match that ends at ``spot``."""
     guess = Guess(matched, limit, spots=[spot])
     if rule.tree:
         _branch_out(guess, spot, rule.floor)
@@ -111,7 +112,7 @@ def grown(spot: Spot, matched: int, limit: int, rule: LengthRule) -> Guess:
 
 
 def _follow(guess: Guess, spot: Spot, floor: float) -> None:
-    """The most frequent successor again and again."""
+    """Add the most frequent successor repeatedly."""
     probability, node = 1.0, 0
     while node < guess.limit:
         step = next(spot.following(), None)
@@ -125,7 +126,7 @@ def _follow(guess: Guess, spot: Spot, floor: float) -> None:
 
 
 def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
-    """The likeliest nodes first; of equals those met first, which lie nearer to the root."""
+    """Add the likeliest nodes first; of equals those found first, which are nearer to the root."""
     heap: list[tuple[float, int, int, int, Spot]] = []
     met = 0
 

@@ -1,9 +1,9 @@
-"""Suffix tree with occurrence counts: how often any run of up to 64 tokens was seen, and what followed it.
+"""Suffix tree with occurrence counts: how often each run of up to 64 tokens occurred, and its continuations.
 
-The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), built online in our own way. A node's label is a
-piece of some text that was put in; every text ends at a node, so a count holds for the whole of an edge. A suffix that
-occurred nowhere before is a leaf, and leaves grow with their text by themselves: a token costs one step for each suffix
-that did occur before, which is the length of the present match and not the depth of the tree.
+The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), built online in our own way. A node's label is a piece of
+an added text; every text ends at a node, so a count holds for a whole edge. A suffix without an earlier occurrence is a leaf, and
+leaves grow with their text by themselves. So a token costs one step per suffix that occurred before: the length of the current
+match, not the depth of the tree.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ DEPTH = 64
 
 
 class Branch:
-    """A node and the edge into it: ``text[start:limit]`` (a leaf's limit may lie beyond its text, which then ends it).
+    """A node and the edge into it: ``text[start:limit]``. A leaf's limit may lie beyond its text, whose end then ends it.
 
-    ``count`` is how often the run of tokens from the root to here occurs, ``last`` grows with the newest occurrence.
+    ``count`` is how often the run of tokens from the root to here occurs; ``last`` grows with the newest occurrence.
     """
 
     __slots__ = ("children", "count", "last", "limit", "start", "text")
@@ -32,11 +32,11 @@ class Branch:
 
     @property
     def length(self) -> int:
-        """Tokens on the edge."""
+        """Number of tokens on the edge."""
         return min(self.limit, len(self.text)) - self.start
 
     def relabel(self, text: list[int], start: int, limit: int) -> None:
-        """Take the label from another occurrence. Old texts leave first, so the newest one's is the one to hold on to."""
+        """Take the label from another occurrence. Old texts leave first, so the label is always the newest occurrence's."""
         self.text, self.start, self.limit = text, start, limit
 
 
@@ -47,7 +47,7 @@ class Spot(NamedTuple):
     offset: int
 
     def following(self) -> Iterator[tuple[int, float, Spot]]:
-        """(token, its share of this place's count, its place), most frequent first, of equals the most recent."""
+        """Yield (token, its share of this place's count, its place), most frequent first, of equals the most recent."""
         branch = self.branch
         if self.offset < branch.length:
             yield branch.text[branch.start + self.offset], 1.0, Spot(branch, self.offset + 1)
@@ -57,12 +57,12 @@ class Spot(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether nothing was ever seen after this place."""
+        """Whether this place has no continuation."""
         return self.offset == self.branch.length and not self.branch.children
 
 
 class SuffixTree:
-    """All runs of up to ``depth`` tokens of the texts put in. One text grows at a time; whole texts can be taken out."""
+    """All runs of up to ``depth`` tokens of the added texts. One text grows at a time; complete texts can be removed."""
 
     def __init__(self, depth: int = DEPTH) -> None:
         self.depth = depth
@@ -73,14 +73,14 @@ class SuffixTree:
         self._ends: list[Branch] = []
 
     def start(self) -> list[int]:
-        """Begin a new text; the one before it is complete. The list is what :meth:`remove` wants back."""
+        """Begin a new text, which completes the one before. Returns the handle for :meth:`remove`."""
         self._base += len(self._text)
         self._text = []
         self._ends = []
         return self._text
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Put these tokens behind the text that is growing."""
+        """Append these tokens to the growing text."""
         for token in tokens:
             place = len(self._text)
             self._text.append(token)
@@ -91,7 +91,7 @@ class SuffixTree:
             self._ends = [node for node in moved if node is not None]
 
     def _step(self, node: Branch, token: int, place: int, length: int) -> Branch | None:
-        """Lead the suffix of ``length`` tokens that ends at ``node`` one token on. None when it is a leaf from now on."""
+        """Extend the suffix of ``length`` tokens that ends at ``node`` by one token. Returns None if it becomes a leaf."""
         text, begin = self._text, place - length
         child = node.children.get(token) if node.children else None
         if child is None:
@@ -114,7 +114,7 @@ class SuffixTree:
         return middle
 
     def _slide(self, node: Branch, child: Branch, place: int) -> Branch:
-        """Only this suffix ends at ``node`` and all others go on to ``child``: the node moves one token down that edge."""
+        """Move the node one token down the edge to ``child``: only this suffix ends at ``node``, all others continue there."""
         # Where a suffix ends the limit is the end of the label, so there is no need to ask for the length.
         node.relabel(self._text, place - (node.limit - node.start), place + 1)
         if child.length == 1:
@@ -125,7 +125,7 @@ class SuffixTree:
         return node
 
     def remove(self, text: list[int]) -> None:
-        """Take a complete text out again; texts leave in the order in which they came. The next one has to be started."""
+        """Remove a complete text; texts leave in the order of their arrival. The next one must have been started."""
         self._ends = []
         for begin in range(len(text)):
             self.root.count -= 1
@@ -142,7 +142,7 @@ class SuffixTree:
             self._join(node)
 
     def _join(self, node: Branch) -> None:
-        """Where nothing ends or branches any more there needs to be no node."""
+        """Remove a node at which nothing ends or branches any more."""
         if node is self.root or not node.children or len(node.children) > 1:
             return
         (child,) = node.children.values()
@@ -151,7 +151,7 @@ class SuffixTree:
             node.children = child.children
 
     def present(self) -> list[Spot]:
-        """Where the last 1, 2, … tokens of the growing text stand, as far as they occurred before and went on there."""
+        """Return the places of the last 1, 2, … tokens of the growing text that occurred before with a continuation."""
         spots = []
         for node in reversed(self._ends):
             if not node.children:
@@ -160,7 +160,7 @@ class SuffixTree:
         return spots
 
     def find(self, run: list[int]) -> Spot | None:
-        """Where this run of tokens ends in the tree, None when it was never seen."""
+        """Return the end of this run of tokens in the tree, None if it never occurred."""
         node, place, size, length = self.root, 0, len(run), 0
         while place < size:
             child = node.children.get(run[place]) if node.children else None
@@ -174,7 +174,7 @@ class SuffixTree:
         return Spot(node, length)
 
     def nodes(self) -> int:
-        """How many nodes there are, the root left out."""
+        """Number of nodes, the root excluded."""
         count, open_nodes = 0, [self.root]
         while open_nodes:
             below = open_nodes.pop().children

@@ -1,7 +1,7 @@
-"""Attention of one drafted sequence: its cache, and as few operations as possible.
+"""Attention of one drafted sequence: its cache, with few operations.
 
-On a processor a pass over a few rows costs operations and the reading of weights, not arithmetic. Axis names: ``row``, ``head``,
-``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
+On a CPU a pass over a few rows costs operations and reading weights, not arithmetic. Axis names: ``row``, ``head``, ``kv`` (heads
+of keys), ``size`` (of a head), ``column`` (of the cache).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch import Tensor
 from specviz.engine.attention import on_processor
 
 Product = Callable[[Tensor], Tensor]
-"""Rows times a fixed matrix."""
+"""Product of rows with a fixed matrix."""
 Layout = Callable[[Tensor], Product]
-"""How a matrix [out, in] is kept for products."""
+"""Layout of a matrix [out, in] for products."""
 
 
 def plain(weight: Tensor) -> Product:
-    """The matrix as it is."""
+    """Return the product with a matrix in its own layout."""
     return partial(F.linear, weight=weight)
 
 
 class KeyValues:
-    """Keys and values [kv, column, size] of one run, with room to spare; it grows by doubling."""
+    """Keys and values [kv, column, size] of one run, with spare room; grows by doubling."""
 
     def __init__(self, kv_heads: int, size: int, capacity: int, like: Tensor) -> None:
         shape = (2, kv_heads, capacity, size)
         self._both = torch.empty(shape, dtype=like.dtype, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns; what is there stays."""
+        """Make room for this many columns and keep the present ones."""
         capacity = self._both.shape[2]
         if columns > capacity:
             wider = torch.empty_like(self._both[:, :, :1]).repeat(1, 1, max(columns, 2 * capacity), 1)
@@ -42,16 +42,19 @@ class KeyValues:
             self._both = wider
 
     def copy(self, other: KeyValues, columns: int) -> None:
-        """Take over the first columns of another cache."""
+        """Copy the first columns of another cache."""
         self._both[:, :, :columns] = other._both[:, :, :columns]
 
     def clear(self) -> None:
-        """Zeros everywhere: a column that is masked still counts as 0 times what stands there, which may be no number."""
+        """Fill with zeros: a masked column still enters as 0 times its content, which must be a number."""
         self._both.zero_()
 
     def put(self, start: int | Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [row, kv, size] from column ``start`` on; all up to and with them [kv, column, size]. Where
-        ``start`` names a column [row] for each on the device, all columns there are: a mask has to tell which count."""
+        """Write keys and values [row, kv, size] from column ``start`` on; return all up to and including them, [kv, column,
+        size].
+
+        If ``start`` is a column [row] for each on the device, all columns are returned, and a mask must exclude the unused ones.
+        """
         if isinstance(start, Tensor):
             self._both[0].index_copy_(1, start, keys.transpose(0, 1))
             self._both[1].index_copy_(1, start, values.transpose(0, 1))
@@ -63,8 +66,10 @@ class KeyValues:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated; on a
-    processor only those of a single row, as the target's."""
+    """Return attention of [row, head, size] as [row, head * size].
+
+    Heads that share keys become rows, so that keys are not repeated; on a CPU only for a single row, as in the target.
+    """
     rows, heads, size = queries.shape
     groups = len(keys)
     if queries.device.type == "cpu":

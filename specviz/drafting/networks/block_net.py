@@ -33,8 +33,8 @@ _SHORT = 4
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """The network's shape. ``tap`` is the hidden state of the target it reads (transformers' numbering), the one that the
-    target's head reads; widths, heads, rotary base and epsilon are the target's own."""
+    """The network's shape. ``tap`` is the hidden state of the target that it reads (transformers' numbering), the one read by the
+    target's head; widths, heads, rotary base and epsilon are the target's own."""
 
     vocab_size: int
     hidden: int
@@ -52,7 +52,7 @@ class BlockConfig:
 
 
 class Layer(nn.Module):
-    """One Llama layer over rows [batch, token, hidden], keys and values handed out so that a caller may cache them."""
+    """One Llama layer over rows [batch, token, hidden], with separate keys and values for a cache."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(config.inner, config.hidden, bias=False)
 
     def project(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [batch, head, token, size], and keys and values with fewer heads, rotated by ``turns``."""
+        """Return queries [batch, head, token, size], and keys and values with fewer heads, rotated by ``turns``."""
         config = self.config
         mixed = self.qkv(_norm(x, self.before, config.epsilon))
         mixed = mixed.view(*x.shape[:2], -1, config.head_size).transpose(1, 2)
@@ -75,7 +75,7 @@ class Layer(nn.Module):
         return query, key, value
 
     def finish(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """What the layer makes of x, given what its queries may look at; ``mask`` is bool [.., token, kv]."""
+        """Return the layer's output from its input and visible keys and values; ``mask`` is bool [.., token, kv]."""
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
         x = x + self.out(attended.transpose(1, 2).reshape(*x.shape[:2], -1))
         gate, up = self.up(_norm(x, self.between, self.config.epsilon)).chunk(2, dim=-1)
@@ -83,7 +83,7 @@ class Layer(nn.Module):
 
 
 class Laid(nn.Module):
-    """A frozen linear layer whose matrix is kept as some machine likes it."""
+    """A frozen linear layer whose matrix has the layout of a machine."""
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Laid(nn.Module):
 
 @dataclass(frozen=True)
 class Step:
-    """A recurrent layer for a few inputs: what it takes of its input and of its own last output, and the bias of both."""
+    """A recurrent layer for a few inputs: its matrices for the input and its own last output, and the bias of both."""
 
     enter: Product
     again: Product
@@ -103,7 +103,7 @@ class Step:
 
 
 class BlockNet(Network):
-    """Reads the target's embedding ``embedding`` [vocab, hidden], writes features that the target's ``head`` reads."""
+    """Network on the target's embedding ``embedding`` [vocab, hidden]; its output features are read by the target's ``head``."""
 
     title, shape, needs_vocabulary = "block drafter", BlockConfig, True
     head: Tensor
@@ -124,23 +124,23 @@ class BlockNet(Network):
 
     @property
     def block(self) -> int:
-        """k: how many positions a forward fills."""
+        """k: number of positions per forward."""
         return self.config.block
 
     def inputs(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """Tokens i + 1 [.., token] and features i [.., token, hidden] to what the recurrence reads."""
+        """Return the recurrence's inputs from tokens i + 1 [.., token] and features i [.., token, hidden]."""
         pair = torch.cat((F.embedding(tokens, self.embedding), features.to(self.embedding.dtype)), dim=-1)
         return (pair - self.centre) * self.scale
 
     def zero(self, batch: int = 1) -> State:
-        """The state before the first input."""
+        """Return the state before the first input."""
         shape = (self.config.recurrent_layers, batch, self.config.width)
         return self.embedding.new_zeros(shape), self.embedding.new_zeros(shape)
 
     def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
-        """Training's view of whole texts: inputs 0, 1, … to outputs [batch, token, hidden].
+        """Training's forward over whole texts: inputs 0, 1, … to outputs [batch, token, hidden].
 
-        Blocks begin at the inputs whose number is ``phase`` modulo k; what comes before the first of them is a short block.
+        Blocks begin at the inputs whose number is ``phase`` modulo k; the inputs before the first one form a short block.
         """
         token = tokens.shape[1]
         self.reach(token)
@@ -151,7 +151,8 @@ class BlockNet(Network):
         return self.layer.finish(x, query, key, value, number[None, :] <= number[:, None])
 
     def recur(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """A few more inputs [batch, token, 2 hidden] after ``state``: the layer's inputs [batch, token, hidden], new state."""
+        """Run more inputs [batch, token, 2 hidden] after ``state``; return the layer's inputs [batch, token, hidden] and the new
+        state."""
         if inputs.shape[1] > _SHORT:
             outputs, state = self.recurrence(inputs, state)
             return self.leave(outputs), state
@@ -167,13 +168,13 @@ class BlockNet(Network):
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
     def _step_by_step(self, layout: Layout | None = None) -> tuple[Step, ...]:
-        """The recurrence's layers with their weights as they are now, or as ``layout`` keeps them."""
+        """Return the recurrence's layers with their current weights, or in the layout of ``layout``."""
         keep = layout or plain
         weights = self.recurrence.all_weights
         return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
 
     def runtime(self, layout: Layout = plain) -> BlockNet:
-        """A copy for drafting alone: its matrices are frozen, and kept as ``layout`` makes them."""
+        """Return a copy for drafting, with frozen matrices in the layout of ``layout``."""
         network = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
         network._steps, network._speak = network._step_by_step(layout), layout(network.head)
         inner = ((network.layer, name) for name in ("qkv", "out", "up", "down"))
@@ -182,10 +183,10 @@ class BlockNet(Network):
         return network
 
     def logits(self, features: Tensor) -> Tensor:
-        """The target's own head on features, restricted to the draft vocabulary: [.., draft]."""
+        """Apply the target's own head to features, restricted to the draft vocabulary: [.., draft]."""
         return F.linear(features, self.head) if self._speak is None else self._speak(features)
 
 
 def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """Root-mean-square norm in the weight's own format: training may hand over bfloat16."""
+    """Root-mean-square norm in the weight's own format, as training may pass bfloat16."""
     return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, epsilon)

@@ -30,14 +30,16 @@ from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import table, turn
 
 NOTHING = 1
-"""Columns at the start of the thoughts that hold zeros: what the first row reads, and any row that finds nothing."""
+"""Columns of zeros at the start of the thoughts, read by the first row and by rows without others."""
 
 
 @dataclass(frozen=True)
 class CrossConfig(FeatureConfig):
-    """As a feature network's. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is the
-    share of visual tokens it was trained to be shown, those that the target's last layer looks at most. The defaults are
-    those of the networks that train here; the authors' release differs in where norms stand and in what row 0 finds."""
+    """Sizes as of a feature network. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is the
+    fraction of visual tokens shown in training, those with most attention in the target's last layer.
+
+    The defaults are those of the networks trained here; the authors' release differs in the places of norms and in row 0.
+    """
 
     keep: float = 0.75
     entry_norm: bool = True
@@ -45,12 +47,12 @@ class CrossConfig(FeatureConfig):
     inner_norms: bool = False
     """Whether the cross-attention and the last layer normalise their inputs."""
     sink: bool = True
-    """Whether rows see a column of zeros beside the thoughts. Without it the first row, before which nobody thought, reads the
-    mean of the whole prompt's: that is what a softmax gives where everything is masked."""
+    """Whether rows see a column of zeros beside the thoughts. Without it the first row, before which there is no thought, reads
+    the mean of the whole prompt's, as a softmax gives over masked entries alone."""
 
 
 class Plain(nn.Module):
-    """A decoder layer over rows as they are."""
+    """A decoder layer over rows."""
 
     def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
         super().__init__()
@@ -62,22 +64,22 @@ class Plain(nn.Module):
 
     @property
     def entry(self) -> Norm | None:
-        """The norm of its input, if it has one."""
+        """Norm of its input, if any."""
         norm: Norm | None = getattr(self, "input_layernorm", None)
         return norm
 
     def entering(self, x: Tensor) -> Tensor:
-        """What attention reads of rows [row, hidden]."""
+        """Return the attention's input from rows [row, hidden]."""
         return x if self.entry is None else self.entry(x)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Rows and what they saw to the layer's output."""
+        """Return the layer's output from rows and their attention."""
         x = x + self.self_attn.o_proj(attended)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Reading(Plain):
-    """The gated cross-attention: queries from rows, keys and values from thoughts, each head's normalised."""
+    """Gated cross-attention: queries from rows, keys and values from thoughts, normalised by head."""
 
     def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
         super().__init__(config, normed)
@@ -86,7 +88,7 @@ class Reading(Plain):
         self.gates = nn.Parameter(torch.zeros(2))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """As a plain layer's, both ways in scaled by a gate."""
+        """As a plain layer's, with both additions scaled by a gate."""
         first, second = self.gates.tanh()
         x = x + first * self.self_attn.o_proj(attended)
         return x + second * self.mlp(self.post_attention_layernorm(x))
@@ -106,40 +108,41 @@ class CrossNet(Network):
         self.norm = Norm(config.hidden, config.eps)
 
     def runtime(self, layout: Layout = plain) -> CrossRuntime:
-        """The network laid out for drafting."""
+        """Return the network laid out for drafting."""
         return CrossRuntime(self, layout)
 
     def thoughts(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, each [row, kv, size], of the target's last hidden states, or of this network's outputs."""
+        """Return keys and values, each [row, kv, size], of the target's last hidden states or of this network's outputs."""
         config, attention = self.config, self.reading.self_attn
         keys = attention.k_proj(features).view(-1, config.kv_heads, config.head_size)
         return self.reading.k_norm(keys), attention.v_proj(features).view(-1, config.kv_heads, config.head_size)
 
     def nothing(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of column 0."""
+        """Return keys and values of column 0."""
         zeros = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         return zeros, zeros
 
     def keys_values(self, layer: Plain, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotated keys and values, each [row, kv, size], of a decoder layer's input."""
+        """Return rotated keys and values, each [row, kv, size], of a decoder layer's input."""
         config, attention, x = self.config, layer.self_attn, layer.entering(x)
         keys = attention.k_proj(x).view(-1, config.kv_heads, config.head_size)
         return self._turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
     def within(self, layer: Plain, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
-        """A decoder layer over rows [row, hidden], given all keys and values [column, kv, size], its own rows' included.
+        """Run a decoder layer over rows [row, hidden], given all keys and values [column, kv, size], its own rows' included.
 
-        ``hidden_from`` is bool [row, column]: what a row must not see.
+        ``hidden_from`` is bool [row, column]: the columns hidden from a row.
         """
         queries = layer.self_attn.q_proj(layer.entering(x)).view(-1, self.config.heads, self.config.head_size)
         return layer.finish(x, attend(self._turn(queries, positions), keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
-        """The cross-attention over rows [row, hidden]; keys and values [column, kv, size] are thoughts, column 0 nothing."""
+        """Run the cross-attention over rows [row, hidden]; keys and values [column, kv, size] are thoughts, with nothing in
+        column 0."""
         return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
-        """How much each row looks at each column, a mean over heads, [row, column]; for the screen."""
+        """Return each row's attention on each column, a mean over heads, [row, column], for the screen."""
         config, queries = self.config, self._queries(x)
         shaped = queries.view(len(queries), config.kv_heads, -1, config.head_size)
         scores = torch.einsum("rkgs,cks->kgrc", shaped, keys) * config.head_size**-0.5
@@ -151,13 +154,13 @@ class CrossNet(Network):
         return self.reading.q_norm(attention.q_proj(x).view(-1, config.heads, config.head_size))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """[row, hidden] to logits [row, support]."""
+        """Map [row, hidden] to logits [row, support]."""
         return F.linear(outputs, self.head)
 
     def whole(self, embedded: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """A whole text at once: embeddings and thoughts [row, hidden] at ``positions`` [row], all committed.
+        """Run a whole committed text: embeddings and thoughts [row, hidden] at ``positions`` [row].
 
-        Returns outputs, and what the middle layer gave, each [row, hidden]. The last row's thought is not used.
+        Returns outputs, and the middle layer's output, each [row, hidden]. The last row's thought is unused.
         """
         self.reach(int(positions[-1]) + 1)
         rows = torch.arange(len(embedded), device=embedded.device)
@@ -189,8 +192,8 @@ class CrossCache:
 
 
 class _Folded(NamedTuple):
-    """One layer's matrices, the norms' weights inside; ``into`` gives queries, keys and values, or queries alone; ``normed``
-    says whether it reads its input normalised."""
+    """One layer's matrices, with the norms' weights inside. ``into`` gives queries, keys and values, or queries alone;
+    ``normed``: it reads its input normalised."""
 
     normed: bool
     into: Product
@@ -200,17 +203,17 @@ class _Folded(NamedTuple):
 
 
 class CrossRuntime:
-    """The network as it drafts, with three caches of one numbering of columns.
+    """The network laid out for drafting, with three caches of one numbering of columns.
 
-    A column belongs to a row. It holds the row's keys and values in both self-attentions, and in the cross-attention those of
-    the thought that the row came with: the target's own where the text is committed, the drafter's output for its parent where
-    it is not. So one mask (what is committed, ancestors, itself) keeps siblings apart in all three. Column 0 holds the prompt's
-    first token, and in the cross-attention nothing.
+    A column belongs to a row. It holds the row's keys and values in both self-attentions, and in the cross-attention those of the
+    row's thought: the target's own for committed text, else the drafter's output for the row's parent. So one mask (committed
+    columns, ancestors, itself) keeps siblings apart in all three. Column 0 holds the prompt's first token, and in the
+    cross-attention nothing.
 
-    Frozen weights folded and laid out; shared between runs, each of which has its own cache.
+    The folded weights are shared between runs, each with its own cache.
 
-    ``open_gates`` False drafts as if there were no cross-attention. ``watched`` collects, in a twin made by
-    :meth:`watching`, how much each row of each call looks at each column, a mean over heads [row, column].
+    ``open_gates`` False drafts without cross-attention. ``watched`` collects, in a twin made by :meth:`watching`, each row's
+    attention on each column by call, a mean over heads [row, column].
     """
 
     def __init__(self, net: CrossNet, layout: Layout = plain, open_gates: bool = True) -> None:
@@ -231,29 +234,29 @@ class CrossRuntime:
         self._head = layout(net.head)
 
     def without_cross_attention(self) -> CrossRuntime:
-        """The same drafter with its gates shut."""
+        """Return the same drafter with closed gates."""
         return CrossRuntime(self._net, self._layout, open_gates=False)
 
     def watching(self, aside: AbstractContextManager[None]) -> CrossRuntime:
-        """A twin for one run that keeps what its rows look at, in time that is counted ``aside``."""
+        """Return a twin for one run that records its rows' attention, in time that counts as ``aside``."""
         twin = object.__new__(CrossRuntime)
         twin.__dict__.update(self.__dict__)
         twin.watched, twin._aside = [], aside
         return twin
 
     def open(self, capacity: int) -> CrossCache:
-        """An empty cache with room for ``capacity`` rows at first."""
+        """Return an empty cache with initial room for ``capacity`` rows."""
         return CrossCache(
             *(KeyValues(self.config.kv_heads, self.config.head_size, NOTHING + capacity, self._embedding) for _ in range(3))
         )
 
     def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
+        """Extend the rotary table to at least this length."""
         if self._rotary.shape[1] < positions:
             self._rotary = table(self.config.angles, 2 * positions).to(self._rotary)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's last hidden states are taken as they are."""
+        """Return the target's last hidden states unchanged."""
         return features
 
     def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor, features: Tensor) -> None:
@@ -280,8 +283,11 @@ class CrossRuntime:
         mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        """Outputs [row, hidden] of rows that come with one thought each, ``features`` [row, hidden]; arguments as those of
-        the feature stepper, column 0 not counted: ``mask`` is bool [row, column], None where every row sees all of them."""
+        """Return outputs [row, hidden] of rows with one thought each, ``features`` [row, hidden].
+
+        Arguments as of :class:`.feature_drafter.Stepper`, without column 0: ``mask`` is bool [row, column], None if every row
+        sees all of them.
+        """
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
         x = self._enter(F.embedding(tokens, self._embedding) if embedded is None else embedded)
@@ -292,7 +298,7 @@ class CrossRuntime:
         return self._unit(x) * self._net.norm.weight
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Outputs [row, hidden] to logits [row, support]."""
+        """Map outputs [row, hidden] to logits [row, support]."""
         return self._head(outputs)
 
     def _enter(self, embedded: Tensor) -> Tensor:
@@ -321,7 +327,7 @@ class CrossRuntime:
         return self._finish(self._reading, x, attend_cached(queries, keys, values, mask))
 
     def _looks(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """[row, column], a mean over heads."""
+        """Return attention [row, column], a mean over heads."""
         shared = keys.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0)
         scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * self.config.head_size**-0.5
         return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
@@ -339,7 +345,8 @@ class CrossRuntime:
 
 
 def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
-    """A layer's matrices: what its attention adds scaled by ``attention_scale``, its feed-forward by ``feed_scale``."""
+    """Return a layer's matrices, with its attention's output scaled by ``attention_scale`` and its feed-forward's by
+    ``feed_scale``."""
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(
@@ -352,5 +359,5 @@ def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: fl
 
 
 def _normed(layer: Plain, weight: Tensor) -> Tensor:
-    """A matrix behind the norm of the layer's input, that norm's weight inside."""
+    """Return a matrix behind the norm of the layer's input, with that norm's weight inside."""
     return weight if layer.entry is None else weight * layer.entry.weight

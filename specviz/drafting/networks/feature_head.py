@@ -26,9 +26,11 @@ _LAYER_NORM_EPS = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class FeatureHead:
-    """A head, ready to be computed. ``tensors`` go by the names of :meth:`HeadConfig.shapes`; ``embedding`` [vocab, hidden] and
-    ``head`` [support, hidden] are its own or the target's; ``draft_ids`` [support] names the head's rows, None where it has all
-    of the vocabulary. ``notes`` is what a user should know of it."""
+    """Weights of a head. ``tensors`` have the names of :meth:`HeadConfig.shapes`; ``embedding`` [vocab, hidden] and ``head``
+    [support, hidden] are its own or the target's.
+
+    ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary. ``notes`` are remarks for the user.
+    """
 
     config: HeadConfig
     tensors: Mapping[str, Tensor]
@@ -39,52 +41,52 @@ class FeatureHead:
     notes: tuple[str, ...] = ()
 
     def read_as(self, **conventions: Any) -> FeatureHead:
-        """The same weights under other conventions."""
+        """Return the same weights under other conventions."""
         return replace(self, config=replace(self.config, how=replace(self.config.how, **conventions)))
 
     def to(self, like: Tensor) -> FeatureHead:
-        """The same head on the device and in the number format of ``like``."""
+        """Return the same head on the device and in the number format of ``like``."""
         tensors = {name: value.to(like) for name, value in self.tensors.items()}
         ids = None if self.draft_ids is None else self.draft_ids.to(like.device)
         return replace(self, tensors=tensors, embedding=self.embedding.to(like), head=self.head.to(like), draft_ids=ids)
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of what it learned, embedding and head aside."""
+        """Bytes of the learned weights, without embedding and head."""
         return sum(value.numel() * value.element_size() for value in self.tensors.values())
 
     def runtime(self, layout: Layout = plain) -> FeatureRuntime:
-        """The head laid out for drafting."""
+        """Return the head laid out for drafting."""
         return FeatureRuntime(self, layout)
 
 
 class HeadCache:
-    """Keys and values of one run by layer, and the place of each column in the text, which windows need."""
+    """Keys and values of one run by layer, and the place of each column in the text, for windows."""
 
     def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
         self.layers = [KeyValues(config.kv_heads, config.head_size, capacity, like) for _ in range(config.layers)]
         self.places = torch.zeros(capacity, dtype=torch.long, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns; what is there stays."""
+        """Make room for this many columns and keep the present ones."""
         for layer in self.layers:
             layer.reserve(columns)
         if columns > len(self.places):
             self.places = F.pad(self.places, (0, max(columns, 2 * len(self.places)) - len(self.places)))
 
     def copy(self, other: HeadCache, columns: int) -> None:
-        """Take over the first columns of another cache."""
+        """Copy the first columns of another cache."""
         for layer, others in zip(self.layers, other.layers, strict=True):
             layer.copy(others, columns)
         self.places[:columns] = other.places[:columns]
 
     def clear(self) -> None:
-        """Zeros everywhere: see :meth:`KeyValues.clear`."""
+        """Fill with zeros: see :meth:`KeyValues.clear`."""
         for layer in self.layers:
             layer.clear()
 
     def place(self, start: int | Tensor, places: Tensor) -> Tensor:
-        """Write the places of new rows [row]; those of all columns up to and with them [column], or of all."""
+        """Write the places of new rows [row]; return those of all columns up to and including them [column], or of all."""
         if isinstance(start, Tensor):
             return self.places.index_copy_(0, start, places)
         self.places[start : start + len(places)] = places
@@ -108,7 +110,7 @@ class _Layer:
 
 
 class FeatureRuntime:
-    """A head laid out for drafting; shared between runs, each of which has its own cache."""
+    """A head laid out for drafting, shared between runs, each with its own cache."""
 
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.embedding = head.config, head.draft_ids, head.embedding
@@ -126,17 +128,17 @@ class FeatureRuntime:
         axis = head.config.axis_of_channels()
         self._axis = None if axis is None else axis.to(head.embedding.device)
         self.rotary = torch.empty(0, 0)
-        """Cosines and signed sines [2, position, size] as far as they reach now."""
+        """Cosines and signed sines [2, position, size] of the current length."""
         self.reach(_FIRST_POSITIONS)
 
     @property
     def captures(self) -> bool:
-        """Whether a forward asks the host for nothing, so that it may be captured."""
+        """Whether a forward needs nothing from the host, so that it can be captured."""
         return self.config.experts is None
 
     @property
     def axes(self) -> int:
-        """Positions of a token: 3 (time, height, width) where rates are dealt out to them, else its place alone."""
+        """Number of positions per token: 3 (time, height, width) if rates are assigned to them, else 1."""
         return 3 if self.config.how.sections else 1
 
     @property
@@ -146,16 +148,16 @@ class FeatureRuntime:
 
     @property
     def direct(self) -> bool:
-        """Whether a picture's embeddings enter the first layer as they are."""
+        """Whether a picture's embeddings enter the first layer unchanged."""
         return self.config.how.direct
 
     @property
     def queries(self) -> int:
-        """Learned queries that compress a picture; 0 where it is read place by place."""
+        """Number of learned queries that compress a picture; 0 if it is read place by place."""
         return self.config.queries
 
     def compressed(self, picture: Tensor) -> Tensor:
-        """What the learned queries make of a picture's embeddings [visual, hidden]: [query, hidden]."""
+        """Return the learned queries' answers [query, hidden] to a picture's embeddings [visual, hidden]."""
         part, shape = self._tensors, (self.config.heads, -1)
         keys, values = (
             F.linear(picture, part[f"imadpt.{name}_proj.weight"], part.get(f"imadpt.{name}_proj.bias")).unflatten(-1, shape)
@@ -165,21 +167,21 @@ class FeatureRuntime:
         return F.linear(attended, part["imadpt.o_proj.weight"])
 
     def behind(self, whole: Tensor) -> Tensor:
-        """What the projection adds to rows behind a picture whose last query answered ``whole`` [hidden]: [hidden]."""
+        """Return the projection's addition [hidden] to rows behind a picture whose last query answered ``whole`` [hidden]."""
         mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
         return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
     def open(self, capacity: int) -> HeadCache:
-        """An empty cache with room for ``capacity`` inputs at first."""
+        """Return an empty cache with initial room for ``capacity`` inputs."""
         return HeadCache(self.config, capacity, self.embedding)
 
     def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
+        """Extend the rotary table to at least this length."""
         if self.rotary.shape[1] < positions:
             self.rotary = self.config.table(2 * positions).to(self.embedding)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+        """Return the network's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
         if not self.config.wide:
             return features
         kind = self.config.how.entry_norm
@@ -201,7 +203,8 @@ class FeatureRuntime:
         direct: Tensor | None = None,
         behind: Tensor | None = None,
     ) -> Tensor:
-        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on, or to these columns [row].
+        """Return outputs [row, hidden]; their keys and values enter the cache from column ``start`` on, or at these columns
+        [row].
 
         ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
         ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
@@ -237,7 +240,7 @@ class FeatureRuntime:
         return residual if self._norm is None else self._unit(residual) * self._norm
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Outputs [row, hidden] to logits [row, support]."""
+        """Map outputs [row, hidden] to logits [row, support]."""
         return self._head(self._unit(outputs) if self._unit_before_head else outputs)
 
     def _attended(
@@ -259,7 +262,7 @@ class FeatureRuntime:
         return _plus(layer.leaving(attended), layer.leaving_bias)
 
     def _turns(self, positions: Tensor) -> Tensor:
-        """Cosines and signed sines [2, row, 1, size] of positions [row] or [3, row]."""
+        """Return cosines and signed sines [2, row, 1, size] of positions [row] or [3, row]."""
         if positions.ndim == 1 or self._axis is None:
             return self.rotary.index_select(1, positions)[:, :, None]
         channels = torch.arange(len(self._axis), device=positions.device)
@@ -273,7 +276,7 @@ class FeatureRuntime:
 
 
 def _whole(head: FeatureHead) -> dict[str, Tensor]:
-    """The tensors with every norm's weight as what it multiplies by."""
+    """Return the tensors with every norm's weight as its factor."""
     how, tensors = head.config.how, dict(head.tensors)
     for name, value in head.tensors.items():
         entry = name in {"embedding_norm.weight", "state_norm.weight"}
@@ -283,7 +286,7 @@ def _whole(head: FeatureHead) -> dict[str, Tensor]:
 
 
 def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The projection's matrix with what stands before it, norms or the mixing with a picture, and its bias."""
+    """Return the projection's matrix with its preceding norms or picture mixing folded in, and its bias."""
     kind, weight, bias = config.how.entry_norm, tensors["fc.weight"], tensors.get("fc.bias")
     if config.paired:
         norms = (tensors["embedding_norm.weight"], tensors["state_norm.weight"])
@@ -303,7 +306,7 @@ def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, T
 
 
 def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
-    """A narrow projection's columns for the embedding, and for the state."""
+    """Return a narrow projection's columns for the embedding, and for the state."""
     first, second = weight.chunk(2, dim=-1)
     return (first, second) if config.how.embedding_first else (second, first)
 
@@ -369,9 +372,10 @@ def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class ExpertLayer:
-    """Sparse feed-forward: a router chooses a few experts for each row, a shared one may see them all.
+    """Sparse feed-forward: a router chooses a few experts for each row; a shared one may see all rows.
 
-    Called with what the norm before it gives without its weight, which is folded into the matrices here."""
+    Its input is that of the norm before it, without the weight, which is folded into the matrices here.
+    """
 
     def __init__(self, experts: Experts, part: Mapping[str, Tensor], layout: Layout) -> None:
         self._experts, norm = experts, part["post_attention_layernorm.weight"]
@@ -385,7 +389,7 @@ class ExpertLayer:
         self._shared_gate = part["mlp.shared_expert_gate.weight"] * norm if experts.shared_gate else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[row, hidden] to the same."""
+        """Map [row, hidden] to [row, hidden]."""
         weights, chosen = self.routed(x)
         total = torch.zeros_like(x)
         for expert in chosen.unique().tolist():
@@ -401,7 +405,7 @@ class ExpertLayer:
         return total + (shared if self._shared_gate is None else shared * F.linear(x, self._shared_gate).sigmoid())
 
     def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights and numbers of the experts of each row, both [row, chosen]."""
+        """Return weights and numbers of the experts of each row, both [row, chosen]."""
         experts, wide = self._experts, torch.promote_types(x.dtype, torch.float32)
         logits = F.linear(x.to(wide), self._router.to(wide))
         scores = logits.softmax(-1) if experts.scores == "softmax" else logits.sigmoid()

@@ -25,7 +25,7 @@ from specviz.drafting.networks.rotary import rates_of, turn
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """The network's shape. ``taps`` are the target's hidden states it reads (transformers' numbering)."""
+    """The network's shape. ``taps`` are the target's hidden states that it reads (transformers' numbering)."""
 
     vocab_size: int
     hidden: int
@@ -42,19 +42,19 @@ class FeatureConfig:
     window: int = 1024
     """Positions whose rotary table is made at once; it grows when needed."""
     rates: tuple[float, ...] = ()
-    """Angles a position turns by, [size / 2], where they are not those of ``theta``."""
+    """Rotary angles per position, [size / 2], if not those of ``theta``."""
     steps: int = 0
-    """Learned vectors that tell how often the network has fed on itself; 0 has none."""
+    """Number of learned vectors for the steps of self-feeding; 0 without."""
 
     @property
     def angles(self) -> Tensor:
-        """Angles that a position turns by, float64 [size / 2]."""
+        """Return the rotary angles per position, float64 [size / 2]."""
         return torch.tensor(self.rates, dtype=torch.float64) if self.rates else rates_of(self.head_size, self.theta)
 
 
 class Entry(nn.Linear):
-    """The entering projection. ``scale`` evens out its inputs, some of which are a thousand times larger than others:
-    kept apart from the matrix, it makes training stable and the matrix fit for eight bits."""
+    """Entering projection. ``scale`` evens out its inputs, some of which are a thousand times larger than others. Kept apart from
+    the matrix, it makes training stable and the matrix fit for eight bits."""
 
     scale: Tensor
 
@@ -119,7 +119,7 @@ class Layer(nn.Module):
 
 class FeatureNet(Network):
     """The network. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared;
-    ``draft_ids`` [support] names the head's rows, None where it has all of the vocabulary."""
+    ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary."""
 
     title, shape = "feature drafter", FeatureConfig
     head: Tensor
@@ -134,8 +134,10 @@ class FeatureNet(Network):
             self.steps = nn.Parameter(torch.zeros(config.steps, config.hidden))
 
     def as_head(self, dialect: str = "") -> FeatureHead:
-        """The same weights by their published names; the scale of the projection's inputs moves into its matrix. Vectors of steps
-        have no published name: who drafts with them adds them."""
+        """Return the same weights by their published names; the scale of the projection's inputs moves into its matrix.
+
+        Step vectors have no published name: drafters with them add them.
+        """
         config = self.config
         how = HeadConventions(config.taps, head_norm=config.wide, theta=config.theta, rates=config.rates, eps=config.eps)
         sizes = HeadConfig(
@@ -157,23 +159,23 @@ class FeatureNet(Network):
         return FeatureHead(sizes, tensors, self.embedding, self.head, self.draft_ids, dialect)
 
     def runtime(self, layout: Layout = plain) -> FeatureRuntime:
-        """The network laid out for drafting; at a picture's places it reads the picture's own embeddings."""
+        """Return the network laid out for drafting; at a picture's places it reads the picture's own embeddings."""
         return self.as_head().read_as(pictured=True).runtime(layout)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's hidden states [row, tap * hidden] to what the layer takes, [row, hidden]."""
+        """Return the layer's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
         return self.fc(features) if self.config.wide else features
 
     def stepped(self, features: Tensor, step: int) -> Tensor:
-        """Features [row, hidden] as the network takes them after ``step`` steps of feeding on itself; 0 are the target's."""
+        """Return features [row, hidden] after ``step`` steps of self-feeding; 0 for the target's own."""
         return features + self.steps[min(step, self.config.steps - 1)] if self.config.steps else features
 
     def inputs(self, tokens: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Next tokens [row] and (fused or own) features [row, hidden] to the attention's input and the residual."""
+        """Return the attention's input and the residual from next tokens [row] and (fused or own) features [row, hidden]."""
         return self.mix(F.embedding(tokens, self.embedding), features)
 
     def mix(self, embedded: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with the embeddings [row, hidden] given."""
+        """As :meth:`inputs`, with the embeddings [row, hidden]."""
         if self.config.wide:
             pair = (self.layer.input_layernorm(embedded), self.layer.hidden_norm(features))
             return torch.cat(pair, dim=-1), features
@@ -181,27 +183,27 @@ class FeatureNet(Network):
         return entered, entered
 
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotated queries [row, head, size]."""
+        """Return rotated queries [row, head, size]."""
         config = self.config
         return self.turn(self.layer.self_attn.q_proj(x).view(-1, config.heads, config.head_size), positions)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotated keys and values, each [row, kv, size]."""
+        """Return rotated keys and values, each [row, kv, size]."""
         config, attention = self.config, self.layer.self_attn
         keys = self.turn(attention.k_proj(x).view(-1, config.kv_heads, config.head_size), positions)
         return keys, attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
     def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
-        """The residual and what attention saw, [row, head * size], to the output [row, hidden]."""
+        """Return the output [row, hidden] from the residual and the attention [row, head * size]."""
         x = residual + self.layer.self_attn.o_proj(attended)
         return x + self.layer.mlp(self.layer.post_attention_layernorm(x))
 
     def ready(self, output: Tensor) -> Tensor:
-        """What the head reads of an output."""
+        """Return the head's input from an output."""
         return self.norm(output) if self.config.wide else output
 
     def logits(self, output: Tensor) -> Tensor:
-        """[row, hidden] to logits [row, support]."""
+        """Map [row, hidden] to logits [row, support]."""
         return F.linear(self.ready(output), self.head)
 
     def turn(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -213,10 +215,10 @@ class FeatureNet(Network):
 def attend(
     queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor, own: list[tuple[Tensor, Tensor]] | None = None
 ) -> Tensor:
-    """Grouped-query attention of queries [row, head, size] over keys and values [column, kv, size], [row, head * size].
+    """Return grouped-query attention [row, head * size] of queries [row, head, size] over keys and values [column, kv, size].
 
-    ``hidden_from`` is bool [row, column]: what a row must not see. ``own`` are further keys and values [row, kv, size],
-    one of each kind a row, that only this row sees: its own earlier self-fed steps.
+    ``hidden_from`` is bool [row, column]: the columns hidden from a row. ``own`` are further keys and values [row, kv, size], one
+    of each kind per row, visible to this row alone: its own earlier self-fed steps.
     """
     rows, heads, size = queries.shape
     groups = keys.shape[1]

@@ -18,14 +18,14 @@ from specviz.engine.sampling import Noise, Warp
 
 REPEATS = 5
 LEVELS = 4
-"""Forwards of a round. The first finds what it reads far away, the others nearer by."""
+"""Forwards of a round. The first reads from memory, the others from nearer caches."""
 ELSEWHERE = 1 << 26
-"""Bytes that are written before a round, so that the network's weights have left the caches, as they have after a target pass."""
+"""Bytes written before a round to evict the weights from the caches, as a target pass does."""
 
 
 def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
-    """Milliseconds of a forward over ``rows`` nodes, for a network of blocks over as many seeds, and of its head: measured
-    once, kept with the network."""
+    """Return milliseconds of a forward over ``rows`` nodes and of its head, or of a block network over as many seeds. Measured
+    once per network."""
 
     def measure() -> float:
         return _blocks(network, rows) if isinstance(network, BlockNet) else _measured(network, rows)
@@ -35,8 +35,8 @@ def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
 
 @torch.inference_mode()
 def _measured(network: FeatureRuntime, rows: int) -> float:
-    """A level's share of the least of a few rounds behind 128 cached inputs: forwards over nodes that do not see each other,
-    each followed by the choice of the best children."""
+    """Return a level's share of the fastest of a few rounds behind 128 cached inputs: forwards over nodes that do not see each
+    other, each followed by the choice of the best children."""
     device, length = network.embedding.device, CONTEXT + rows
     tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
     states = network.embedding[tokens]
@@ -79,8 +79,8 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 
 def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
-    """Milliseconds of ``forward``, the least of a few, since other programs only add to them. ``before`` runs ahead of each and
-    is not counted, nor is what comes ahead of that, in the place of a target pass."""
+    """Return milliseconds of the fastest of a few runs of ``forward``, since other programs only slow it down. ``before`` runs
+    untimed ahead of each, behind a replacement for a target pass."""
     times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
     for _ in range(REPEATS + 1):
         elsewhere.fill_(0)

@@ -23,7 +23,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """``layers`` counts those of the model that this one stands for; ``rates`` are the angles a position turns by."""
+    """Sizes of a decoder. ``layers`` counts those of the full model; ``rates`` are the rotary angles per position."""
 
     vocab_size: int
     hidden: int
@@ -39,9 +39,10 @@ class DecoderShape:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer, the ``number``-th of its model. ``entering`` is queries over keys over values [head * size, hidden] and
-    ``widening`` gate over up; ``before`` and ``between`` are the norms' weights [hidden] in front of the two; ``turning``
-    are norms of queries and keys [head, size] where the model has them; ``device`` is where the layer runs.
+    """Layer ``number`` of its model. ``entering`` stacks queries, keys and values [head * size, hidden], ``widening`` gate and
+    up; ``before`` and ``between`` are the norms' weights [hidden] in front of the two.
+
+    ``turning`` are norms of queries and keys [head, size], if any; ``device`` is the layer's device.
     """
 
     number: int
@@ -58,7 +59,7 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer's matrices as they are used."""
+    """A layer's matrices in their layout."""
 
     number: int
     before: Tensor
@@ -73,9 +74,8 @@ class _Layer:
 
 
 class LeanCache:
-    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling. Layers that lie on several devices
-    have theirs where they lie; on one device a slice over layers is one tensor.
-    """
+    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling. Layers on several devices have theirs on
+    their device; on one device a slice over layers is one tensor."""
 
     def __init__(self, decoder: LeanDecoder, capacity: int) -> None:
         shape, places = decoder.shape, [layer.device for layer in decoder.layers]
@@ -89,7 +89,7 @@ class LeanCache:
             self.layers = [torch.zeros(size, dtype=decoder.dtype, device=place) for place in places]
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns; what is there stays."""
+        """Make room for this many columns and keep the present ones."""
         capacity = self.layers[0].shape[2]
         if columns <= capacity:
             return
@@ -102,7 +102,7 @@ class LeanCache:
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
-        """Move the entries of these nodes (root first, ascending) of the last pass to the front, forget the others."""
+        """Move the entries of these nodes (root first, ascending) of the last pass to the front; drop the others."""
         first = next((place for place, node in enumerate(path) if node != place), len(path))
         if first < len(path):
             start, end = self.length + first, self.length + len(path)
@@ -113,7 +113,7 @@ class LeanCache:
 
 
 class LeanDecoder:
-    """Frozen weights, shared between runs, each of which has its own :class:`LeanCache`."""
+    """Frozen weights, shared between runs, each with its own :class:`LeanCache`."""
 
     def __init__(
         self,
@@ -125,8 +125,7 @@ class LeanDecoder:
         group: int = 1,
     ) -> None:
         """``ends`` are the embedding, the last norm's weight and the head; ``layouts`` those of layers and head; ``dtype`` is
-        what is computed in between; ``group`` is how many layers may run their attention side by side.
-        """
+        that of activations; ``group`` is the number of layers whose attention may run side by side."""
         self.shape, self.dtype = shape, dtype
         self._embedding, self._last = ends[0], ends[1].to(dtype)
         layout, self._head = layouts[0], layouts[1](ends[2])
@@ -142,15 +141,15 @@ class LeanDecoder:
 
     @property
     def device(self) -> torch.device:
-        """Where tokens enter and logits leave."""
+        """Device of tokens and logits."""
         return self._embedding.device
 
     def open(self, capacity: int) -> LeanCache:
-        """An empty cache with room for ``capacity`` columns."""
+        """Return an empty cache with room for ``capacity`` columns."""
         return LeanCache(self, capacity)
 
     def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
+        """Extend the rotary table to at least this length."""
         if self._table.shape[1] < positions:
             self._table = self._turns(2 * positions)
 
@@ -169,11 +168,11 @@ class LeanDecoder:
         together: bool = False,
         last: int = 0,
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits [row, vocab] (of the ``last`` rows if set) and the hidden states asked for, in transformers' numbering
-        and the numbers of the embedding.
+        """Return logits [row, vocab] (of the ``last`` rows if set) and the requested hidden states, in transformers' numbering
+        and the embedding's number format.
 
-        Keys and values go behind the cache's ``length``, which stays. ``mask`` is bool [row, column] up to and with the
-        new columns, None where every row sees them all. ``together`` runs each span's attention side by side.
+        Keys and values go behind the cache's ``length``, which stays. ``mask`` is bool [row, column] up to and including the new
+        columns, None if every row sees them all. ``together`` runs each span's attention side by side.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)
         turns, hidden, tap_queue = self._table[:, positions][:, :, None], {}, sorted(taps)
@@ -191,9 +190,9 @@ class LeanDecoder:
         return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, mask)), layer)
 
     def _side_by_side(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        """Every layer's attention from the same input, then attention output and feed-forward one layer after the other.
+        """Run every layer's attention from the same input, then output and feed-forward layer by layer.
 
-        On one device the attentions are one call; on several each layer's runs where the layer lies, all at a time.
+        On one device the attentions are one call; on several, each layer's runs on its device, all at once.
         """
         layers, inputs = [self.layers[place] for place in span], x
         joint = self._joint.get(tuple(span))
@@ -217,7 +216,7 @@ class LeanDecoder:
         return self._attend(mixed[:, None], [place], turns.to(layer.device), cache, mask)[0]
 
     def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        """mixed [row, layer, (head + 2 kv) * size] to what each layer saw [layer, row, head * size]; the cache is filled."""
+        """Return each layer's attention [layer, row, head * size] of mixed [row, layer, (head + 2 kv) * size]; fill the cache."""
         shape, rows = self.shape, len(mixed)
         heads, kv = shape.heads, shape.kv_heads
         split = mixed.view(rows, len(span), heads + 2 * kv, shape.head_size)
@@ -248,9 +247,9 @@ class LeanDecoder:
 
 
 def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
-    """Spans of layers whose attention runs in parallel: those between the first and the last in groups of up to ``group``.
+    """Return spans of layers whose attention runs in parallel: those between the first and the last in groups of up to ``group``.
 
-    The first and the last layer never do. The order is the layers' own.
+    The first and the last layer never do. The order is that of the layers.
     """
     inner = list(range(1, layers - 1))
     groups = [tuple(inner[start : start + group]) for start in range(0, len(inner), group)]
@@ -275,9 +274,9 @@ def _laid_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer
 
 
 def _joined(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
-    """One matrix for layers with one input: a norm weight that they share, the product, their biases [layer, …].
+    """Return one matrix for layers with one input: a common norm weight, the product, and their biases [layer, …].
 
-    What is left of each layer's own norm weight moves into its rows.
+    The rest of each layer's own norm weight moves into its rows.
     """
     place = layers[0].device
     befores = torch.stack([layer.before.to(place, dtype) for layer in layers])

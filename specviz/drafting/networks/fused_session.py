@@ -1,4 +1,4 @@
-"""Decoding session of a fused decoder: like a target's session, so that it can verify drafts as well as write them."""
+"""Decoding session of a fused decoder, which verifies drafts like a target's session."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
 PIECE = 128
-"""Tokens of a prompt that go through at once."""
+"""Tokens of a prompt per pass."""
 TREE_ROOM = 64
 AT_FIRST = 1024
 """Columns of a cache that may grow."""
 
 
 class LeanSession:
-    """``taps`` are the hidden states wanted, numbered as in the model that the decoder stands for."""
+    """Session of one run. ``taps`` are the requested hidden states, numbered as in the full model."""
 
     def __init__(self, decoder: LeanDecoder, capacity: int, taps: Sequence[int] = ()) -> None:
         self.decoder = decoder
@@ -34,11 +34,11 @@ class LeanSession:
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """No pass is padded."""
+        """Return ``nodes``: no pass is padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        """Append ``ids`` to the cache; return logits [1, vocab] of the last one, hidden [position, hidden]."""
         passes = []
         for start, end in chunks(len(ids), PIECE):
             piece = list(ids[start:end])
@@ -48,7 +48,7 @@ class LeanSession:
         return TargetPass(passes[-1].logits, hidden)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over the tree; the committed length stays until :meth:`keep`."""
+        """Run one pass over the tree; the committed length stays until :meth:`keep`."""
         return self._run(tree, 0)
 
     def _run(self, tree: DraftTree, last: int) -> TargetPass:
@@ -64,7 +64,7 @@ class LeanSession:
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens."""
         self._cache.length = length
 
     def close(self) -> None:

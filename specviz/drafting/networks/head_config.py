@@ -1,8 +1,8 @@
 """Sizes of a feature drafter head (EAGLE's family), and the conventions by which heads of one shape differ.
 
-What tells two heads apart, where a norm stands or which states are read, often leaves no trace in the tensors: it is data here,
-so that a head can be read in another way without touching its weights. :mod:`specviz.drafting.networks.feature_head` computes it.
-Axis names: ``row``, ``hidden``, ``vocab``, ``rate``.
+Conventions such as the place of a norm or the states read often leave no trace in the tensors. They are data here, so that a head
+can be read in another way with the same weights. :mod:`specviz.drafting.networks.feature_head` computes it. Axis names: ``row``,
+``hidden``, ``vocab``, ``rate``.
 """
 
 from __future__ import annotations
@@ -21,55 +21,58 @@ EACH = "each"
 
 @dataclass(frozen=True)
 class HeadConventions:
-    """How a head computes, where its tensors do not say. The defaults are those of EAGLE-3's paper.
+    """How a head computes, where its tensors do not show it. The defaults are those of EAGLE-3's paper.
 
-    ``taps`` are the target's hidden states it reads, in transformers' numbering, in the order of the projection's columns.
+    ``taps`` are the target's hidden states that it reads, in transformers' numbering, in the order of the projection's columns.
     """
 
     taps: tuple[int, ...]
     entry_norm: str = ""
-    """The norm before the projection: "" has none, TOGETHER one over all states side by side, EACH one a state."""
+    """Norm before the projection: "" for none, TOGETHER for one over all states side by side, EACH for one per state."""
     normed_residual: bool = False
-    """What attention adds to: the normalised state, and not the state itself (``norm_before_residual``)."""
+    """Whether attention adds to the normalised state instead of the state itself (``norm_before_residual``)."""
     feeds_normed: bool = False
-    """What it feeds itself: the normalised output that the head reads, and not the output itself (``norm_output``)."""
+    """Whether it feeds on the head's normalised input instead of the output itself (``norm_output``)."""
     head_norm: bool = True
     """Whether a norm precedes the head."""
     embedding_first: bool = True
     """Order of the two halves of the first layer's input, or of the narrow projection's."""
     theta: float = 10000.0
     rates: tuple[float, ...] = ()
-    """Angles a position turns by, [rotated size / 2], where they are not those of ``theta``."""
+    """Rotary angles per position, [rotated size / 2], if not those of ``theta``."""
     rotary_scale: float = 1.0
     """Factor of cosines and sines (YaRN's)."""
     rotary_pairs: bool = False
-    """Whether neighbours turn together (GPT-J), and not the two halves (NeoX)."""
+    """Whether neighbours rotate together (GPT-J) instead of the two halves (NeoX)."""
     sections: tuple[int, ...] = ()
-    """How many rates follow the position in time, in height and in width, where tokens have three positions (mrope)."""
+    """Numbers of rates for the positions in time, height and width, if tokens have three positions (mrope)."""
     sections_woven: bool = False
-    """Whether those rates alternate, and do not lie in three blocks."""
+    """Whether those rates alternate instead of forming three blocks."""
     grid: int = 0
-    """Cells a row of the picture whose rows and columns are its positions (LlamaGen); 0 counts places."""
+    """Cells per row of the picture if its rows and columns are the positions (LlamaGen); 0 for counted places."""
     grid_from: int = 0
-    """The place of the picture's first cell then; what precedes it has no position."""
+    """Place of the picture's first cell then; earlier places have no position."""
     windows: tuple[int, ...] = ()
-    """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
+    """Window of each layer in positions, 0 for the whole text; () for the whole text in all layers."""
     pictured: bool = False
-    """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
+    """Whether a picture's own embeddings stand at its places instead of that of the prompt's placeholder."""
     direct: bool = False
-    """How a picture's embeddings enter the first layer: past the projection, without a state beside them (MSD, ViSpec)."""
+    """Whether a picture's embeddings bypass the projection into the first layer, without a state (MSD, ViSpec)."""
     eps: float = 1e-6
     centred: bool = False
     """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""
     centred_entry: bool = False
-    """The same of the norms of embedding and state before the projection."""
+    """As above, for the norms of embedding and state before the projection."""
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Sparse feed-forward: ``count`` experts of which ``chosen`` see a row, and a ``shared`` one (its inner size, 0 for none)
-    behind a gate of its own or not. ``scores`` of the router are "softmax" or "sigmoid"; ``corrected`` ones are chosen by with
-    a bias added, and groups of experts first, ``chosen_groups`` of ``groups``. Weights sum to ``scale`` where ``normed``."""
+    """Sparse feed-forward: ``count`` experts of which ``chosen`` see a row, and a ``shared`` one (its inner size, 0 for none),
+    possibly behind a gate.
+
+    ``scores`` of the router are "softmax" or "sigmoid". ``corrected`` ones are chosen with an added bias, groups of experts
+    first: ``chosen_groups`` of ``groups``. Weights sum to ``scale`` if ``normed``.
+    """
 
     count: int
     chosen: int
@@ -84,7 +87,7 @@ class Experts:
     chosen_groups: int = 1
 
     def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
-        """Its tensors by name and shape; gate and up of an expert lie in one."""
+        """Return its tensors by name and shape; gate and up of an expert are one tensor."""
         shapes: dict[str, tuple[int, ...]] = {
             "mlp.gate.weight": (self.count, hidden),
             "mlp.experts.gate_up_proj": (self.count, 2 * self.inner, hidden),
@@ -102,8 +105,8 @@ class Experts:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """A head's sizes and its conventions. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of
-    both enters it (EAGLE), of their norms where they are ``paired``, with whole layers and a norm behind it (MTP)."""
+    """Sizes and conventions of a head. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of both
+    enters it (EAGLE), of their norms if ``paired``, with whole layers and a norm behind it (MTP)."""
 
     vocab_size: int
     hidden: int
@@ -116,11 +119,11 @@ class HeadConfig:
     wide: bool
     how: HeadConventions
     bias: bool = False
-    """Whether the projection has one."""
+    """Whether the projection has a bias."""
     attention_bias: bool = False
-    """Whether queries, keys and values have one."""
+    """Whether queries, keys and values have biases."""
     output_bias: bool = False
-    """Whether what leaves attention has one."""
+    """Whether attention's output has a bias."""
     mlp_bias: bool = False
     head_norms: bool = False
     """Whether queries and keys are normalised (Qwen3)."""
@@ -129,27 +132,27 @@ class HeadConfig:
     first_norm: bool = False
     """Whether the first layer of a narrow head normalises its input, as all others do."""
     queries: int = 0
-    """Learned queries that compress a picture (ViSpec): the last one's answer is added to all states behind it, the others'
-    stand for the picture; 0 compresses nothing."""
+    """Number of learned queries that compress a picture (ViSpec): the last answer is added to all states behind it, the others
+    replace the picture; 0 for no compression."""
     paired: bool = False
     gated: bool = False
-    """Whether what attention gives passes a gate that the queries' projection holds beside each head (Qwen3.5)."""
+    """Whether attention's output passes a gate, which the queries' projection holds beside each head (Qwen3.5)."""
     experts: Experts | None = None
-    """In place of a dense feed-forward."""
+    """Experts instead of a dense feed-forward."""
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """The target's hidden states it reads."""
+        """Target's hidden states that it reads."""
         return self.how.taps
 
     @property
     def rates(self) -> Tensor:
-        """Angles that a position turns by, float64 [rate]; those of a picture's grid aside."""
+        """Return the rotary angles per position, float64 [rate]; not for a picture's grid."""
         how = self.how
         return torch.tensor(how.rates, dtype=torch.float64) if how.rates else rates_of(self.head_size, how.theta)
 
     def table(self, positions: int) -> Tensor:
-        """Cosines and signed sines [2, position, size], float64, of a head whose channels stand in :meth:`channels`' order."""
+        """Return cosines and signed sines [2, position, size], float64, for channels in the order of :meth:`channels`."""
         how, size = self.how, self.head_size
         if how.grid:
             return halves(grid_rotary(positions, how.grid, how.grid_from, size, how.theta))
@@ -159,16 +162,16 @@ class HeadConfig:
         return halves(torch.stack((F.pad(cosine, (0, still), value=1.0), F.pad(sine, (0, still)))))
 
     def channels(self) -> Tensor:
-        """Which of a published head's channels stands where [size], so that its two halves turn together: neighbours that turn
-        together are parted, and what stays still ends each half."""
+        """Return the order of a published head's channels [size] in which its two halves rotate together: neighbours that rotate
+        together are separated, and fixed channels end each half."""
         turned = torch.arange(self.head_size if self.how.grid else 2 * len(self.rates))
         first, second = (turned[::2], turned[1::2]) if self.how.rotary_pairs else turned.chunk(2)
         still = torch.arange(len(turned), self.head_size).view(2, -1)
         return torch.cat((first, still[0], second, still[1]))
 
     def axis_of_channels(self) -> Tensor | None:
-        """Which of a row's three positions (time, height, width) each channel follows [size], by blocks or woven; None where a
-        token has one position."""
+        """Return the position (time, height, width) of each channel [size], in blocks or alternating; None if a token has one
+        position."""
         sections = self.how.sections
         if not sections:
             return None
@@ -181,7 +184,7 @@ class HeadConfig:
         return axis.repeat(2)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every tensor it learns, by name, as published, and its shape."""
+        """Return every learned tensor by its published name, with its shape."""
         hidden, entering = self.hidden, len(self.taps) * self.target_hidden
         shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, entering if self.wide else 2 * hidden)}
         if self.bias:

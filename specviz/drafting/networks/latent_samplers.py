@@ -38,7 +38,7 @@ class RowCausal(nn.Module):
 
 
 class Sampler(nn.Module):
-    """What is to be added to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
+    """Addition to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
 
     def __init__(self, inputs: int, outputs: int, config: SamplerConfig) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Sampler(nn.Module):
 
 
 class LatentSamplers(Network):
-    """Both directions over one ``codebook`` [code, dim], rows of length one, the target's own and not stored."""
+    """Both directions over one ``codebook`` [code, dim] with rows of length one: the target's own, not stored."""
 
     title, shape = "pair of samplers", SamplerConfig
     codebook: Tensor
@@ -72,28 +72,28 @@ class LatentSamplers(Network):
         self.register_buffer("codebook", codebook, persistent=False)
 
     def vectors(self, codes: Tensor) -> Tensor:
-        """Codes [batch, row, column] to vectors [batch, dim, row, column]."""
+        """Map codes [batch, row, column] to vectors [batch, dim, row, column]."""
         return self.codebook[codes].permute(0, 3, 1, 2)
 
     def nearest(self, vectors: Tensor) -> Tensor:
-        """Vectors [batch, dim, row, column] to the nearest codes [batch, row, column]."""
+        """Map vectors [batch, dim, row, column] to the nearest codes [batch, row, column]."""
         return (vectors.permute(0, 2, 3, 1) @ self.codebook.T).argmax(-1)
 
     def fine(self, coarse: Tensor) -> Tensor:
-        """Vectors [batch, dim, row, column] to those of a grid twice as high and wide, length one."""
+        """Map vectors [batch, dim, row, column] to those of a grid twice as high and wide, of length one."""
         copied = coarse.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
         return F.normalize(copied + F.pixel_shuffle(self.finer(coarse), 2), dim=1)
 
     def coarse(self, fine: Tensor) -> Tensor:
-        """The other way round; rows must be even."""
+        """As :meth:`fine` in the other direction; the number of rows must be even."""
         return F.normalize(F.avg_pool2d(fine, 2) + self.coarser(F.pixel_unshuffle(fine, 2)), dim=1)
 
     @torch.inference_mode()
     def up(self, codes: Tensor) -> Tensor:
-        """Coarse codes [row, column], from the top, to fine codes [2 row, 2 column]."""
+        """Map coarse codes [row, column], from the top, to fine codes [2 row, 2 column]."""
         return self.nearest(self.fine(self.vectors(codes[None])))[0]
 
     @torch.inference_mode()
     def down(self, codes: Tensor) -> Tensor:
-        """Fine codes [2 row, 2 column], from the top, to coarse codes [row, column]."""
+        """Map fine codes [2 row, 2 column], from the top, to coarse codes [row, column]."""
         return self.nearest(self.coarse(self.vectors(codes[None])))[0]

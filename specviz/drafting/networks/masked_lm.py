@@ -17,8 +17,8 @@ from specviz.drafting.networks.small_lm import SmallBlock, SmallConfig
 
 
 class MaskedLM(Network):
-    """Predicts masked tokens among ``draft_ids``, read and written by the target's embedding. ``window`` of the config is
-    how many tokens of text and masks it reads at a time."""
+    """Predictor of masked tokens among ``draft_ids``, read and written by the target's embedding. ``window`` of the config is the
+    number of tokens and masks per pass."""
 
     title, shape, needs_vocabulary = "masked language model", SmallConfig, True
 
@@ -33,13 +33,13 @@ class MaskedLM(Network):
         self._head: Tensor | None = None
 
     def head(self) -> Tensor:
-        """The target's head seen from this model's width, [draft, width]."""
+        """Return the target's head in this model's width, [draft, width]."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, ids: Tensor, blank: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Token ids and which of them are masked, both [batch, token], to [batch, token, width]: row j foresees j + 1.
+        """Map token ids and their masks, both [batch, token], to [batch, token, width]: row j predicts token j + 1.
 
-        ``mask`` bool [batch, token] is False on padding. Raises ValueError on more tokens than the window.
+        ``mask`` bool [batch, token] is False on padding. Raises ValueError for more tokens than the window.
         """
         if ids.shape[1] > self.config.window:
             raise ValueError(f"{ids.shape[1]} tokens do not fit the window of {self.config.window}")
@@ -53,13 +53,13 @@ class MaskedLM(Network):
         return F.rms_norm(x, (x.shape[-1],))
 
     def train(self, mode: bool = True) -> MaskedLM:
-        """Weights that may change make the folded head stale."""
+        """Invalidate the folded head when weights may change."""
         self._head = None
         return super().train(mode)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, places: int) -> Tensor:
-        """One denoising step: logits [place, draft] of ``places`` masks behind the text ``ids`` [token]."""
+        """Run one denoising step; return logits [place, draft] of ``places`` masks behind the text ``ids`` [token]."""
         if not 0 < places < self.config.window:
             raise ValueError(f"a block has 1 to {self.config.window - 1} places, not {places}")
         text = ids[-(self.config.window - places) :]

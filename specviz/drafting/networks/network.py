@@ -1,6 +1,6 @@
-"""Base of the drafters' networks: tensors shared with the target, the rotary table, and the file of what was learned.
+"""Base of the drafters' networks: tensors shared with the target, the rotary table, and the file of learned weights.
 
-A file holds the learned weights as row-wise int8, the draft vocabulary, and in its card the sizes. The target's embedding and
+A file holds the learned weights as row-wise int8, the draft vocabulary, and in its card the sizes; the target's embedding and
 head are left out. Axis names: ``vocab``, ``hidden`` (of the target), ``support`` (the draft vocabulary).
 """
 
@@ -23,14 +23,14 @@ from specviz.errors import ModelUnavailable
 
 class Network(nn.Module):
     """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``draft_ids``
-    [support] names the head's rows, None where it has all of the vocabulary; ``rates`` are the angles a position turns by."""
+    [support] are the tokens of the head's rows, None for the whole vocabulary; ``rates`` are the rotary angles per position."""
 
     title: ClassVar[str]
-    """What errors call it."""
+    """Its name in errors."""
     shape: ClassVar[type[Any]]
-    """The dataclass of its sizes."""
+    """Dataclass of its sizes."""
     needs_vocabulary: ClassVar[bool] = False
-    """Whether its file has to name a draft vocabulary."""
+    """Whether its file requires a draft vocabulary."""
     embedding: Tensor
     draft_ids: Any
     rotary: Tensor
@@ -66,20 +66,20 @@ class Network(nn.Module):
             self.register_buffer("rotary", table(rates, positions).to(self.embedding), persistent=False)
 
     def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
+        """Extend the rotary table to at least this length."""
         if self.rotary.shape[1] < positions:
             self.rotary = table(self.rates, 2 * positions).to(self.rotary)
 
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary cosines and signed sines, each [row, size], at ``positions`` [row], which the table has to reach."""
+        """Return rotary cosines and signed sines, each [row, size], at ``positions`` [row] within the table."""
         return self.rotary[0, positions], self.rotary[1, positions]
 
     def runtime(self, layout: Layout = plain) -> Any:
-        """What drafts with it, its matrices laid out for the machine."""
+        """Return its runtime for drafting, with matrices laid out for the machine."""
         return self
 
     def save(self, path: Path, card: Mapping[str, str]) -> None:
-        """Write what was learned, the draft vocabulary and ``card``."""
+        """Write the learned weights, the draft vocabulary and ``card``."""
         tensors = {name: value.detach() for name, value in self.state_dict().items()}
         if self.draft_ids is not None:
             tensors["draft_ids"] = self.draft_ids
@@ -88,15 +88,15 @@ class Network(nn.Module):
 
     @classmethod
     def config_of(cls, card: Mapping[str, str]) -> Any:
-        """The sizes that a file's ``card`` gives."""
+        """Return the sizes in a file's ``card``."""
         fields: dict[str, Any] = json.loads(card["config"])
         return cls.shape(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
     @classmethod
     def load(cls, path: Path, shared: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> Self:
-        """The network in ``path`` on the target's ``shared`` tensors, frozen.
+        """Load the network in ``path`` on the target's ``shared`` tensors, frozen.
 
-        Raises ModelUnavailable when the file holds no such network or does not fit the target.
+        Raises ModelUnavailable if the file holds no such network or does not fit the target.
         """
         tensors, card = read_weights(path)
         ids = tensors.pop("draft_ids", None)

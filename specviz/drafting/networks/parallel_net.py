@@ -22,8 +22,8 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """``heads`` heads on the target's hidden state ``tap`` (its last, normalised): ``trunk`` residual blocks for all of
-    them, then ``blocks`` for each, then, where they are ``turned``, a square matrix of its own for each."""
+    """``heads`` heads on the target's hidden state ``tap`` (its last, normalised): ``trunk`` common residual blocks, then
+    ``blocks`` for each head, then an own square matrix for each if ``turned``."""
 
     hidden: int
     heads: int
@@ -34,7 +34,7 @@ class ParallelConfig:
 
 
 class Residual(nn.Module):
-    """x + SiLU(W x + b), silent until trained; named as in the published weights."""
+    """x + SiLU(W x + b), zero before training; named as in the published weights."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Residual(nn.Module):
 
 
 def _head(config: ParallelConfig) -> nn.Sequential:
-    """One head, which says what the target's own says until it has learned better."""
+    """Return one head, which predicts as the target's own head before training."""
     parts: list[nn.Module] = [Residual(config.hidden) for _ in range(config.blocks)]
     if config.turned:
         turn = nn.Linear(config.hidden, config.hidden)
@@ -58,8 +58,8 @@ def _head(config: ParallelConfig) -> nn.Sequential:
 
 
 class ParallelNet(Network):
-    """The heads. ``outputs`` is [support, hidden] shared by all of them, or [ahead, support, hidden]; it is not learned
-    here. ``draft_ids`` [support] names its rows, None where it has all of the vocabulary."""
+    """The heads. ``outputs`` is [support, hidden], common to all, or [ahead, support, hidden]; it is not trained here.
+    ``draft_ids`` [support] are the tokens of its rows, None for the whole vocabulary."""
 
     title, shape = "set of parallel heads", ParallelConfig
     outputs: Tensor
@@ -79,17 +79,17 @@ class ParallelNet(Network):
         self._product: Product | None = None
 
     def runtime(self, layout: Layout = plain) -> ParallelNet:
-        """Itself, the shared outputs laid out for drafting; outputs of each head's own stay as they are."""
+        """Return itself with common outputs laid out for drafting; own outputs of each head stay unchanged."""
         self._product = layout(self.outputs) if self.outputs.ndim == 2 else None
         return self
 
     def thoughts(self, features: Tensor) -> Tensor:
-        """The target's hidden states [row, hidden] to what each head makes of them, [ahead, row, hidden]."""
+        """Map the target's hidden states [row, hidden] to each head's features, [ahead, row, hidden]."""
         shared = self.trunk(features)
         return torch.stack([head(shared) for head in self.heads])
 
     def logits(self, features: Tensor) -> Tensor:
-        """Hidden states [row, hidden] to logits [ahead, row, support]: entry k is of the token k + 2 after the row's."""
+        """Map hidden states [row, hidden] to logits [ahead, row, support]: entry k predicts the token k + 2 after the row's."""
         thoughts = self.thoughts(features)
         if self.outputs.ndim == 3:
             return thoughts @ self.outputs.transpose(1, 2)

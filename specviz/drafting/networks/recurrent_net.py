@@ -19,12 +19,12 @@ from specviz.drafting.networks.attention import Layout, plain
 from specviz.drafting.networks.network import Network
 
 State = tuple[Tensor, Tensor]
-"""What the cell hands on: output and memory, [row, width] each."""
+"""State of the cell: output and memory, [row, width] each."""
 
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """The network's shape. ``tap`` is the target's hidden state it reads (transformers' numbering)."""
+    """The network's shape. ``tap`` is the target's hidden state that it reads (transformers' numbering)."""
 
     vocab_size: int
     hidden: int
@@ -36,8 +36,8 @@ class RecurrentConfig:
 
 
 class RecurrentNet(Network):
-    """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``probe``
-    [hidden] is the embedding of the probe, learned; ``draft_ids`` [support] names the head's rows."""
+    """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``probe`` [hidden] is
+    the learned embedding of the probe; ``draft_ids`` [support] are the tokens of the head's rows."""
 
     title, shape, needs_vocabulary = "recurrent drafter", RecurrentConfig, True
     head: Tensor
@@ -53,37 +53,38 @@ class RecurrentNet(Network):
         self.probe = nn.Parameter(torch.zeros(config.hidden))
 
     def begin(self, features: Tensor, tokens: Tensor) -> State:
-        """From the last token's states [row, 2 * hidden], token's then probe's, and the token after it [row]."""
+        """Return the state from the last token's states [row, 2 * hidden], the token's then the probe's, and the next token
+        [row]."""
         entered = self.enter(unit(features, self.config))
         gates = self.first(torch.cat((entered, self.embedded(tokens)), dim=-1))
         return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
 
     def go_on(self, state: State, tokens: Tensor) -> State:
-        """One token further."""
+        """Advance the state by one token."""
         return cell(self.later(torch.cat((state[0], self.embedded(tokens)), dim=-1)), state[1])
 
     def embedded(self, tokens: Tensor) -> Tensor:
-        """[row, word]: tokens as the cell reads them."""
+        """Return the cell's input [row, word] from tokens."""
         return self.word(F.rms_norm(F.embedding(tokens, self.embedding), (self.config.hidden,), eps=self.config.eps))
 
     def logits(self, output: Tensor) -> Tensor:
-        """The cell's output [row, width] to logits [row, support]."""
+        """Map the cell's output [row, width] to logits [row, support]."""
         ready = F.rms_norm(self.leave(output).to(self.norm), (self.config.hidden,), self.norm, self.config.eps)
         return F.linear(ready, self.head)
 
     def runtime(self, layout: Layout = plain) -> RecurrentRuntime:
-        """The network laid out for drafting."""
+        """Return the network laid out for drafting."""
         return RecurrentRuntime(self, layout)
 
 
 def unit(features: Tensor, config: RecurrentConfig) -> Tensor:
-    """Both states [row, 2 * hidden], each scaled to unit mean square; one that is missing (zeros) stays so."""
+    """Scale both states [row, 2 * hidden] to unit mean square each; a missing one (zeros) stays zero."""
     pair = features.view(len(features), 2, config.hidden)
     return F.rms_norm(pair, (config.hidden,), eps=config.eps).flatten(1)
 
 
 def cell(gates: Tensor, memory: Tensor) -> State:
-    """Forget, input, output and candidate [row, 4 * width] on a memory [row, width]."""
+    """Apply forget, input, output and candidate [row, 4 * width] to a memory [row, width]."""
     forget, into, out, fresh = gates.chunk(4, dim=-1)
     memory = memory * forget.sigmoid() + _bend(fresh) * into.sigmoid()
     return _bend(memory) * out.sigmoid(), memory
@@ -94,7 +95,7 @@ def _bend(x: Tensor) -> Tensor:
 
 
 class RecurrentRuntime:
-    """Frozen weights laid out for the machine; shared between runs, each of which has its own states."""
+    """Frozen weights laid out for the machine, shared between runs, each with its own states."""
 
     def __init__(self, net: RecurrentNet, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.probe = net.config, net.draft_ids, net.probe

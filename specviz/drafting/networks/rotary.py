@@ -1,6 +1,6 @@
 """Rotary positions: a table of cosines and signed sines, and the rotation by it.
 
-A head's two halves turn together (NeoX); the sine's sign does the half rotation's negation. Axis names: ``position``,
+A head's two halves rotate together (NeoX); the sine's sign replaces the negation in the half rotation. Axis names: ``position``,
 ``size`` (of a head), ``rate``.
 """
 
@@ -11,34 +11,34 @@ from torch import Tensor
 
 
 def rates_of(size: int, theta: float = 10000.0) -> Tensor:
-    """Angles that a position turns by, float64 [size / 2]."""
+    """Return the rotary angles per position, float64 [size / 2]."""
     half = size // 2
     return theta ** -(torch.arange(half, dtype=torch.float64) / half)
 
 
 def table(rates: Tensor, positions: int, scale: float = 1.0) -> Tensor:
-    """Cosines and signed sines [2, position, size] times ``scale``; float64, so that all formats round one table."""
+    """Return cosines and signed sines [2, position, size] times ``scale``; float64, so that all formats round one table."""
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * rates
     return halves(torch.stack((angle.cos(), angle.sin())) * scale)
 
 
 def halves(both: Tensor) -> Tensor:
-    """Cosines and sines [2, position, rate] as a table [2, position, size]."""
+    """Return cosines and sines [2, position, rate] as a table [2, position, size]."""
     cosine, sine = both
     return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))
 
 
 def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x [.., size] rotated by a table's rows, which broadcast against it."""
+    """Rotate x [.., size] by a table's rows, which broadcast against it."""
     return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)
 
 
 def grid_rotary(places: int, grid: int, first: int, size: int, theta: float = 10000.0) -> Tensor:
-    """Cosines and sines, float64 [2, place, rate], in two dimensions: LlamaGen's (Sun et al. 2024, arXiv 2406.06525).
+    """Return cosines and sines, float64 [2, place, rate], in two dimensions: LlamaGen's (Sun et al. 2024, arXiv 2406.06525).
 
-    The first half of the rates turns by the row of a picture's cell, the second by its column. The picture, ``grid`` cells a row,
-    starts at place ``first``; places behind its last cell count on in further rows. What precedes it has no position: its factors
-    are zero, not one, so that its queries and keys vanish and every later place attends to it with a score of zero.
+    The first half of the rates rotates by the row of a picture's cell, the second by its column. The picture, ``grid`` cells per
+    row, starts at place ``first``; places behind its last cell continue in further rows. Earlier places have no position: their
+    factors are zero, not one, so that their queries and keys vanish and every later place attends to them with a score of zero.
     """
     rates = theta ** -(torch.arange(0, size // 2, 2, dtype=torch.float64) / (size // 2))
     cell = torch.arange(places) - first

@@ -19,7 +19,7 @@ from specviz.errors import ContextFull
 
 @dataclass(frozen=True)
 class SmallConfig:
-    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is how far back a token looks."""
+    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is how far back a token attends."""
 
     vocab_size: int
     hidden: int
@@ -44,7 +44,7 @@ class SmallCache:
         self.length = 0
 
     def keep(self, length: int) -> None:
-        """Keep the first ``length`` tokens. Raises ValueError when there are fewer."""
+        """Keep the first ``length`` tokens. Raises ValueError if there are fewer."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot keep {length} of {self.length} cached tokens")
         self.length = length
@@ -63,7 +63,7 @@ class SmallBlock(nn.Module):
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, mask: Tensor | None = None) -> Tensor:
-        """x [batch, token, width], the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] hides padding."""
+        """Map x [batch, token, width] with the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] hides padding."""
         x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, mask)
         return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
 
@@ -81,7 +81,7 @@ class SmallBlock(nn.Module):
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
-    """Attention [batch, head, token, size] as two products: on a processor the fused kernel's backward pass took a third of a
+    """Return attention [batch, head, token, size] as two products: on a CPU the fused kernel's backward pass took a third of a
     training's time."""
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if causal:
@@ -108,11 +108,11 @@ class SmallLM(Network):
         self._stepper: Stepper | None = None
 
     def head(self) -> Tensor:
-        """The target's head seen from the draft's width, [draft, width]: one small matrix product instead of two."""
+        """Return the target's head in the draft's width, [draft, width]: one small matrix product instead of two."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, previous: Tensor, ids: Tensor) -> Tensor:
-        """Training's view: ids and the token before each, [batch, token], to features [batch, token, width]."""
+        """Training's forward: ids and the token before each, [batch, token], to features [batch, token, width]."""
         self.reach(ids.shape[1])
         cosine, sine = self.turns(torch.arange(ids.shape[1], device=ids.device))
         x = self.enter(F.embedding(torch.stack((previous, ids), dim=-1), self.embedding).flatten(-2))
@@ -121,17 +121,17 @@ class SmallLM(Network):
         return F.rms_norm(x, (x.shape[-1],))
 
     def open(self, capacity: int) -> SmallCache:
-        """An empty cache with room for ``capacity`` tokens."""
+        """Return an empty cache with room for ``capacity`` tokens."""
         return SmallCache(self.config, capacity, self.embedding)
 
     def train(self, mode: bool = True) -> SmallLM:
-        """Weights that may change make the folded ones stale."""
+        """Invalidate the folded matrices when weights may change."""
         self._stepper = None
         return super().train(mode)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
-        """Logits [token, draft] of ids [token] after what the cache holds (or of the last alone, [1, draft])."""
+        """Return logits [token, draft] of ids [token] after the cached ones (or of the last alone, [1, draft])."""
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
@@ -143,16 +143,16 @@ class SmallLM(Network):
 
 
 def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A layer's matrices as :class:`Stepper` reads them."""
+    """Return a layer's matrices for :class:`Stepper`."""
     assert isinstance(block, SmallBlock)
     return block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T
 
 
 class Stepper:
-    """The network as it runs while drafting: one sequence, a cache, and as few operations a layer as it takes.
+    """Runtime of the network for drafting: one sequence, a cache, and few operations per layer.
 
-    On a processor a one-token pass costs operations, not arithmetic. So each normalisation is a length and a division,
-    its constant factor moved into the matrix behind it, and the sums go into the matrix products.
+    On a CPU a one-token pass costs operations, not arithmetic. So each normalisation is a length and a division, its constant
+    factor moved into the matrix behind it, and the sums go into the matrix products.
     """
 
     def __init__(self, model: SmallLM) -> None:
@@ -164,7 +164,7 @@ class Stepper:
         self.head = (model.head() * grown).contiguous()
 
     def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
-        """See :meth:`SmallLM.forward`; there is room in the cache and the tokens fit the window."""
+        """See :meth:`SmallLM.forward`; the cache must have room, and the tokens must fit the window."""
         model, token, start = self.model, ids.shape[0], cache.length
         x, turns = self.entered(ids, cache)
         low = max(0, start + 1 - self.config.window)
@@ -175,7 +175,7 @@ class Stepper:
         return F.linear(unit(x[-1:] if last_only else x), self.head, model.bias)
 
     def entered(self, ids: Tensor, cache: SmallCache) -> tuple[Tensor, list[Tensor]]:
-        """What the first layer reads [token, width], and the rotary tables of these tokens."""
+        """Return the first layer's input [token, width], and the rotary tables of these tokens."""
         model, token, start = self.model, ids.shape[0], cache.length
         cache.last[start + 1 : start + token + 1] = ids
         pair = torch.stack((cache.last[start : start + token], ids), dim=-1)
@@ -186,7 +186,7 @@ class Stepper:
     def layer(
         self, place: int, x: Tensor, turns: list[Tensor], cache: SmallCache, span: tuple[int, int], mask: Tensor | None
     ) -> Tensor:
-        """One layer, whole."""
+        """Run one whole layer."""
         qkv, out, up, down = self.layers[place]
         mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
         attended = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
@@ -202,7 +202,7 @@ class Stepper:
         span: tuple[int, int],
         mask: Tensor | None,
     ) -> Tensor:
-        """mixed [token, 3, head, size] to what each saw, [token, width]; its keys and values enter the cache."""
+        """Return the attention [token, width] of mixed [token, 3, head, size]; its keys and values enter the cache."""
         low, start = span
         token = mixed.shape[0]
         end = start + token
@@ -221,7 +221,7 @@ class Stepper:
         return attended[0].transpose(0, 1).reshape(token, -1)
 
     def _mask(self, start: int, token: int, low: int) -> Tensor | None:
-        """None where a token sees all that is in the cache, or where a causal triangle will do."""
+        """Return the mask; None if a token sees the whole cache, or for a causal triangle."""
         if token == 1 or start == 0:
             return None
         row = torch.arange(start, start + token, device=self.head.device)[:, None]
@@ -230,5 +230,5 @@ class Stepper:
 
 
 def unit(x: Tensor) -> Tensor:
-    """x with its last axis scaled to length one."""
+    """Scale the last axis of x to length one."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Weight file format: safetensors with matrices as row-wise int8 and a scale a row, the rest as float16."""
+"""Weight file format: safetensors with matrices as row-wise int8 and one scale per row, the rest as float16."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SCALE = ".row_scale"
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, str]) -> None:
-    """Write ``tensors`` by name: float matrices as int8 [row, column] with a scale a row, integers as int32.
+    """Write ``tensors`` by name: float matrices as int8 [row, column] with one scale per row, integers as int32.
 
-    The file is written whole or not at all: a writer stopped in the middle keeps the one before.
+    The file is replaced atomically: an interrupted write leaves the previous one.
     """
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -41,7 +41,7 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, 
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors (float32 or int64) and card of a file. Raises ModelUnavailable when it cannot be read."""
+    """Return tensors (float32 or int64) and card of a file. Raises ModelUnavailable if it cannot be read."""
     try:
         with safe_open(path, framework="pt") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}

@@ -1,8 +1,8 @@
 """Block drafter: one forward of a semi-autoregressive network gives the distributions of a tree's next k levels.
 
-The committed text lives as keys, values and one recurrent state, made from the target's true features alone; whatever was
-drafted from the network's own features is thrown away with the round. A *seed* is a node whose depth is a multiple of k
-and whose block was computed; the root is the first. See :mod:`specviz.drafting.networks.block_net` for which input is which.
+The committed text is stored as keys, values and one recurrent state, from the target's true features alone; everything drafted
+from the network's own features is dropped after the round. A *seed* is a node whose depth is a multiple of k and whose block was
+computed; the root is the first. See :mod:`specviz.drafting.networks.block_net` for the alignment.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 PIECE = 512
-"""Inputs of a prompt that are taken in at once."""
+"""Inputs of a prompt per pass."""
 
 
 class Memory:
-    """Keys and values [kv head, position, size]: the committed ones, then those of the tree that is growing."""
+    """Keys and values [kv head, position, size]: the committed ones, then those of the growing tree."""
 
     def __init__(self, network: BlockNet, capacity: int) -> None:
         config = network.config
@@ -53,28 +53,28 @@ class Memory:
 
 
 class BlockLevels(Levels):
-    """One round of a block drafter, level by level, its tokens on the device: a forward where blocks begin."""
+    """One round of a block drafter, level by level, with its tokens on the device: one forward per block."""
 
     def __init__(self, network: BlockNet, memory: Memory, state: State, features: Tensor) -> None:
-        """``features`` [1, k, hidden] are those after the committed text, ``state`` and ``memory`` its own."""
+        """``features`` [1, k, hidden] follow the committed text; ``state`` and ``memory`` are those of that text."""
         self.calls = 1
         self._network, self._memory = network, memory
         self._state, self._features = state, features
         self._logits = network.logits(features)
         """[seed, k, support] of the seeds of this block."""
         self._seen = torch.ones(1, 0, dtype=torch.bool, device=features.device)
-        """[seed, slot but the root's]: whose blocks a seed looks at."""
+        """[seed, slot but the root's]: the seeds whose blocks a seed sees."""
         self._seeds = torch.zeros(1, dtype=torch.long, device=features.device)
-        """Each row's seed [row], and the tokens from there down to it [row, token]."""
+        """Each row's seed [row], and the tokens from the seed down to the row [row, token]."""
         self._chains = self._seeds.new_zeros(1, 0)
         self._depth = 0
 
     def first(self) -> Tensor:
-        """Raw logits [1, support] after the root."""
+        """Return raw logits [1, support] after the root."""
         return self._logits[:, 0]
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         self._depth += 1
         self._seeds = self._seeds[parents]
         self._chains = torch.cat((self._chains[parents], tokens[:, None]), dim=1)

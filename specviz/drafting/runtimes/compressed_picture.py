@@ -1,7 +1,7 @@
-"""Compressed picture before a drafter: a few learned queries' answers stand for it (ViSpec, arXiv 2509.15235).
+"""Compressed picture in a drafter's prompt: a few learned queries' answers replace it (ViSpec, arXiv 2509.15235).
 
-All but the last answer stand at the picture's last places and enter the first layer as they are; the last one is added to
-every state behind the picture. Positions stay those of the whole prompt, counted in places.
+All but the last answer stand at the picture's last places and enter the first layer unchanged; the last one is added to every
+state behind the picture. Positions remain those of the whole prompt, counted in places.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from specviz.trace.schema import Note
 
 
 class _Rows(FeatureDrafter[Any]):
-    """The drafter on the shortened prompt. ``stands`` are the places in it of the answers that stand for the picture, the
-    first of what follows them is ``end``."""
+    """Drafter on the shortened prompt. ``stands`` are the answers' places in it, ``end`` is the first place behind them."""
 
     def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)
@@ -32,7 +31,7 @@ class _Rows(FeatureDrafter[Any]):
         self._behind: Tensor | None = None
 
     def look(self, picture: Tensor | None) -> None:
-        """Take in a picture's embeddings [visual, hidden]; None where there is none."""
+        """Set the picture by its embeddings [visual, hidden], or None."""
         self._answers = self._behind = None
         if picture is not None:
             self._answers = self._network.compressed(picture)
@@ -70,7 +69,7 @@ class CompressedPicture(TextAlone):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The target's hidden states it wants: the network's own, and the target's input."""
+        """Hidden states of the target that it reads: the network's own, and the target's input."""
         return tuple(sorted({*self._rows.taps, EMBEDDINGS}))
 
     @torch.inference_mode()
@@ -84,7 +83,7 @@ class CompressedPicture(TextAlone):
 
 
 def with_picture(network: FeatureRuntime, layout: Layout) -> AllRows | CompressedPicture:
-    """The drafter of ``network`` on a prompt with a picture."""
+    """Return the drafter of ``network`` on a prompt with a picture."""
     if network.queries:
         return CompressedPicture(network, layout)
     return AllRows(network, layout)

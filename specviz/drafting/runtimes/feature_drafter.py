@@ -1,9 +1,8 @@
 """Feature drafter (EAGLE): continues from the target's hidden states, level by level of a tree.
 
-What was committed enters the cache from the target's own features; what is drafted enters it from the network's own, and
-is thrown away after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the input that gives the
-distribution of its children is the feature of token P - 1 with the root's embedding; a child's is its parent's output with its
-own.
+Committed tokens enter the cache with the target's own features. Drafted ones enter it with the network's own, and are dropped
+after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the distribution of its children comes from the
+feature of token P - 1 and the root's embedding; a child's from its parent's output and its own embedding.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from specviz.trace.schema import Note
 PIECE = 512
 _FIRST_COLUMNS = 512
 _TOGETHER = 32
-"""Committed inputs that a round's first level takes in where shapes are fixed; what is more goes before it."""
+"""Most committed inputs in a round's first level with fixed shapes; further ones are run before it."""
 
 
 class DraftCache(Protocol):
     """Keys and values of one run."""
 
     def reserve(self, columns: int) -> None:
-        """Make room for so many columns."""
+        """Make room for this many columns."""
 
 
 class TapsLayers(Protocol):
-    """A configuration that names the target's layers which the network reads."""
+    """Configuration with the target's layers that the network reads."""
 
     @property
     def taps(self) -> tuple[int, ...]: ...
@@ -48,38 +47,38 @@ Cache = TypeVar("Cache", bound=DraftCache)
 
 
 class Stepper(Protocol[Cache]):
-    """A network laid out for drafting, shared between runs, each of which has its own cache."""
+    """A network laid out for drafting, shared between runs, each with its own cache."""
 
     draft_ids: Tensor | None
 
     @property
     def config(self) -> TapsLayers:
-        """What the network was trained with."""
+        """Configuration of the network."""
 
     def open(self, capacity: int) -> Cache:
-        """An empty cache with room for ``capacity`` inputs at first."""
+        """Return an empty cache with initial room for ``capacity`` inputs."""
 
     def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
+        """Extend the rotary table to at least this length."""
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+        """Return the network's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
 
     def logits(self, output: Tensor) -> Tensor:
-        """Logits [row, support] of outputs [row, hidden]."""
+        """Map outputs [row, hidden] to logits [row, support]."""
 
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
+        """Return outputs [row, hidden]; their keys and values enter the cache from column ``start`` on."""
 
 
 class FeatureDrafter(NullDrafter, Generic[Cache]):
-    """``stepper`` is shared; cache and features belong to one run.
+    """Drafter of one run, with its cache and features; ``stepper`` is shared.
 
-    ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts. ``fixed`` gives
-    levels fixed shapes and addresses, as CUDA graphs want them; None does so on CUDA.
+    ``context_length`` is its longest context in tokens, None for the target's own limit. ``fixed`` gives levels fixed shapes and
+    addresses for CUDA graphs; by default on CUDA alone.
     """
 
     def __init__(self, stepper: Stepper[Cache], context_length: int | None = None, fixed: bool | None = None) -> None:
@@ -95,9 +94,9 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     def _restart(self) -> None:
         self._committed = 0
-        """Inputs in the cache that stand on the target's own features."""
+        """Number of inputs in the cache with the target's own features."""
         self._waiting: list[Tensor] = []
-        """What the network takes for the target's states [row, hidden] of the tokens from ``_committed`` on."""
+        """Features [row, hidden] of the tokens from ``_committed`` on, from the target's states."""
         self._end_round()
 
     def _end_round(self) -> None:
@@ -105,7 +104,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """The network's output [1, hidden] after the root."""
         self._levels: EagerLevels | FixedLevels | None = None
         self._rows: Mapping[int, tuple[int, int]] = {}
-        """By node of a tree that was grown by levels: its level and its row there."""
+        """Level and row of each node of the finished tree."""
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -118,7 +117,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._calls = 0  # taking in the prompt is part of the prefill
 
     def _lend(self, context: Context) -> None:
-        """A cache for this run."""
+        """Open the cache of this run."""
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
         if fixed and self._fixable():
@@ -132,7 +131,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
 
     def _room(self, columns: int) -> None:
-        """Make the cache reach so far."""
+        """Extend the cache to this many columns."""
         assert self._cache is not None
         if self._fixed is not None and columns + ROOM > self._fixed.columns:
             larger = borrow(self._stepper, 2 * columns)
@@ -167,11 +166,11 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return outputs
 
     def bookmark(self) -> tuple[int, list[Tensor]]:
-        """Where the drafter stands between two rounds, to come :meth:`back` to when what follows was provisional."""
+        """Return the state between two rounds, for :meth:`back` after provisional text."""
         return self._committed, list(self._waiting)
 
     def back(self, bookmark: tuple[int, list[Tensor]]) -> None:
-        """Stand there again. The cache behind that place is overwritten by what comes next."""
+        """Restore the state. The cache behind it is overwritten by later inputs."""
         self._committed, self._waiting = bookmark[0], list(bookmark[1])
         self._end_round()
 
@@ -192,8 +191,10 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     @torch.inference_mode()
     def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
-        """This round's levels, from the root down; None where the context is full, or no token has a
-        feature yet (a prompt of one token)."""
+        """Return this round's levels, from the root down.
+
+        None if the context is full, or no token has a feature yet (a prompt of one token).
+        """
         deepest = 1 + self._context_length - context.position
         if self._fixed is None:
             root = self._after_root(context)
@@ -216,12 +217,12 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return fixed
 
     def placed(self, rows: Mapping[int, tuple[int, int]]) -> None:
-        """Which nodes the finished tree gave to rows of its levels: (level, row) by node, the root being (0, 0)."""
+        """Set the level and row of each node of the finished tree, (0, 0) for the root."""
         self._rows = rows
 
     def extend(self, context: Context, tokens: Tensor, features: Tensor, depth: int, start: int, mask: Tensor) -> Tensor:
-        """Outputs [row, hidden] after drafted ``tokens`` [row] of one depth, which enter the cache from column ``start`` on;
-        ``features`` [row, hidden] are their parents' outputs."""
+        """Return outputs [row, hidden] after drafted ``tokens`` [row] of one depth, which enter the cache from column ``start``
+        on; ``features`` [row, hidden] are their parents' outputs."""
         rows = len(tokens)
         self._room(start + rows)
         self._stepper.reach(context.position + depth)
@@ -240,7 +241,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return self._root
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
-        """Run the inputs from ``_committed`` up to ``until`` over what waits. The last output [1, hidden]."""
+        """Run the inputs from ``_committed`` up to ``until``; return the last output [1, hidden]."""
         assert self._cache is not None
         features = torch.cat(self._waiting)
         device, last = features.device, features[:0]
@@ -262,7 +263,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return last
 
     def _true(self, features: Tensor) -> Tensor:
-        """What the network takes of the target's features [row, tap * hidden]."""
+        """Return the network's features of the target's states [row, tap * hidden]."""
         return self._stepper.fuse(features)
 
     def _own(self, outputs: Tensor, depth: int) -> Tensor:
@@ -270,26 +271,26 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return outputs
 
     def _opened(self, cache: Any) -> None:
-        """Whatever stands in a fresh cache before the first row."""
+        """Fill a fresh cache before the first row; nothing by default."""
 
     def _places(self, places: Tensor) -> Tensor:
-        """Positions of rows, from their numbers in the cache [row]."""
+        """Return the positions of rows, by default their numbers in the cache [row]."""
         return places
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
-        """Tokens of the inputs from ``start`` up to ``until``, each of which the network takes with the feature before it."""
+        """Return the tokens of the inputs from ``start`` up to ``until``, each paired with the feature before it."""
         return list(ids[start + 1 : until + 1])
 
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
-        """What the network takes beside committed tokens from place ``first`` on: ``embedded`` [row, hidden] where some of them
-        are no words, and what else it has a name for."""
+        """Return further arguments of the network for committed tokens from place ``first`` on, such as ``embedded`` [row,
+        hidden] for tokens of a picture."""
         return {}
 
     def _beside_drafted(self) -> dict[str, Tensor]:
-        """The same beside drafted tokens, which are words."""
+        """As :meth:`_beside`, for drafted tokens."""
         return {}
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """What the network reads of the target's pass, of these rows or of all: [row, hidden]."""
+        """Return the network's features of a target pass, of these rows or of all, [row, hidden]."""
         states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
         return self._true(torch.cat(states, dim=-1))

@@ -1,9 +1,9 @@
-"""A feature drafter's round, level by level, with everything on its device: which tokens stand where the host need not know.
+"""A feature drafter's round, level by level on its device, with tokens unknown to the host.
 
-A level's rows are the beam of the level above; ``parents`` name rows there. Eagerly, keys and values are a view of what is in
-the cache, as long as it is. *Fixed*, for CUDA graphs, shapes and addresses are the same in every round: attention goes over the
-whole cache behind a mask, positions follow from numbers on the device, and rows that stand for nothing write behind what counts.
-Axis names: ``row``, ``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns behind the committed ones).
+A level's rows are the beam of the level above; ``parents`` are rows there. *Eager*: keys and values are a view of the cache's
+present content. *Fixed*, for CUDA graphs: shapes and addresses are the same in every round. Attention goes over the whole cache
+behind a mask, positions follow from numbers on the device, and padding rows write behind the valid columns. Axis names: ``row``,
+``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns behind the committed ones).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 ROOM = 256
 """Columns of a fixed cache behind the committed ones, for drafted rows and padding."""
 _LEAST = 8
-"""Rows for the inputs of a round: as many as are committed in most."""
+"""Least rows for the inputs of a round, enough for most."""
 
 
 @device_cache(64)
@@ -38,16 +38,16 @@ def _own(rows: int, device: torch.device) -> Tensor:
 
 
 class EagerLevels(Levels):
-    """One round at the width it happens to have; ``root`` [1, hidden] is the output after the root, behind ``committed`` columns.
+    """One round with unpadded rows; ``root`` [1, hidden] is the output after the root, behind ``committed`` columns.
 
-    ``extend`` runs the network over a level's rows, ``logits`` is its head. ``deepest`` is how many levels the context has room
-    for.
+    ``extend`` runs the network over a level's rows, ``logits`` is its head. ``deepest`` is the number of levels that fit the
+    context.
     """
 
     def __init__(self, extend: Extend, logits: Callable[[Tensor], Tensor], root: Tensor, committed: int, deepest: int) -> None:
         self._extend, self._logits, self._committed, self.deepest = extend, logits, committed, deepest
         self._seen = [torch.ones(1, 0, dtype=torch.bool, device=root.device)]
-        """Which drafted columns each level's rows see [row, drafted], as many as there were then."""
+        """Drafted columns that each level's rows see, [row, drafted]."""
         self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
         self._outputs = [root]
         self.rows: list[tuple[Tensor, Tensor]] = []
@@ -55,15 +55,15 @@ class EagerLevels(Levels):
 
     @property
     def asked(self) -> int:
-        """How many levels have an output, the root's included."""
+        """Number of levels with an output, the root's included."""
         return len(self._outputs)
 
     def output(self, level: int, row: int) -> Tensor:
-        """The network's output [1, hidden] after this row of this level, the root's being 0."""
+        """Return the network's output [1, hidden] after this row of this level, 0 for the root's."""
         return self._outputs[level][row : row + 1]
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
-        """The output [1, hidden] after a token below this row that no level had: the last thing that is asked in a round."""
+        """Return the output [1, hidden] after a token below this row that no level contained; the round's last forward."""
         drafted, above = self._seen[-1].shape[1], self._seen[level][row : row + 1]
         mask = above.new_zeros(1, self._committed + drafted + 1)
         mask[:, : self._committed] = True
@@ -73,11 +73,11 @@ class EagerLevels(Levels):
         return self._extend(words, self.output(level, row), level + 1, self._committed + drafted, mask)
 
     def first(self) -> Tensor:
-        """Raw logits [1, support] after the root."""
+        """Return raw logits [1, support] after the root."""
         return self._logits(self._outputs[0])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         rows, depth = len(tokens), len(self._outputs)
         self.rows.append((tokens, parents))
         above = self._seen[-1].index_select(0, parents)
@@ -91,8 +91,8 @@ class EagerLevels(Levels):
 
 @dataclass(frozen=True)
 class _Level:
-    """What a level leaves for the one below: its outputs [row, hidden], whom its rows see [row, drafted], the committed inputs
-    [1], the drafted columns so far and the level's number."""
+    """A level's state for the one below: its outputs [row, hidden], the drafted columns its rows see [row, drafted], the number
+    of committed inputs [1], of drafted columns so far, and the level's number."""
 
     outputs: Tensor
     seen: Tensor
@@ -102,7 +102,7 @@ class _Level:
 
 
 class FixedLevels(Levels):
-    """The tensors of one run's rounds at fixed addresses, the cache among them, and what was captured over them."""
+    """Tensors of one run's rounds at fixed addresses, the cache included, and the steps captured over them."""
 
     def __init__(self, stepper: Any, columns: int) -> None:
         self.cache = stepper.open(columns)
@@ -110,19 +110,19 @@ class FixedLevels(Levels):
         self.columns = columns
         self.deepest = 0
         self.calls = 0
-        """Forwards since it was set to 0."""
+        """Forwards since the last reset to 0."""
         self._stepper = stepper
         stepper.reach(columns + ROOM)
         self._held = stepper.rotary  # what is captured reads this table, whatever the stepper's becomes
         self._device = stepper.embedding.device
         self._column = torch.arange(columns, device=self._device)
         self._numbers: dict[int, Tensor] = {}
-        """By padded rows: their tokens, the committed inputs before them, and how many of the rows count."""
+        """By number of padded rows: their tokens, the number of committed inputs before them, and of valid rows."""
         self._features: dict[int, Tensor] = {}
         self._asked: dict[tuple[int, int], Tensor] = {}
-        """Tokens and parents of a level that is asked in a step of its own, int64 [2, row], by level and number of rows."""
+        """Tokens and parents of a level asked in its own step, int64 [2, row], by level and number of rows."""
         self._below: Tensor | None = None
-        """Token and parent of a node that no level had, int64 [2, 1]."""
+        """Token and parent of a node that no level contained, int64 [2, 1]."""
         self._given: dict[Hashable, Tensor] = {}
         self._captured: dict[Hashable, tuple[Captured[Any], _Level]] = {}
         self._rows = 0
@@ -130,8 +130,8 @@ class FixedLevels(Levels):
         self._here: _Level | None = None
 
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
-        """The committed inputs of this round, the root last: they go through the network with the first level. Inputs of a
-        network of several rows have as many tokens each."""
+        """Set the committed inputs of this round, the root last; they run with the first level. Inputs of a network with several
+        rows have as many tokens each."""
         count = len(features)
         rows, each = max(_LEAST, padded_width(count)), len(tokens) // count
         self._rows, self._trail, self.deepest = rows, [], deepest
@@ -143,8 +143,8 @@ class FixedLevels(Levels):
         self._features[rows][:count] = features
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``, which asks for a level: on CUDA from its graph. ``key`` tells it from every other, and from those that
-        come after other levels."""
+        """Run ``work``, which computes a level: on CUDA from its graph. ``key`` distinguishes it from other work after the same
+        levels."""
         self.calls += 1
         full = (self._rows, len(self._trail), key)
         if self._device.type != "cuda":
@@ -173,7 +173,7 @@ class FixedLevels(Levels):
         return self.step(("ask", *place), partial(self.below, *self._asked[place]))
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """``values`` at the address that those of this name and shape always have."""
+        """Return ``values`` at the fixed address of this name and shape."""
         place = (name, values.shape)
         if place not in self._given:
             self._given[place] = torch.empty_like(values)
@@ -195,11 +195,11 @@ class FixedLevels(Levels):
         return self.output(-1, 0)
 
     def output(self, level: int, row: int) -> Tensor:
-        """As :meth:`EagerLevels.output`, until the next round is taken."""
+        """As :meth:`EagerLevels.output`, until the next round."""
         return self._trail[level].outputs[row : row + 1]
 
     def first(self) -> Tensor:
-        """Raw logits [1, support] after the root; takes in the round's committed inputs."""
+        """Return raw logits [1, support] after the root; runs the round's committed inputs."""
         rows = self._rows
         numbers = self._numbers[rows]
         start, count = numbers[-2:-1], numbers[-1:]
@@ -228,12 +228,12 @@ class FixedLevels(Levels):
 
 
 _SPARE = "_spare_levels"
-"""A stepper's own attribute: a table of all steppers would hold each of them by what it keeps for it."""
+"""Attribute of a stepper; a table by stepper would keep each one alive."""
 _LOCK = threading.Lock()
 
 
 def borrow(stepper: Any, inputs: int) -> FixedLevels:
-    """Fixed tensors for so many committed inputs: what the last run left where it is large enough, else new ones."""
+    """Return fixed tensors for this many committed inputs: the last run's if large enough, else new ones."""
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
     columns = bucket(inputs + ROOM)
@@ -241,6 +241,6 @@ def borrow(stepper: Any, inputs: int) -> FixedLevels:
 
 
 def give_back(stepper: Any, levels: FixedLevels) -> None:
-    """Keep what a finished run had borrowed for the next one."""
+    """Keep a finished run's tensors for the next one."""
     with _LOCK:
         setattr(stepper, _SPARE, levels)

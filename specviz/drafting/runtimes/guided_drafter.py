@@ -1,9 +1,8 @@
 """Feature drafter under classifier-free guidance: conditional and unconditional rows side by side in one cache.
 
-Each input occupies two neighbouring columns: one on the features of the row that read the prompt, one on those of the row that
-read an empty prompt. Each sees only its own kind; logits are mixed as the target mixes its own. One tree serves both rows, and
-a level of it is one forward. Otherwise as :mod:`specviz.drafting.runtimes.feature_drafter`.
-Where the empty prompt is shorter, PADDING stands before it, which no row sees; positions then count from its first token.
+Each input occupies two neighbouring columns: one with the features of the row that read the prompt, one with those of the row
+that read an empty prompt. Each sees only its own kind; logits are mixed as in the target. One tree serves both rows, and a level
+is one forward. If the empty prompt is shorter, PADDING precedes it, which no row sees; positions then count from its first token.
 Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """
 
@@ -22,14 +21,14 @@ from specviz.engine.interfaces import TargetPass
 
 TWO = 2
 PADDING = -1
-"""Stands in the empty prompt for a token that is not there."""
+"""Placeholder for a missing token of the empty prompt."""
 _LAST = "_guided"
-"""A network's own attribute: the two rows that a run has drafted with last."""
+"""Attribute of a network: the two rows of its last run."""
 
 
 @dataclass
 class GuidedCache:
-    """A network's cache whose inputs take two columns each."""
+    """A network's cache with two columns per input."""
 
     columns: Any
 
@@ -38,17 +37,17 @@ class GuidedCache:
         self.columns.reserve(TWO * inputs)
 
     def copy(self, other: GuidedCache, inputs: int) -> None:
-        """Take over the first inputs of another cache."""
+        """Copy the first inputs of another cache."""
         self.columns.copy(other.columns, TWO * inputs)
 
     def clear(self) -> None:
-        """As the network's own cache."""
+        """Clear the network's own cache."""
         self.columns.clear()
 
 
 class GuidedStepper:
-    """A network over inputs of two rows. ``scale`` is the guidance: logits are u + scale (c - u). ``padding`` inputs at the
-    start of the unconditional row are not there."""
+    """A network over inputs of two rows. ``scale`` is the guidance: logits are u + scale (c - u). The first ``padding`` inputs of
+    the unconditional row are missing."""
 
     def __init__(self, network: FeatureRuntime, scale: float, padding: int) -> None:
         self.network: Any = network
@@ -57,37 +56,37 @@ class GuidedStepper:
 
     @property
     def config(self) -> TapsLayers:
-        """What the network was trained with."""
+        """Configuration of the network."""
         config: TapsLayers = self.network.config
         return config
 
     @property
     def embedding(self) -> Tensor:
-        """The network's, [vocab, hidden]: every state has its device and its kind of numbers."""
+        """The network's embedding [vocab, hidden], whose device and number format all states share."""
         embedding: Tensor = self.network.embedding
         return embedding
 
     @property
     def rotary(self) -> Tensor:
-        """The network's table as far as it reaches now."""
+        """The network's rotary table of the current length."""
         table: Tensor = self.network.rotary
         return table
 
     def open(self, capacity: int) -> GuidedCache:
-        """An empty cache with room for ``capacity`` inputs at first."""
+        """Return an empty cache with initial room for ``capacity`` inputs."""
         return GuidedCache(self.network.open(TWO * capacity))
 
     def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
+        """Extend the rotary table to at least this length."""
         self.network.reach(positions)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's hidden states [input, row, tap * hidden] to what the network takes, [input, row, hidden]."""
+        """Return the network's features [input, row, hidden] from the target's states [input, row, tap * hidden]."""
         fused: Tensor = self.network.fuse(features)
         return fused
 
     def logits(self, output: Tensor) -> Tensor:
-        """Outputs [input, row, hidden] to guided logits [input, support]."""
+        """Map outputs [input, row, hidden] to guided logits [input, support]."""
         logits = self.network.logits(output.flatten(0, 1)).view(len(output), TWO, -1)
         guided: Tensor = logits[:, 1] + self.scale * (logits[:, 0] - logits[:, 1])
         return guided
@@ -95,11 +94,11 @@ class GuidedStepper:
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: GuidedCache, start: int | Tensor, mask: Tensor | None
     ) -> Tensor:  # fmt: skip
-        """Outputs [input, row, hidden] of ``tokens`` [input], or [input * row] where those of the two rows differ, over
+        """Return outputs [input, row, hidden] of ``tokens`` [input], or [input * row] if those of the two rows differ, over
         ``features`` [input, row, hidden].
 
-        Keys and values go into the cache from input ``start`` on, or to these inputs [input] of it; ``mask`` is bool [input,
-        column], None where every input sees them all.
+        Keys and values enter the cache from input ``start`` on, or at these inputs [input]; ``mask`` is bool [input, column],
+        None if every input sees them all.
         """
         count, device = len(features), features.device
         words = tokens if len(tokens) == TWO * count else tokens.repeat_interleave(TWO)
@@ -124,7 +123,7 @@ class GuidedStepper:
 
 
 def _guided(network: FeatureRuntime, scale: float, padding: int) -> GuidedStepper:
-    """The two rows of ``network``, those of the last run where they were alike: what was captured over them serves again."""
+    """Return the two rows of ``network``, the last run's if alike, so that its captured steps are reused."""
     last: GuidedStepper | None = vars(network).get(_LAST)
     if last is None or (last.scale, last.padding) != (scale, padding):
         last = GuidedStepper(network, scale, padding)
@@ -145,22 +144,22 @@ class GuidedDrafter(FeatureDrafter[GuidedCache]):
         return stepper.network.captures and not stepper.padding
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
-        """Two tokens an input: the second row reads the empty prompt where the first reads the prompt."""
+        """Return two tokens per input: the second row reads the empty prompt where the first reads the prompt."""
         other = [max(0, token) for token in self._unconditional[start + 1 : until + 1]]
         pairs = zip(ids[start + 1 : until + 1], [*other, *ids[start + 1 + len(other) : until + 1]], strict=True)
         return [token for pair in pairs for token in pair]
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """What the network reads of the target's pass, of these nodes or of all: [node, row, hidden]."""
+        """Return the network's features of a target pass, of these nodes or of all, [node, row, hidden]."""
         states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
         return self._true(torch.cat([state.unflatten(-1, (TWO, -1)) for state in states], dim=-1))
 
 
 def padding(unconditional: Sequence[int]) -> int:
-    """How many tokens of the empty prompt are not there."""
+    """Return the number of missing tokens of the empty prompt."""
     return sum(token == PADDING for token in unconditional)
 
 
 def feature_drafter(network: FeatureRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter[Any]:
-    """The drafter that suits a target: one row, or two that are guided, (scale, the empty prompt)."""
+    """Return the drafter for a target: of one row, or of two under guidance, (scale, empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

@@ -18,9 +18,8 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class IntermediateModel:
-    """An intermediate model. ``states`` says that its passes give the hidden states asked for; ``branches`` that it can
-    score trees, not chains alone; ``cost`` measures what its passes take.
-    """
+    """An intermediate model. ``states``: its passes give the requested hidden states; ``branches``: it scores trees, not only
+    chains; ``cost`` measures its passes."""
 
     name: str
     title: str
@@ -33,12 +32,12 @@ class IntermediateModel:
     warnings: tuple[str, ...] = field(default=())
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """A fresh session with room for ``capacity`` committed tokens."""
+        """Return a new session with room for ``capacity`` committed tokens."""
         return self.start(capacity, taps if self.states else ())
 
 
 class SmallSession:
-    """The small draft model as one that verifies chains. Tokens outside its vocabulary have no probability."""
+    """Session of the small draft model that verifies chains. Tokens outside its vocabulary have no probability."""
 
     def __init__(self, model: SmallLM, capacity: int, room: int = 64) -> None:
         self._model = model
@@ -51,45 +50,45 @@ class SmallSession:
         return self._committed
 
     def padded(self, nodes: int) -> int:
-        """No pass is padded."""
+        """Return ``nodes``: no pass is padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is cached; logits [1, vocab] of the last one."""
+        """Append ``ids`` to the cache; return logits [1, vocab] of the last one."""
         logits = self._run(torch.tensor(list(ids), device=self._model.draft_ids.device), True)
         self._committed = self._cache.length
         return TargetPass(logits)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over a chain. Raises BadInput for a tree with branches."""
+        """Run one pass over a chain. Raises BadInput for a tree with branches."""
         if any(parent != place - 1 for place, parent in enumerate(tree.shape.parents)):
             raise BadInput("The small draft model verifies chains only; let the drafter below it draft one token a level.")
         return TargetPass(self._run(tree.tokens, False))
 
     def _run(self, tokens: Tensor, last: bool) -> Tensor:
-        """Logits over the target's vocabulary, -inf where this model has no word."""
+        """Return logits over the target's vocabulary, -inf for tokens outside this model's."""
         self._cache.keep(self._committed)
         logits = self._model(tokens, self._cache, last_only=last)
         wide = logits.new_full((len(logits), self._model.config.vocab_size), -torch.inf)
         return wide.index_copy_(1, self._model.draft_ids, logits)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the entries of these nodes (root first) of the last chain: a beginning of it."""
+        """Keep the entries of these nodes (root first), the start of the last chain."""
         self._committed += len(path)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens."""
         self._committed = min(length, self._committed)
 
     def close(self) -> None:
-        """The cache goes with this object."""
+        """Do nothing: the cache is freed with this object."""
 
 
 class FittedSession:
-    """Another model's session seen through the target's vocabulary: padding that only one of them has is no word."""
+    """Another model's session over the target's vocabulary; rows that only one of them has are padding."""
 
     def __init__(self, session: Session, rows: int, vocab_size: int) -> None:
-        """``rows`` are this model's logits, ``vocab_size`` those of the target."""
+        """``rows`` is the number of this model's logits, ``vocab_size`` that of the target."""
         self._session, self._rows, self._vocab = session, rows, vocab_size
 
     @property
@@ -98,15 +97,15 @@ class FittedSession:
         return self._session.length
 
     def padded(self, nodes: int) -> int:
-        """Rows a pass over ``nodes`` really has."""
+        """Return the rows of a pass over ``nodes``."""
         return self._session.padded(nodes)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is cached."""
+        """Append ``ids`` to the cache."""
         return self._fit(self._session.prefill([min(token, self._rows - 1) for token in ids]))
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over the tree."""
+        """Run one pass over the tree."""
         return self._fit(self._session.score(DraftTree(tree.shape, tree.tokens.clamp_max(self._rows - 1))))
 
     def _fit(self, target_pass: TargetPass) -> TargetPass:
@@ -118,9 +117,9 @@ class FittedSession:
         self._session.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens."""
         self._session.rewind(length)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release memory."""
         self._session.close()

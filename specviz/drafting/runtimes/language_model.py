@@ -1,7 +1,7 @@
 """Autoregressive draft model: a smaller language model, one token at a time (speculative sampling).
 
-Its cache follows the committed text. Rejected drafts are rewound. Tokens that were committed but never run through it are fed
-before the next draft: the bonus token and, after full acceptance, the last drafted token.
+Its cache follows the committed text; rejected drafts are rewound. Committed tokens that never ran through it are fed before the
+next draft: the bonus token and, after full acceptance, the last drafted token.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ SHORT = 32
 
 
 class ChainModel(Protocol):
-    """What the drafter needs of a model: extend the text, take some of it back."""
+    """Interface of the drafter's model: extend the text, or rewind it."""
 
     support: Tensor | None
-    """Ids of its output vocabulary, int64 [support], or None when that is the target's own."""
+    """Ids of its output vocabulary, int64 [support], or None for the target's own."""
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
-        """Logits [support] after ``ids`` were appended: numbers, or int64 [token] where the model is."""
+        """Append ``ids`` (numbers, or int64 [token] on the model's device); return logits [support] after them."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release memory."""
 
 
 class TaughtModel(ChainModel, Protocol):
-    """One that also says what it would have said after every token of a text."""
+    """A model that also gives logits after every token of a text."""
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Logits [token, support] after each of ``ids``, which are appended."""
+        """Append ``ids``; return logits [token, support] after each of them."""
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model: its name, how far it can look back, and how to open it for one run of that many tokens.
+    """A loaded draft model: its name, its context, and a function that opens it for a run of so many tokens.
 
-    ``target`` is the model as one that scores trees, None where it can only extend a chain.
+    ``target`` is the model as one that scores trees, None if it can only extend a chain.
     """
 
     name: str
@@ -64,10 +64,10 @@ class DraftModel:
 
 
 class SessionModel:
-    """Any target's session, used as a draft model. Logits that one of the two models lacks are padding, not words."""
+    """A target's session as a draft model. Logits of only one of the two models are padding."""
 
     def __init__(self, session: Session, target: Target, vocab_size: int | None = None) -> None:
-        """``vocab_size`` is the verifying target's, where it may differ from the draft model's own."""
+        """``vocab_size`` is the verifying target's, if it may differ from the draft model's own."""
         self.session = session
         self._device = target.device
         self._rows = target.vocab_size
@@ -90,7 +90,7 @@ class SessionModel:
         return logits
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Logits [token, support] after each of ``ids``, which are appended: in passes over chains of at most SHORT."""
+        """Append ``ids`` in passes over chains of at most SHORT; return logits [token, support] after each of them."""
         ids, rows = [min(token, self._rows - 1) for token in ids], []
         for start in range(0, len(ids), SHORT):
             piece = ids[start : start + SHORT]
@@ -107,7 +107,7 @@ class SessionModel:
 
 
 class SmallModel:
-    """The small draft model that ships, opened for one run."""
+    """The small draft model in one run."""
 
     def __init__(self, model: SmallLM, capacity: int) -> None:
         self._model = model
@@ -119,18 +119,18 @@ class SmallModel:
         return self._model(tokens, self._cache, last_only=True)[-1]
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Logits [token, support] after each of ``ids``, which are appended."""
+        """Append ``ids``; return logits [token, support] after each of them."""
         return self._model(to_device(list(ids), self._model.draft_ids.device), self._cache)
 
     def rewind(self, length: int) -> None:
         self._cache.keep(length)
 
     def close(self) -> None:
-        """The cache goes with this object."""
+        """Do nothing: the cache is freed with this object."""
 
 
 class LanguageModelDrafter(NullDrafter):
-    """``open_model(capacity)`` gives a fresh :class:`ChainModel`; one is opened per run."""
+    """Chain drafter. ``open_model(capacity)`` opens a new :class:`ChainModel`, one per run."""
 
     def __init__(self, open_model: Callable[[int], ChainModel], context_length: int) -> None:
         self._open = open_model
@@ -139,7 +139,7 @@ class LanguageModelDrafter(NullDrafter):
         self._fed: list[int] = []
         self._agreed = 0
         self._unseen = 0
-        """Tokens in the cache behind ``_fed`` that the host does not know yet."""
+        """Number of tokens in the cache behind ``_fed`` that are not yet on the host."""
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -172,20 +172,19 @@ class LanguageModelDrafter(NullDrafter):
 
     @property
     def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+        """Ids of its vocabulary, int64 [support], or None for the target's own."""
         assert self._model is not None
         return self._model.support
 
     def levels(self, context: Context) -> ChainLevels | None:
-        """This round's chain; None where the context is full. Its tokens enter the cache unseen: which they were is known
-        once the round is over."""
+        """Return this round's chain; None if the context is full. Its tokens reach the host after the round."""
         deepest = self._context_length - len(context.ids)
         return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped distribution after the chain so far, whose tokens the host knows; the plain softmax at temperature 0."""
+        """Return the warped distribution after the chain so far, by its tokens; the plain softmax at temperature 0."""
         assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         text = [*context.ids, *tokens[1:]]
         if len(text) >= self._context_length:
@@ -205,7 +204,7 @@ class LanguageModelDrafter(NullDrafter):
         return self._model.extend(token)
 
     def observe(self, finished: Round) -> None:
-        """The chain's tokens, as far as they entered the cache: some of them may have been committed."""
+        """Record the chain's tokens that entered the cache: some of them may have been committed."""
         tokens = finished.draft.tree.host_tokens
         if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
             self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]

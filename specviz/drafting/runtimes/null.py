@@ -1,4 +1,4 @@
-"""Null drafter: proposes nothing, which is autoregressive decoding through the same loop."""
+"""Null drafter: no proposals, for autoregressive decoding through the same loop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from specviz.engine.interfaces import Context, Round, TargetPass
 
 
 class NullDrafter:
-    """Keeps no state."""
+    """Drafter without state."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def observe(self, finished: Round) -> None:
-        """Nothing to learn."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""

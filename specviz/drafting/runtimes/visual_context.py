@@ -1,8 +1,8 @@
-"""Visual context of a drafter: none, every image token, or only what the target made of them.
+"""Visual context of a drafter: none, or every image token.
 
-*Text alone*: every visual place leaves the drafter's prompt, places are counted anew, and what it reads of the target at
-text places has seen the picture already (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's
-own embedding or with that of the prompt's placeholder, as feature drafters for language models are carried over to pictures.
+*Text alone*: visual places are removed from the drafter's prompt and places are counted anew; the target's states at text places
+still depend on the picture (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's own embedding or
+with that of the prompt's placeholder, as in feature drafters adapted from language models.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
 
 EMBEDDINGS = 0
-"""The target's hidden state that is its input, pictures in place."""
+"""The target's hidden state that is its input, with pictures in place."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A prompt as target and drafter see it. ``visual`` are its visual places, ``hidden`` those the text-only view drops.
+    """A prompt's places in target and drafter. ``visual`` are its visual places, ``hidden`` those removed in the text-only view.
 
-    ``positions`` [3, 1, token] are the target's where a token has three (time, height, width); behind the prompt all three are
-    the token's place plus ``shift``.
+    ``positions`` [3, 1, token] are the target's if a token has three (time, height, width); behind the prompt all three are the
+    token's place plus ``shift``.
     """
 
     length: int
@@ -42,11 +42,11 @@ class Layout:
 
     @property
     def of_text(self) -> tuple[int, ...]:
-        """Places of the prompt that a text-only view keeps."""
+        """Places of the prompt in the text-only view."""
         return tuple(View(self.length, self.hidden).kept_places)
 
     def axial(self, places: Tensor) -> Tensor:
-        """[4, row] of tokens at ``places`` [row]: the place, and the target's positions in time, height and width."""
+        """Return [4, row] for tokens at ``places`` [row]: the place, and the target's positions in time, height and width."""
         three = (places + self.shift).expand(3, -1)
         if self.positions is not None:
             known = self.positions[:, 0].to(places.device)
@@ -54,8 +54,8 @@ class Layout:
         return torch.cat((places[None], three))
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
-        """Both prefills side by side: ``kept_places`` are the visual places that the drafter sees too, ``unseen`` other places
-        of the prompt that it does not see."""
+        """Return the note on both prefills: ``kept_places`` are the drafter's visual places, ``unseen`` other places hidden from
+        it."""
         return VisualTokensNote(
             target=self.length,
             drafter=self.length - len(self.visual) + len(kept_places) - len(unseen),
@@ -66,7 +66,7 @@ class Layout:
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:
-    """Ascending places as [first, how many] for each unbroken row of them."""
+    """Return ascending places as [first, count] for each contiguous run."""
     runs: list[list[int]] = []
     for place in places:
         if runs and sum(runs[-1]) == place:
@@ -77,8 +77,8 @@ def spans(places: Sequence[int]) -> list[list[int]]:
 
 
 def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, table: Tensor) -> Tensor:
-    """Embeddings [row, hidden] of prompt tokens [row] from place ``first`` on: from ``table`` [vocab, hidden], and at visual
-    places the picture's own, from the target's input ``embeddings`` [token, hidden]."""
+    """Return embeddings [row, hidden] of prompt tokens [row] from place ``first`` on: from ``table`` [vocab, hidden], and at
+    visual places from the target's input ``embeddings`` [token, hidden]."""
     visual = torch.tensor([place - first for place in layout.visual if 0 <= place - first < len(tokens)], device=tokens.device)
     embedded = F.embedding(tokens, table)
     embedded[visual.long()] = embeddings[visual.long() + first].to(embedded)
@@ -86,7 +86,7 @@ def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, tab
 
 
 class View:
-    """A run without some places of its prompt. ``kept_places`` are the others; what follows the prompt is there as it is."""
+    """A run without some places of its prompt. ``kept_places`` are the others; everything behind the prompt stays."""
 
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
@@ -95,24 +95,24 @@ class View:
         self._places = torch.tensor(self.kept_places)
 
     def context(self, context: Context) -> Context:
-        """The run as the drafter sees it."""
+        """Return the context without those places."""
         ids = [context.ids[place] for place in self.kept_places] + list(context.ids[self._length :])
         return replace(context, ids=ids, prompt_length=len(self.kept_places))
 
     def prefill(self, prefill: TargetPass) -> TargetPass:
-        """The target's pass over all but the prompt's last token, what is left out left out."""
+        """Return the target's pass over all but the prompt's last token, without those places."""
         rows = [place for place in self.kept_places if place < self._length - 1]
         return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
 
     def places(self, places: Tensor) -> Tensor:
-        """Places in the whole text of places [row] in the view."""
+        """Map places [row] of the view to places in the whole text."""
         kept_places = self._places = self._places.to(places.device)
         inside = kept_places[places.clamp(max=len(kept_places) - 1)]
         return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
 
 
 class TextAlone:
-    """``drafter`` on the same run without the prompt's picture; it never learns that there was one."""
+    """``drafter`` on the same run without the prompt's picture."""
 
     def __init__(self, drafter: Any, layout: Layout) -> None:
         self._drafter = drafter
@@ -141,7 +141,7 @@ class TextAlone:
 
     @property
     def placed(self) -> Callable[[Mapping[int, tuple[int, int]]], None] | None:
-        """As the drafter's own, where it wants to know."""
+        """The drafter's own method, if any."""
         return getattr(self._drafter, "placed", None)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
@@ -150,7 +150,7 @@ class TextAlone:
 
 
 class AllRows(FeatureDrafter[Any]):
-    """A feature drafter over the whole prompt. The network says what stands at the picture's places, its own embeddings or the
+    """Feature drafter over the whole prompt. The network determines the embeddings at the picture's places, its own or the
     placeholder's, and whether its tokens have the target's three positions."""
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
@@ -161,7 +161,7 @@ class AllRows(FeatureDrafter[Any]):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The target's hidden states it wants: the network's own, and the target's input where pictures are read from it."""
+        """Hidden states of the target that it reads: the network's own, and the target's input for embeddings of pictures."""
         return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:

@@ -1,6 +1,6 @@
-"""Static trees fitted by measurement: the rank paths accepted most often, and the best n of them for a budget.
+"""Calibrated static trees: the rank paths accepted most often, and the best n of them.
 
-Both STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed tree found this way offline.
+STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed tree found offline in this way.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class CalibratedTree:
     source: str = ""
 
     def best(self, nodes: int) -> TreeShape:
-        """The ``nodes`` likeliest paths as a shape (fewer when fewer are known)."""
+        """Return the ``nodes`` likeliest paths as a shape, or all if there are fewer."""
         return shape_from_paths(self.paths[:nodes])
 
     def save(self, path: Path, known: Mapping[int, CalibratedTree] | None = None) -> None:
-        """As JSON, one path a line; ``known`` are the trees for places where the drafter knew so long a context."""
+        """Save as JSON, one path per line. ``known`` are the trees by the length of the longest known context."""
         parts = [f'"source": {json.dumps(self.source)}', f'"paths": {self._rows()}']
         if known:
             trees = [f"{json.dumps(str(evidence))}: {tree._rows()}" for evidence, tree in known.items()]
@@ -41,12 +41,12 @@ class CalibratedTree:
 
     @staticmethod
     def load(path: Path) -> CalibratedTree:
-        """Raises BadInput when the file is missing or is not such a tree."""
+        """Load from JSON. Raises BadInput if the file is missing or not such a tree."""
         return load_all(path)[0]
 
 
 def load_all(path: Path) -> dict[int, CalibratedTree]:
-    """The tree of all places (key 0), and those of places where the drafter knew so long a context (n-gram orders).
+    """Load the tree of all places (key 0), and those by the length of the longest known context (n-gram order).
 
     Raises BadInput as :meth:`CalibratedTree.load`.
     """
@@ -65,8 +65,10 @@ def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
 
 
 def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:
-    """From how often each path was accepted in ``rounds`` rounds. A path is never likelier than its parent, so ordering
-    by count with shorter paths first on ties keeps every parent before its children.
+    """Return the tree from each path's number of acceptances in ``rounds`` rounds.
+
+    A path is never likelier than its parent, so the order by count, shorter paths first on ties, keeps every parent before its
+    children.
     """
     ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
     probability = tuple(reached[path] / max(1, rounds) for path in ordered)

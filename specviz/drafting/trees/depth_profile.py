@@ -1,6 +1,4 @@
-"""Depth choice for dynamic trees: the acceptance each depth brought in a calibration run over what it costs on this machine.
-Chosen once before a run, not anew in each round.
-"""
+"""Depth choice for dynamic trees: each depth's calibrated acceptance over its cost on this machine, once before a run."""
 
 from __future__ import annotations
 
@@ -15,14 +13,13 @@ from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.errors import BadInput
 
 LEAST = 2
-"""Levels, where a profile has as many: a tree of one has nothing to rerank, and such a fan is no longer the method."""
+"""Least levels of a tree, if the profile has as many: a tree of one level has nothing to rerank."""
 
 
 @dataclass(frozen=True)
 class DepthProfile:
-    """``tau[temperature][depth - 1][place]``: emitted tokens a round, bonus included, from trees that go ``depth`` levels
-    deep and keep their ``sizes[place]`` best nodes, drafted by ``drafter`` for ``target`` with ``width`` nodes in the beam.
-    """
+    """``tau[temperature][depth - 1][place]``: emitted tokens per round, bonus included, with trees of ``depth`` levels and their
+    ``sizes[place]`` best nodes, drafted by ``drafter`` for ``target`` with ``width`` nodes in the beam."""
 
     drafter: str
     target: str
@@ -32,11 +29,11 @@ class DepthProfile:
     source: str = ""
 
     def nearest(self, temperature: float) -> float:
-        """The temperature that was measured, of those nearest to this one the coldest."""
+        """Return the nearest measured temperature, of equals the lowest."""
         return min(sorted(self.tau), key=lambda measured: abs(measured - temperature))
 
     def save(self, path: Path) -> None:
-        """As JSON, one depth a line."""
+        """Save as JSON, one depth per line."""
         facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "width": self.width}
         rows = {
             temperature: ",\n".join(json.dumps([round(tau, 4) for tau in row]) for row in table)
@@ -48,7 +45,7 @@ class DepthProfile:
 
     @staticmethod
     def load(path: Path) -> DepthProfile:
-        """Raises BadInput when the file is missing or is no such profile."""
+        """Load from JSON. Raises BadInput if the file is missing or not such a profile."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             sizes = tuple(map(int, fields["sizes"]))
@@ -67,9 +64,8 @@ class DepthProfile:
 
 @dataclass(frozen=True)
 class ChosenDepth:
-    """``levels`` of trees that keep ``nodes``, the ``tau`` that the profile gives these, and the ``gain`` it makes over the
-    target alone; a drafter ``forward`` is in passes of one token.
-    """
+    """``levels`` of trees with ``nodes`` nodes, the profile's ``tau`` for them, and their ``gain`` over the target alone;
+    ``forward`` is a drafter forward in passes of one token."""
 
     levels: int
     nodes: int
@@ -79,10 +75,10 @@ class ChosenDepth:
 
 
 def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> ChosenDepth:
-    """``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature; the shallowest of equals,
-    but never less than :data:`LEAST` levels.
+    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature: the shallowest of
+    equals, but at least :data:`LEAST` levels.
 
-    ``nodes`` is the size of every tree where that is given; 0 tries all that were measured.
+    ``nodes`` fixes the size of every tree; 0 tries all measured sizes.
     """
     table = profile.tau[profile.nearest(temperature)]
     sizes = (nodes,) if nodes else profile.sizes

@@ -27,49 +27,48 @@ from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import MAX_PRUNED, Note
 
 WORTHLESS = math.log(1e-3)
-"""A node less likely than this pays nowhere: no row of a pass is so cheap."""
+"""Least log-probability of a node that may pay for its row of a pass."""
 
 AHEAD = 3
-"""On an accelerator so many levels are drafted before a stop rule is asked about them."""
+"""Levels drafted on an accelerator before a stop rule is evaluated."""
 
 MAX_NODES = 255
-"""No fitted tree is larger."""
+"""Largest size of a fitted tree."""
 
 SHARPER = 0.8
-"""The coldest temperature at which a drafter's confidence is read where a tree's size follows from it. One that learned the
-target's distribution says how often the target would draw a token, which is less often than it is the target's likeliest. On
-34 held-out prompts EAGLE-3's trees would pay 4 % more with 0.8 than with 1, 3 % with 0.9 and 0.7; on 18 others a clock said
-1.5 %."""
+"""Lowest temperature at which the drafter's confidence determines a tree's size. A drafter that learned the target's distribution
+gives the probability that the target samples a token, which is below that of its being the likeliest. On 34 held-out prompts
+EAGLE-3's trees would pay 4 % more with 0.8 than with 1, 3 % with 0.9 and 0.7; timed on 18 others, 1.5 %."""
 
 
 def ahead_on(device: torch.device) -> int:
-    """How many levels are drafted before a stop rule is asked."""
+    """Return how many levels are drafted before a stop rule is evaluated."""
     return 1 if device.type == "cpu" else AHEAD
 
 
 class Stop(Protocol):
-    """Decides after each level whether the tree goes deeper."""
+    """Stop rule: decides after each level whether the tree goes deeper."""
 
     def tests(self, level: int) -> bool:
-        """Whether the beam of this level is looked at."""
+        """Whether the beam of this level is tested."""
 
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
 
     def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
-        """How that went; ``limit`` is the deepest level there was room for."""
+        """Return the note on the decision; ``limit`` is the deepest possible level."""
 
 
 class SizePolicy(Protocol):
-    """Decides how many candidates stay."""
+    """Decides how many candidates are kept."""
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
-        """From each candidate's probability of acceptance, best first, and how many drafter forwards found them."""
+        """Return the size from each candidate's probability of acceptance, best first, and the number of drafter forwards."""
 
 
 @dataclass(frozen=True)
 class SpeedupMaximising:
-    """As many nodes as pay: ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
+    """Size policy ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
 
     ``cost[n]`` is the time of a target pass over the root and n drafted nodes, ``forward`` that of a drafter forward.
     """
@@ -79,7 +78,7 @@ class SpeedupMaximising:
 
     @staticmethod
     def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> SpeedupMaximising:
-        """For a machine's cost curve; the graph tier pads a pass to the next of a few widths, and pays for it.
+        """Return the policy for a machine's cost curve; the graph tier pads a pass to the next of a few widths.
 
         ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
         """
@@ -88,14 +87,14 @@ class SpeedupMaximising:
         return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def now(self) -> SpeedupMaximising:
-        """Itself: its costs stay."""
+        """Return itself: its costs are constant."""
         return self
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
         return self._most(probabilities, self.forward * forwards)
 
     def fixed(self, depths: Sequence[int], probabilities: Sequence[float]) -> int:
-        """The same for nodes whose order was fixed beforehand, at these depths: fewer of them may need fewer forwards."""
+        """Return the size for nodes in a fixed order, at these depths: a smaller tree may need fewer forwards."""
         forwards = numpy.maximum.accumulate([0, *depths])
         return self._most(probabilities[: len(forwards) - 1], self.forward * forwards[: len(self.cost)])
 
@@ -107,9 +106,9 @@ class SpeedupMaximising:
 
 
 class CurrentCosts:
-    """Costs as :class:`SpeedupMaximising` weighs them, asked for anew in every round, since a run's earlier steps teach them.
+    """Costs of :class:`SpeedupMaximising` updated in every round from the earlier steps of a run.
 
-    ``curve`` gives what a pass costs by its rows, ``forward`` milliseconds of a drafter forward; ``tier`` and ``rows`` as for
+    ``curve`` returns the cost of a pass by its rows, ``forward`` milliseconds of a drafter forward; ``tier`` and ``rows`` as for
     :meth:`SpeedupMaximising.on`.
     """
 
@@ -120,7 +119,7 @@ class CurrentCosts:
         self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
 
     def now(self) -> SpeedupMaximising:
-        """By the costs of this moment; the same one until they change."""
+        """Return the policy by the current costs; the same object until they change."""
         curve, forward = self._curve(), self._forward()
         if self._known is None or self._known[0] is not curve or self._known[1] != forward:
             self._known = curve, forward, SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
@@ -132,7 +131,7 @@ class CurrentCosts:
 
 @dataclass
 class _Candidates:
-    """All that was considered in a round, in the order it was; entry 0 is the root."""
+    """All candidates of a round, in the order of expansion; entry 0 is the root."""
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
@@ -141,9 +140,9 @@ class _Candidates:
     beams: list[list[int]] = field(default_factory=lambda: [[0]])
 
     def expand(self, rows: Sequence[Sequence[float]], offers: Sequence[Sequence[int]], width: int) -> bool:
-        """Hang the children that were found below each node of the last beam, and choose the next one. False when there are none.
+        """Append the children of each node of the last beam, and choose the next beam. Returns False if there are none.
 
-        ``rows`` are their log-probabilities [node, child] and ``offers`` their tokens. A token the drafter gives no mass is no
+        ``rows`` are their log-probabilities [node, child] and ``offers`` their tokens. A token without probability is no
         candidate.
         """
         first = len(self.tokens)
@@ -160,21 +159,20 @@ class _Candidates:
         return len(self.tokens) > first
 
     def _ranked(self, nodes: Sequence[int]) -> list[int]:
-        """``nodes`` by value, the earlier one first where two are worth the same."""
+        """Return ``nodes`` by value, the earlier of equals first."""
         return sorted(nodes, key=self.values.__getitem__, reverse=True)
 
     def ranked(self) -> list[int]:
-        """All candidates by value. A parent comes before its children: it is never worth less, and it is earlier."""
+        """Return all candidates by value. A parent precedes its children: its value is at least theirs, and it is earlier."""
         return self._ranked(range(1, len(self.tokens)))
 
     def beam_values(self) -> list[list[float]]:
-        """Log values of the beam at each level, level 1 first."""
+        """Return log values of the beam at each level, level 1 first."""
         return [[self.values[node] for node in beam] for beam in self.beams[1:]]
 
     def best_pruned(self, left: Sequence[int]) -> list[int]:
-        """Of the candidates that were not kept those worth showing: the beams, which tell how the tree grew, then the
-        best others. Parents are never missing, since only beams have children.
-        """
+        """Return the pruned candidates to show: the beams, by which the tree grew, then the best others. Parents are never
+        missing, since only beams have children."""
         beam = {node for nodes in self.beams for node in nodes}
         return sorted(sorted(left, key=lambda node: node not in beam)[:MAX_PRUNED])
 
@@ -194,11 +192,11 @@ class _Beam:
 
 
 def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
-    """The best children below each row of a beam, and the best of all as the next beam: nothing that the host must know.
+    """Return the best children below each row of a beam, and the best of all as the next beam, on the device.
 
-    Probabilities are those of the drafter's distribution at temperature ``temperature``. A log-probability that rounding pushed
-    above 0 is put back, so that no node is ever worth more than its parent. Rows are in the order of
-    :meth:`_Candidates.expand`, which makes the same choice from the same numbers.
+    Probabilities are those of the drafter's distribution at temperature ``temperature``. A log-probability rounded above 0 is
+    clamped, so that no node's value exceeds its parent's. Rows are in the order of :meth:`_Candidates.expand`, which makes the
+    same choice from the same numbers.
     """
     logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
     wide = logits if logits.dtype == torch.float64 else logits.float()
@@ -214,7 +212,7 @@ def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: i
 
 
 def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
-    """What each level found, copied to the host at once: log-probabilities and tokens [row, child]."""
+    """Copy each level's children to the host at once: log-probabilities and tokens [row, child]."""
     numbers, found, start = torch.cat([beam.found.flatten() for beam in beams]).tolist(), [], 0
     for beam in beams:
         _, rows, count = beam.found.shape
@@ -225,12 +223,11 @@ def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int
 
 
 class Dynamic:
-    """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
+    """Tree builder. ``depth`` is the deepest level and the number of drafter forwards per round, unless ``stop`` ends it.
 
-    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` probabilities are read off the
-    drafter's distribution at the run's temperature, but never at a lower one than this; 0 reads them off the distribution as it
-    is, as published, and None does so where ``nodes`` is stated, else at :data:`SHARPER`. ``chosen`` are the facts of a depth
-    that nobody stated, for the story.
+    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. Probabilities are those at the run's temperature,
+    but at least at ``cooled``; with 0 those of the unchanged distribution, as published. The default is 0 if ``nodes`` is given,
+    else :data:`SHARPER`. ``chosen`` is the note on an optimised depth.
     """
 
     def __init__(
@@ -266,8 +263,8 @@ class Dynamic:
 
     @torch.inference_mode()
     def _grown(self, drafter: Levelled, context: Context, limit: int) -> tuple[_Candidates, bool]:
-        """All that is found down to level ``limit``, and whether it was stopped before. The host gets it at the end, or as often
-        as ``stop`` has to be asked."""
+        """Return all candidates down to level ``limit``, and whether ``stop`` ended the tree. The host receives them at the end,
+        or whenever ``stop`` is evaluated."""
         candidates = _Candidates([context.ids[-1]])
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
         levels = drafter.levels(context) if limit > 0 else None
@@ -287,16 +284,16 @@ class Dynamic:
 
     @staticmethod
     def _asks(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
-        """Whether the host has to know this level before the next one is drafted.
+        """Whether the host must read this level before the next one is drafted.
 
-        On an accelerator a level costs less than the host's knowing it: two are drafted ahead, and not used if it turns out that
-        the tree had to stop before.
+        On an accelerator a level costs less than the host's reading it: some are drafted ahead, and dropped if the tree had to
+        stop before.
         """
         ahead = ahead_on(device)
         return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)
 
     def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
-        """Take over what was found level by level: whether the tree ends with one of them, and whether ``stop`` ended it."""
+        """Take over the drafted levels; return whether the tree ends with one of them, and whether ``stop`` ended it."""
         for rows, offers in _host(beams) if beams else ():
             if not candidates.expand(rows, offers, self.width):
                 return True, False
@@ -343,7 +340,7 @@ def _draft(
     notes: tuple[Note, ...],
     device: torch.device,
 ) -> Draft:
-    """The kept nodes as a tree in the order they were found, the others as pruned ones numbered after them."""
+    """Return the kept nodes as a tree in the order of expansion, with the pruned ones numbered after them."""
     place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
     tree = DraftTree.of(
         [candidates.tokens[node] for node in (0, *kept_nodes)],

@@ -1,4 +1,4 @@
-"""Tree builder for retrieval: a memory's expected continuations, taken as they stand."""
+"""Tree builder for retrieval: a memory's expected continuations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specviz.trace.schema import Note
 
 
 class Retrieved:
-    """The guess as a tree, cut to the depth there is room for."""
+    """The guess as a tree, cut to the possible depth."""
 
     def build(self, drafter: Retrieval, context: Context) -> Draft:
         guess, memory_notes = drafter.guess(context)
@@ -33,7 +33,7 @@ class Retrieved:
 
 
 def _renumbered(note: Note, place: dict[int, int]) -> Note:
-    """The note's rows by the nodes of the tree that was really grown."""
+    """Return the note with its rows by the tree's own nodes."""
     rows: Sequence[dict[str, object]] = note.data.get("rows", ())
     kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
     return Note(note.type, {**note.data, "rows": kept_rows})

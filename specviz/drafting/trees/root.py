@@ -1,4 +1,4 @@
-"""Empty draft: the root alone, which makes a step an ordinary autoregressive one."""
+"""Empty draft: the root alone, for an ordinary autoregressive step."""
 
 from __future__ import annotations
 

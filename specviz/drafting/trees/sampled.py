@@ -22,7 +22,7 @@ from specviz.trace.schema import Note
 
 SHOWN = 12
 WIDE = 1024
-"""Distributions over at most so many tokens are drawn from together, a level of the tree at a time."""
+"""Most tokens of distributions that share a block of noise per level."""
 
 
 class Rows(Protocol):
@@ -31,18 +31,18 @@ class Rows(Protocol):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """For each of ``nodes`` of the tree so far the warped distribution of its children, None where it has none to offer."""
+        """Return the warped distribution of the children of each of ``nodes`` of the tree so far, or None."""
 
     def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
+        """Return the number of drafter forwards since the last call."""
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Notes on what was picked where."""
+        """Return notes on the picked children."""
 
 
 @dataclass
 class Growing:
-    """A tree on its way."""
+    """A growing tree."""
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
@@ -51,13 +51,13 @@ class Growing:
     picks: list[Pick] = field(default_factory=list)
 
     def hang(self, node: int, pick: Pick, greedy: bool) -> list[int]:
-        """Append the picked children of ``node``; their indices."""
+        """Append the picked children of ``node``; return their indices."""
         proposal, chosen = pick.proposal, pick.order[: pick.picked]
         ids = chosen if proposal.ids is None else proposal.ids[chosen]
         return self.add(node, pick, ids.tolist(), proposal.probability[chosen].tolist(), greedy)
 
     def add(self, node: int, pick: Pick, tokens: Sequence[int], shares: Sequence[float], greedy: bool) -> list[int]:
-        """The same with the picked tokens and the distribution's probability of each already on the host."""
+        """As :meth:`hang`, with the picked tokens and their probabilities on the host."""
         fresh = list(range(len(self.tokens), len(self.tokens) + len(tokens)))
         self.tokens += [int(token) for token in tokens]
         self.parents += [node] * len(tokens)
@@ -70,7 +70,7 @@ class Growing:
 
 
 class NodeNoise:
-    """Gumbel noise for one round. Small supports share one block: a call per node would cost more than the draws."""
+    """Gumbel noise for one round. Small supports share one block, as a call per node would cost more than the draws."""
 
     WIDTH = 16
 
@@ -81,7 +81,7 @@ class NodeNoise:
         self._wide: Tensor | None = None
 
     def at(self, node: int, size: int, device: torch.device) -> Tensor:
-        """float64 [size] of noise for ``node``, independent between nodes and rounds."""
+        """Return noise for ``node``, float64 [size], independent between nodes and rounds."""
         context = self._context
         if size > self.WIDTH:
             return context.noise.gumbel(size, DRAFT, context.round, node, device=device)
@@ -91,7 +91,7 @@ class NodeNoise:
         return self._block[node, :size]
 
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
-        """float64 [node, size] for the nodes of a level, of one support: all with as many operations as one."""
+        """Return noise for the nodes of a level with one support, float64 [node, size], in as many operations as for one."""
         if size <= self.WIDTH:
             self.at(0, size, device)
             assert self._block is not None
@@ -108,8 +108,8 @@ class NodeNoise:
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row,
-    best first: places in the support and tokens, both [row, child]."""
+    """A level's distributions [row, support] over ``ids``, with noise for sampled children, and the children of each row, best
+    first: indices into the support and tokens, both [row, child]."""
 
     q: Tensor
     ids: Tensor | None
@@ -119,11 +119,11 @@ class _Level:
 
 
 _HostFacts = tuple[list[list[int]], list[list[float]], list[int]]
-"""What the host has to know of a level: tokens and probabilities [row][child], and how many children each row has at most."""
+"""Host copy of a level: tokens and probabilities [row][child], and the support of each row."""
 
 
 def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
-    """What the host has to know of these levels, in one copy; tokens are exact in a double."""
+    """Copy these levels to the host at once; tokens are exact in a double."""
     if not levels:
         return []
     parts: list[Tensor] = []
@@ -144,7 +144,7 @@ def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows there,
+    """Return the indices of the tokens of ``nodes`` among the children [row, child] of the level above, and their rows there,
     int64 [node]."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
@@ -156,8 +156,8 @@ def _slots(
 class Sampled:
     """Fills a shape level by level with draws; at temperature 0 with the drafter's best, which are point masses.
 
-    The shape is one for all rounds, or chosen each round from the context (never from what was drawn: that would not be
-    exact). ``ranked`` takes the drafter's best at any temperature, as point masses.
+    The shape is fixed, or chosen in each round from the context (never from draws, which would not be exact). ``ranked`` takes
+    the drafter's best at any temperature, as point masses.
     """
 
     def __init__(self, shape: TreeShape | Callable[[Context], TreeShape], ranked: bool = False) -> None:
@@ -195,7 +195,7 @@ class Sampled:
     def _drawn(
         self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
     ) -> _Level:  # fmt: skip
-        """The ``most`` children drawn first from each row of ``q`` [row, support]; the host need not know any of them."""
+        """Return the ``most`` children drawn first from each row of ``q`` [row, support], on the device."""
         greedy = context.warp.greedy or self._ranked
         perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
         order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
@@ -205,7 +205,7 @@ class Sampled:
         self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
         place: dict[int, int],
     ) -> None:  # fmt: skip
-        """Append a level's children, as many below each node as the shape wants and the drafter has."""
+        """Append a level's children, as many below each node as the shape and the drafter have."""
         tokens, shares, supports = host_facts
         for row, node in enumerate(inner_nodes):
             if node not in place:
@@ -220,8 +220,8 @@ class Sampled:
     def _by_levels(
         self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
     ) -> Growing:  # fmt: skip
-        """The shape filled on the drafter's device, with one copy to the host at the end. Only then is it known which children
-        the drafter could not give; what was drafted below such is not used.
+        """Fill the shape on the drafter's device, with one copy to the host at the end. Nodes below children that the drafter
+        could not give are then dropped.
 
         Noise is keyed by the shape's own nodes.
         """

@@ -2,14 +2,13 @@
 
 They are judged by that distribution, and a sampling target accepts them far more often than the likeliest tokens. Rejection
 sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) requires that the choice to offer a child does
-not depend on which token was drawn. So no child is ever pruned. A node's number of children is fixed before they are drawn, from
-the drafter's distribution there and the tokens above it. A tree grows level by level and is not reranked.
+not depend on the drawn token. So no child is ever pruned: a node's number of children is fixed before they are drawn, from the
+drafter's distribution there and the tokens above it. A tree grows level by level and is not reranked.
 
-Each level is drawn and given its places in the tree by tensors on the drafter's device; one copy goes to the host at the end. On
-an accelerator a level has the same shape in every round, with rows that stand for nothing and levels that the tree may not reach,
-since computing them costs less than a look by the host. A CPU computes what the tree needs. Axis names: ``row`` (of a level),
-``child`` (of a row, in draw order), ``offer`` (a child that may be drawn, best first), ``place`` (of the tree, the root not
-counted), ``support``.
+Tensors on the drafter's device draw each level and assign its places in the tree; one copy goes to the host at the end. On an
+accelerator a level has the same shape in every round, with padding rows, and levels that the tree may not reach: computing them
+costs less than a copy to the host. A CPU computes only the necessary rows. Axis names: ``row`` (of a level), ``child`` (of a row,
+in draw order), ``offer`` (a possible child, best first), ``place`` (of the tree, the root not counted), ``support``.
 """
 
 from __future__ import annotations
@@ -250,7 +249,7 @@ class SampledDynamicTree:
 
 
 def _trimmed(beam: _Beam) -> _Beam:
-    """Return the beam without rows that stand for nothing, which are its last ones."""
+    """Return the beam without its padding rows, which come last."""
     rows = int(beam.alive.sum())
     return _Beam(beam.tokens[:rows], beam.parents[:rows], beam.nodes[:rows], beam.reach[:rows], beam.alive[:rows])
 

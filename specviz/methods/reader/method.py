@@ -67,7 +67,8 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     pays = None if parameters.nodes else tree_costs(resources, None, 1)
     base = _base(parameters.drafter, resources)
     memories = Retrieval(output_store(resources, parameters.remembered), rule)
-    controller = Merged(base and base.controller, memories, estimates, parameters.nodes, parameters.deepened, pays)
+    inner = base.controller if base else None
+    controller = Merged(inner, memories, estimates, parameters.nodes, parameters.deepened, pays)
     base_fields = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
     return Composition(controller, Match(), *base_fields)
 
