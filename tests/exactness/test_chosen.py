@@ -85,14 +85,6 @@ def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
     assert {step.notes[0].data["drafted"] for step in run.steps} == {3}
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-def test_the_shortest_prompts_are_drafted_from_at_any_temperature(prompt: list[int]) -> None:
-    target = tiny_target()
-    run = decode(target, compose("not_a_bandit", {}, target, WARM), prompt, 30, WARM)
-    assert len(run.ids) == 30 and any(len(step.nodes) > 1 for step in run.steps)
-
-
 def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
 

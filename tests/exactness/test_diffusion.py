@@ -36,16 +36,6 @@ def told(case: str, target: TextTarget, text: Sequence[int], gap: int = 0) -> Co
     return foretold(*CASES[case], target, GREEDY, text, gap)
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)])
-def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torch.dtype) -> None:
-    target = tiny_target(tier, dtype)
-    text = baseline(tier, dtype, GREEDY)
-    run = decode(target, told("deer", target, text, gap=5), PROMPT, len(text), GREEDY)
-    assert run.ids == text
-    assert {step.rule for step in run.steps} <= {"greedy"} and max(len(step.path) for step in run.steps) == 4
-
-
 def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions() -> None:
     target = tiny_target()
     run = decode(target, composed("deer", target, WARM), PROMPT, 150, WARM, 7)
@@ -65,19 +55,6 @@ def test_a_perfect_block_is_accepted_whole(case: str, whole: int) -> None:
     run = decode(target, told(case, target, text), PROMPT, 10 * (whole + 1), GREEDY)
     assert [len(step.path) for step in run.steps] == [whole] * 10
     assert run.ids == text[: 10 * (whole + 1)]
-
-
-@pytest.mark.parametrize("case", ["deer", "fixed", "diffuspec"])
-def test_end_of_sequence_inside_a_path_ends_the_run_there(case: str) -> None:
-    greedy = baseline("eager", torch.float64, GREEDY)[:60]
-    ending = next(greedy[place] for place in range(9, 60) if place % 7 < 5 and greedy[place] not in greedy[:place])
-    target = tiny_target(eos=[ending])
-    run = decode(target, told(case, target, greedy), PROMPT, 60, GREEDY)
-    assert run.ids == greedy[: greedy.index(ending) + 1]
-    assert run.outcome.reason == "eos"
-    if case == "fixed":
-        (note,) = [note for note in run.steps[-1].notes if note.type == "lattice"]
-        assert note.data["fence"] == len(run.steps[-1].path), "the lattice was fenced where the text ends"
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
@@ -96,18 +95,6 @@ def test_whole_runs_keep_the_distribution_too() -> None:
         first, second, third = decode(target, composition, PROMPT, 3, warp, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
-
-
-@pytest.mark.slow
-def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
-    target, warp = tiny_target(), Warp(0.9)
-    stepper = tiny_net(target.model, False).runtime()
-    builder = Sampled(published_tree("eagle"))
-    drafted, alone = (
-        decode(target, Composition(SingleDrafter(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids
-        for shape in (builder, Sampled(shape_from_counts([])))
-    )
-    assert drafted == alone
 
 
 def test_the_published_tree_has_the_published_levels() -> None:

@@ -22,13 +22,10 @@ TOKEN_EXACT: list[tuple[str, Values]] = [
 ]
 # Parameters that change the tree or the rule, not the way a tree is run: the plain tier says enough about them.
 VARIANTS: list[tuple[str, Values]] = [
-    ("eagle", {"tree": "published"}),
     ("eagle2", {"depth": 3, "width": 4}),
     ("eagle", {"tree": "published", "rule": "rejection"}),
     ("eagle2", {**TREE, "rule": "rejection"}),
     ("eagle3", {**TREE, "rule": "rejection"}),
-    ("eagle3", TREE),
-    ("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}),
 ]
 
 

@@ -96,17 +96,3 @@ def test_every_kept_token_is_above_the_bar_the_method_states() -> None:
             assert step.nodes[node].threshold == pytest.approx(bar)
             text.append(step.nodes[node].token)
         text += list(step.emitted[len(step.path) :])
-
-
-@pytest.mark.slow
-def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
-    whole = run(Match(), GREEDY, budget=160)
-    drafted, place = [], 0
-    for step in whole.steps:
-        drafted += range(place, place + len(step.path))
-        place += len(step.emitted)
-    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
-    for rule in (Match(), Typical()):
-        found = run(rule, GREEDY, tiny_target(eos=[ending]), budget=160)
-        assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
-        assert (found.outcome.reason, found.steps[-1].cut, found.steps[-1].bonus) == ("eos", "eos", None)

@@ -72,30 +72,6 @@ def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
     assert sum(len(step.path) for step in run.steps) < 30
 
 
-@pytest.mark.spread(5)
-@pytest.mark.parametrize("budget", range(1, 12))
-def test_the_budget_may_end_inside_a_path(budget: int) -> None:
-    target = tiny_target()
-    perfect = compose("speculative_sampling", {"gamma": 5}, target, GREEDY, noise=0.0)
-    run = decode(target, perfect, PROMPT, budget, GREEDY)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:budget]
-    assert len(run.ids) == budget
-    assert run.outcome.reason == "budget"
-    assert (run.steps[-1].cut == "budget") == (budget % 6 != 0)
-
-
-def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
-    greedy = baseline("eager", torch.float64, GREEDY)[:40]
-    inside = [place for place in range(8, 40) if place % 6 < 5]  # a round of a perfect draft of 5 emits 6 tokens
-    ending = next(greedy[place] for place in inside if greedy[place] not in greedy[:place])
-    target = tiny_target(eos=[ending])
-    run = decode(target, compose("speculative_sampling", {"gamma": 5}, target, GREEDY, noise=0.0), PROMPT, 40, GREEDY)
-    assert run.ids == greedy[: greedy.index(ending) + 1]
-    assert run.outcome.reason == "eos"
-    assert run.steps[-1].cut == "eos"
-    assert run.steps[-1].bonus is None
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("level", ["off", "path", "tree"])
 def test_recording_does_not_change_the_text(level: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.methods.registry import all_methods
 from tests.support.tiny.vision import FAMILIES, IMAGE
 from tests.support.worlds.vision import GREEDY, WARM, baseline, decoded, world
 
@@ -73,9 +72,3 @@ def test_vectors_for_steps_never_change_the_text(residuals: str) -> None:
     assert ("without" in told["residuals"]) == (residuals == "compare")
     assert told["visual_tokens"]["kept"] == []
     assert all((norm == 0) == (residuals == "off") for norm in told["residuals"]["norms"])
-
-
-@pytest.mark.parametrize(("name", "values"), [*MODEL_FREE, *TRAINED])
-def test_every_method_says_that_it_reads_pictures(name: str, values: Values) -> None:
-    assert "vision_language" in all_methods()[name].modality
-    assert all_methods()[name].exactness.output == "exact"

@@ -122,20 +122,15 @@ class GuidedStepper:
         return rows
 
 
-def _guided(network: FeatureRuntime, scale: float, padding: int) -> GuidedStepper:
-    """Return the two rows of ``network``, the last run's if alike, so that its captured steps are reused."""
-    last: GuidedStepper | None = vars(network).get(_LAST)
-    if last is None or (last.scale, last.padding) != (scale, padding):
-        last = GuidedStepper(network, scale, padding)
-        setattr(network, _LAST, last)
-    return last
-
-
 class GuidedDrafter(FeatureDrafter[GuidedCache]):
     """``unconditional`` is the prompt of the second row, ``scale`` the guidance."""
 
     def __init__(self, network: FeatureRuntime, scale: float, unconditional: Sequence[int]) -> None:
-        stepper: Any = _guided(network, scale, padding(unconditional))
+        # The last run's two rows if alike, so that its captured steps are reused.
+        stepper: Any = vars(network).get(_LAST)
+        if stepper is None or (stepper.scale, stepper.padding) != (scale, padding(unconditional)):
+            stepper = GuidedStepper(network, scale, padding(unconditional))
+            setattr(network, _LAST, stepper)
         super().__init__(stepper)
         self._unconditional = tuple(unconditional)
 
