@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from specviz.ui.app_state import AppState
 from tests.support.pages.served import served as running
-from tests.support.pages.stage import PATIENCE, patient
+from tests.support.pages.stage import PATIENCE, Visit
 
 STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
 
@@ -25,18 +25,12 @@ def served(shared: AppState) -> Iterator[str]:
         built.close()
 
 
-class AppPage:
-    """One visitor. ``requests`` are all addresses the page asked for, ``errors`` what the console complained of."""
+class AppPage(Visit):
+    """One visitor."""
 
     def __init__(self, opened: Browser, url: str, query: str = "", **context: Any) -> None:
-        self.url = url
-        self.context = opened.new_context(**{"viewport": {"width": 1280, "height": 720}, **context})
-        self.page: Page = patient(self.context.new_page())
-        self.requests: list[str] = []
-        self.errors: list[str] = []
-        self.page.on("request", lambda one: self.requests.append(one.url))
-        self.page.on("pageerror", lambda one: self.errors.append(str(one)))
-        self.page.on("console", lambda one: self.errors.append(one.text) if one.type == "error" else None)
+        super().__init__(opened, **context)
+        self.url, self.own = url, (url, "data:", "blob:")
         self.page.on("dialog", lambda one: self.errors.append(f"dialog {one.message}"))
         self.page.goto(url + query)
         self.until(f"{self.stage()}.trace.steps.length > 0")
@@ -85,13 +79,3 @@ class AppPage:
         found = self.page.get_by_role("option").all_inner_texts()
         self.page.keyboard.press("Escape")
         return [one.replace("✓", "").strip() for one in found]
-
-    def outside(self) -> list[str]:
-        """Requests for anything but the app itself."""
-        return [one for one in self.requests if not one.startswith((self.url, "data:", "blob:"))]
-
-    def close(self) -> None:
-        """Leave; whatever the page complained of fails the test."""
-        self.context.close()
-        assert self.errors == []
-        assert self.outside() == []

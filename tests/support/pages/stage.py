@@ -40,16 +40,36 @@ def patient(page: Page) -> Page:
     return page
 
 
-class StagePage:
-    """One tab that shows a trace. ``requests`` are those it made, ``errors`` what the console complained of."""
+class Visit:
+    """A tab of its own. ``requests`` are those it made, of which ``own`` may be; ``errors`` what the console complained of."""
 
-    def __init__(self, opened: Browser, size: dict[str, int] | None = None, **context: Any) -> None:
-        self.page: Page = patient(opened.new_context(viewport=size or PROJECTOR, **context).new_page())
+    own: tuple[str, ...] = ("file:", "data:", "blob:")
+
+    def __init__(self, opened: Browser, **context: Any) -> None:
+        self.context = opened.new_context(**{"viewport": PROJECTOR, **context})
+        self.page: Page = patient(self.context.new_page())
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", lambda one: self.requests.append(one.url))
         self.page.on("pageerror", lambda one: self.errors.append(str(one)))
         self.page.on("console", lambda one: self.errors.append(one.text) if one.type == "error" else None)
+
+    def outside(self) -> list[str]:
+        """Requests for anything but its own."""
+        return [url for url in self.requests if not url.startswith(self.own)]
+
+    def close(self) -> None:
+        """Leave; whatever the page complained of fails the test."""
+        self.context.close()
+        assert self.errors == []
+        assert self.outside() == []
+
+
+class StagePage(Visit):
+    """One tab that shows a trace."""
+
+    def __init__(self, opened: Browser, size: dict[str, int] | None = None, **context: Any) -> None:
+        super().__init__(opened, viewport=size or PROJECTOR, **context)
 
     def open(self, folder: Path, text: str, autoplay: bool = False, query: str = "", speed: float | None = None) -> StagePage:
         """Write the one-file replay of ``text`` and open it from disk."""
@@ -83,16 +103,6 @@ class StagePage:
     def go(self, step: int) -> None:
         """Show a step and wait until it is drawn."""
         self.run("(step) => { stage.go(step); stage.flush(); }", step)
-
-    def outside(self) -> list[str]:
-        """Requests for anything but the file itself and data inside it."""
-        return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
-
-    def close(self) -> None:
-        """Shut the tab; whatever it complained of fails the test."""
-        self.page.context.close()
-        assert self.errors == []
-        assert self.outside() == []
 
 
 Open = Callable[..., StagePage]

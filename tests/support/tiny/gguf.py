@@ -34,20 +34,19 @@ def write_gguf(
     writer = gguf.GGUFWriter(str(file), named)
     heads = config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(getattr(config, "num_key_value_heads", heads))
-    writer.add_key_length(size)
-    writer.add_value_length(size)
+    facts = {
+        "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size, "head_count": heads,
+        "head_count_kv": getattr(config, "num_key_value_heads", heads), "key_length": size, "value_length": size,
+        "vocab_size": config.vocab_size,
+    }  # fmt: skip
+    for fact, value in facts.items():
+        getattr(writer, f"add_{fact}")(value)
     for eps in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps"):
         if hasattr(config, eps):
             (writer.add_layer_norm_rms_eps if eps in ("rms_norm_eps", "norm_eps") else writer.add_layer_norm_eps)(
                 getattr(config, eps)
             )
-    writer.add_vocab_size(config.vocab_size)
     for name, value in {"rope.dimension_count": size, **(fields or {})}.items():
         kinds = {
             bool: writer.add_bool,
