@@ -55,7 +55,7 @@ DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
     "acceptance": 6_029,
-    "bench": 24_986,
+    "bench": 24_971,
     "commands": 10_952,
     "drafting": 51_971,
     "engine": 25_125,
@@ -69,8 +69,8 @@ BUDGETS = {
     "targets": 13_926,
     "trace": 16_815,
     "training": 67_882,
-    "ui": 46_622,
-    "viewer": 3_697,
+    "ui": 46_342,
+    "viewer": 3_457,
 }
 # Which libraries stay out of which rooms: (library, where it may be).
 FENCES = {

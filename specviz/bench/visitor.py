@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 TAIL = "specviz/tail"
-RUN_LINE, STEP_LINE, END_LINE, KEY, REFUSAL = ('"kind":"run"', '"kind":"step"', '"kind":"end"', '"run":"', "sp-say-error")
+STEP_LINE, END_LINE, KEY, FOLLOW, REFUSAL = ('"kind":"step"', '"kind":"end"', '"run":"', '"follow":true', "sp-say-error")
 PATIENCE = 900.0
 """Timeout in seconds without an answer."""
 
@@ -48,9 +48,9 @@ class Outcome:
         if '"process_generating"' in line:
             self.updates.append(now)
             self.first_update = now if self.first_update is None else self.first_update
-        if self.first_step is None and STEP_LINE in plain:
-            self.first_step = now
         if line.startswith("data: {") and '"msg"' not in line:
+            if STEP_LINE in line and self.first_step is None:
+                self.first_step = now
             self.updates.append(now)
             if END_LINE in line:
                 metrics = json.loads(line.removeprefix("data: "))["metrics"]
@@ -101,9 +101,13 @@ class Form:
             connection.close()
 
     def events(self, session: str) -> Iterator[str]:
-        """Yield lines of a page's events, until the stream is closed or breaks off."""
+        """Yield lines of a page's events."""
+        yield from self.lines(f"{self.prefix}/queue/data?session_hash={session}")
+
+    def lines(self, path: str) -> Iterator[str]:
+        """Yield lines of an answer, until it is closed or breaks off."""
         try:
-            with self.get(f"{self.prefix}/queue/data?session_hash={session}") as answer:
+            with self.get(path) as answer:
                 while line := answer.readline():
                     yield line.decode("utf-8")
         except (OSError, HTTPException):
@@ -133,21 +137,14 @@ class Visitor:
         return outcome
 
     def _lines(self) -> Iterator[str]:
-        """Yield lines of the events; once the run starts, those of its tail until that ends."""
+        """Yield lines of the events; once the run has lines, those of its tail until that ends."""
         key = ""
         for line in self.form.events(self.session):
             yield line
             plain = line.replace('\\"', '"')
-            if not key and KEY in plain:
+            if not key and FOLLOW in plain:
                 key = plain.split(KEY, 1)[1].split('"', 1)[0]
-            if key and RUN_LINE in plain:
-                try:
-                    with self.form.get(f"/{TAIL}/{key}?from=0") as tail:
-                        while piece := tail.readline():
-                            yield piece.decode("utf-8")
-                except (OSError, HTTPException):
-                    return
-                key = "-"  # followed
+                yield from self.form.lines(f"/{TAIL}/{key}")
 
 
 def main(address: str) -> None:

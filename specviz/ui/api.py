@@ -1,4 +1,4 @@
-"""The API: ``/run`` streams a trace file, ``/methods`` lists the methods. All other endpoints are private."""
+"""The API: ``/run`` returns a trace file, ``/methods`` lists the methods. All other endpoints are private."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def register(shared: AppState) -> None:
         top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "",
         draft: str = "", parameters: str = "{}",
     ) -> Iterator[str]:  # fmt: skip
-        """Decode speculatively and stream the trace.
+        """Decode speculatively and return the trace.
 
-        Each answer is the trace file so far, one JSON object a line: a run line, a line a step, an end line. The last
-        answer is the whole file. An error is one sentence that says what to change.
+        The last answer is the whole trace file, one JSON object a line: a run line, a line a step, an end line. With
+        baseline, the file up to its first end line comes before. An error is one sentence that says what to change.
 
         Args:
             method: a name that /methods lists.
@@ -53,7 +53,7 @@ def register(shared: AppState) -> None:
             form_state = _form_state(shared, (method, target, draft, prompt), basics, common, parameters)
         except SpecvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        yield from streamed(shared, shared.presence.caller(request), form_state)
+        yield from traced(shared, shared.presence.caller(request), form_state)
 
     gr.api(run, api_name="run", concurrency_limit=None)
     gr.api(methods, api_name="methods", concurrency_limit=None)
@@ -75,18 +75,17 @@ def _form_state(
     return FormState(method, target or shared.settings.target, draft, prompt, *forms)
 
 
-def streamed(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
-    """Stream the trace file as it grows. Raises gr.Error with a sentence on which a user can act."""
-    sent_lines = 0
+def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
+    """Yield the trace file at every end line, or when the run breaks off; then raises gr.Error with a sentence on which a user
+    can act."""
     try:
         request = request_form.request(form_state, shared.settings)
         page = shared.pages.enter(caller.session, caller.address)
         for frame in shared.live.run(page, request, caller.reader()):
+            if frame.trace and (frame.trace.end or frame.failure):
+                yield shared.archive.store.text(frame.key)
             if frame.failure:
                 raise gr.Error(frame.failure, print_exception=False)
-            if frame.lines > sent_lines:
-                sent_lines = frame.lines
-                yield shared.archive.store.text(frame.key)
     except SpecvizError as error:
         raise gr.Error(str(error), print_exception=False) from None
 

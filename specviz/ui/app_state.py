@@ -23,7 +23,7 @@ from specviz.ui.stream.pool import Pool
 from specviz.ui.stream.presence import Presence
 from specviz.ui.stream.run_queue import RunQueue
 from specviz.ui.stream.served import with_servers
-from specviz.ui.stream.sse import Tails
+from specviz.ui.stream.sse import EventStreams
 from specviz.ui.stream.upload_pool import UploadPool
 from specviz.ui.widgets.gallery import Gallery
 
@@ -100,7 +100,7 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     """Build the app's state. ``stream`` replaces the engine, in tests without a model, and ``look`` the hardware detection."""
     store = TraceStore()
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
-    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings), settings.max_preparing)
+    live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
     pool, presence = Pool(), Presence(settings.proxied)
     archive, uploads = Archive(Gallery(settings.traces), store, pool), UploadPool(store, pool)
     pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))

@@ -131,10 +131,10 @@ def _in_turn(shared: AppState, caller: Caller, requests: list[Request], before: 
                     if not page.current(frame.cancel):
                         yield both(shared, *before)
                         return
-                    if frame.failure and not frame.lines:
+                    if frame.failure and not frame.begun:
                         yield replace(both(shared, *before), banner=frame.failure)
                         return
-                    if frame.lines:
+                    if frame.begun:
                         names[side] = MINE + frame.key
                     session_run = (names[side], frame.trace) if frame.trace else None
                     change = Change(session_run=session_run, banner=frame.failure or None)

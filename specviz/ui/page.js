@@ -287,14 +287,20 @@
   // Behind a proxy only the path of the server's idea of its own address is sure to be right.
   const base = () => new URL((window.gradio_config || {}).root || "/", location.href).pathname.replace(/\/$/, "");
 
-  /** Lines of a live run as the server writes them; returns what ends it. A way that is blocked is given up quietly. */
-  window.specvizTail = (path, run, from, take) => {
-    if (!window.gradio_config) return null; // inside somebody else's page
-    const source = new EventSource(`${base()}/${path}/${encodeURIComponent(run)}?from=${from}`);
-    source.onmessage = (event) => take(event.data);
-    source.onerror = () => { source.close(); ask(); };
-    source.addEventListener("over", () => source.close());
-    return () => source.close();
+  /** Lines of a run as the server has them, again after a break; returns what ends it. `over` gets the reason for a bad end. */
+  window.specvizTail = (path, run, from, take, over) => {
+    let source = null, next = from, again = 0;
+    const open = () => {
+      source = new EventSource(`${base()}/${path}/${run.replace("mine:", "")}?from=${next}`);
+      source.onmessage = (event) => { next = event.lastEventId; take(event.data); };
+      source.addEventListener("over", (event) => { source.close(); over(event.data); });
+      source.onerror = () => {
+        ask();
+        if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 2000); // else the browser itself comes back
+      };
+    };
+    open();
+    return () => { clearTimeout(again); source.close(); };
   };
 
   window.specvizPage = {

@@ -13,8 +13,7 @@ from specviz.ui import api, browser_state, compression, lessons, temporary, them
 from specviz.ui.access import Gate, Turns
 from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
-from specviz.ui.stream import pool
-from specviz.ui.stream import sse as tail
+from specviz.ui.stream import pool, sse
 from specviz.ui.stream.presence import Departures, Watch
 from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
 from specviz.ui.widgets import panels
@@ -150,7 +149,11 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "max_threads": settings.max_waiting + OTHER_THREADS,
         "app_kwargs": {
             "lifespan": temporary.swept,
-            "routes": [tail.route(shared.live.tails), pool.route(shared.archive.pool), compression.script_route()],
+            "routes": [
+                sse.route(shared.live.streams, shared.presence.address_in),
+                pool.route(shared.archive.pool),
+                compression.script_route(),
+            ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
                 Middleware(Turns, address=shared.presence.address_in, most_bytes=most_bytes),

@@ -76,7 +76,11 @@ class Archive:
         return recording.rehearsals if recording else 0
 
     def feed(self, name: str) -> str:
-        """Return the run's feed for a stage. Empty without a name, so that a page without recordings still opens."""
+        """Return the run's feed for a stage, which follows a kept run. Empty without a name, so that a page without recordings
+        still opens."""
+        if name.startswith(MINE):
+            self.run(name)
+            return feed.control("recorded", name, follow=True, message="Fetching the run")
         return feed.recorded(name, self.text(name), self.note(name)) if name else ""
 
 

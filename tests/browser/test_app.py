@@ -43,16 +43,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
-def test_the_address_names_the_run_and_the_step_and_opens_them_again(browser: Browser, url: str) -> None:
-    with closing(AppPage(browser, url, "?trace=stand&step=9")) as linked:
-        linked.until(f"{linked.stage()}.feed.name === 'stand' && {linked.stage()}.cursor === 8")
-        expect(linked.page.locator("#sp-stage")).to_contain_text("Step 9 of 16")
-        linked.page.locator("#sp-stage .specviz").focus()
-        linked.page.keyboard.press("ArrowRight")
-        linked.until("location.search.includes('step=10') && location.search.includes('trace=stand')")
-        expect(linked.page.locator("#sp-method select")).to_have_value("stand")
-
-
 def test_a_link_to_a_run_that_is_not_here_is_explained(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, "?trace=nowhere")) as linked:
         expect(linked.page.locator(".sp-say-error")).to_contain_text("There is no recorded run 'nowhere'")

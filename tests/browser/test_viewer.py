@@ -153,7 +153,7 @@ def test_before_the_first_run_the_stage_says_what_to_do(show: Open) -> None:
     tab = show("")
     expect(tab.page.locator(".sv-empty")).to_contain_text("No run yet")
     expect(tab.page.get_by_role("button", name="Play")).to_be_disabled()
-    tab.run("""stage.update('{"kind":"stage","mode":"live","run":"k","message":"Loading the model","fraction":0.5}\\n')""")
+    tab.follow([], follow=False, message="Loading the model", fraction=0.5)
     expect(tab.page.locator(".sv-empty")).to_contain_text("Loading the model")
     expect(tab.page.locator(".sv-empty progress")).to_have_attribute("value", "0.5")
     expect(tab.page.locator(".sv-spinner")).to_be_visible()
@@ -230,10 +230,10 @@ def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(sho
 
 def test_the_lanes_follow_a_long_run_that_is_going_on(show: Open) -> None:
     tab = show("")
-    control = '{"kind":"stage","mode":"live","run":"key"}\n'
     known = lines(sample_trace(420))
-    for count in (200, 330, 421):
-        tab.run("(text) => { stage.update(text); stage.flush(); }", control + "".join(line + "\n" for line in known[:count]))
+    tab.follow(known[:200])
+    for start, stop in ((200, 330), (330, 421)):
+        tab.run("(text) => { give(text); stage.flush(); }", "\n".join(known[start:stop]))
         lanes = "stage.stage.panels.find((panel) => panel.drawVeil)"
         assert tab.run(f"{lanes}.stage.total <= {lanes}.at.to && {lanes}.drawn === {lanes}.stage.trace.steps.length")
 

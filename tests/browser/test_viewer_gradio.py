@@ -1,4 +1,4 @@
-"""The stage inside a real Gradio page: streamed to, never mounted anew, whole for a page that opens late."""
+"""The stage inside a real Gradio page: told of a run, following it, never mounted anew."""
 
 from __future__ import annotations
 
@@ -27,25 +27,31 @@ def control(**more: Any) -> str:
     return json.dumps({"kind": "stage", "mode": "live", "run": "key", **more}) + "\n"
 
 
+TAIL = """() => { window.specvizTail = (path, run, from, take, over) => {
+  const lines = JSON.parse(document.title);
+  let at = from;
+  const timer = setInterval(() => {
+    if (at < lines.length) take(lines[at++]); else { clearInterval(timer); over(""); }
+  }, 5);
+  return () => clearInterval(timer);
+}; }"""
+"""The page's way of the lines, which are in its title."""
+
+
 def stream() -> Iterator[str]:
-    """The run as a feed gives it: growing, then a second segment that no longer holds the first half."""
-    text = control()
-    for at, line in enumerate(LINES):
-        if at == 40:
-            text = control(first=40)
-        text += line + "\n"
-        yield text
+    """The run as a page is told of it."""
+    yield control(message="Loading")
+    yield control(follow=True)
+    yield control(follow=True, baseline="being timed")
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with gr.Blocks() as app:
+    with gr.Blocks(title=json.dumps(LINES)) as app:
         start = gr.Button("Run live")
-        late = gr.Button("Open late")
-        stage = Stage("".join(line + "\n" for line in LINES[:8]), lines=lambda run, first, last: LINES[first:last])
+        stage = Stage("".join(line + "\n" for line in LINES[:8]), tail="lines")
         start.click(stream, outputs=stage, show_progress="hidden")
-        late.click(lambda: control(first=40) + "".join(line + "\n" for line in LINES[40:]), outputs=stage)
-    _, url, _ = app.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
+    _, url, _ = app.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", js=TAIL)
     yield url
     app.close()
 
@@ -62,20 +68,14 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     assert outside == []
 
 
-def test_a_streamed_run_arrives_whole_in_the_same_stage(page: Page) -> None:
+def test_a_followed_run_arrives_whole_in_the_same_stage(page: Page) -> None:
     page.evaluate("window.before = document.querySelector('.specviz')")
     page.get_by_role("button", name="Run live").click()
     expect(page.locator(".sv-tree-card .sv-card-title")).to_contain_text("Step 60 of 60")
     assert page.evaluate("before === document.querySelector('.specviz')") is True
     assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
-    assert page.locator(".specviz").count() == 1
-
-
-def test_a_page_that_opens_late_fetches_what_it_missed(page: Page) -> None:
-    page.get_by_role("button", name="Open late").click()
-    page.wait_for_function(f"{HANDLE}.stage.trace.steps.length === 60")
     assert page.evaluate(f"{HANDLE}.stage.trace.steps.map((step) => step.index)") == list(range(60))
-    assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
+    assert page.locator(".specviz").count() == 1
 
 
 def test_dark_mode_follows_the_page_around_it(page: Page) -> None:

@@ -21,8 +21,9 @@ from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
-CONTROL = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"
+
 LINES = lines(sample_trace(60, method="stand"))
+FIRST = [json.dumps(cases.run()), json.dumps(cases.chain(0))]
 
 
 @pytest.fixture
@@ -33,16 +34,17 @@ def tab(browser: Browser, tmp_path: Path) -> Iterator[StagePage]:
 
 
 def grow(tab: StagePage, start: int, stop: int) -> None:
-    """Append lines one by one, each in a frame of its own."""
+    """Hand lines over one by one, each in a frame of its own."""
+    tab.follow(LINES[:start])
     tab.run(
-        """async ([control, lines, start, stop]) => {
-          for (let to = start + 1; to <= stop; to += 1) {
-            stage.update(control + lines.slice(0, to).map((line) => line + "\\n").join(""));
+        """async (lines) => {
+          for (const line of lines) {
+            give(line);
             await new Promise((drawn) => requestAnimationFrame(drawn));
           }
           stage.flush();
         }""",
-        [CONTROL, LINES, start, stop],
+        LINES[start:stop],
     )
 
 
@@ -72,19 +74,19 @@ def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> Non
 def test_the_run_on_the_stage_stays_until_the_next_one_has_a_step(browser: Browser, tmp_path: Path) -> None:
     recorded = store.text(sample_trace(14))
     tab = StagePage(browser).open(tmp_path, recorded)
-    word = json.dumps({"kind": "stage", "mode": "live", "run": "key", "message": "Earlier try 2 of 3", "fraction": 0.4}) + "\n"
-    update = "(text) => { stage.update(text); stage.flush(); }"
+    word: dict[str, object] = {"message": "Earlier try 2 of 3", "fraction": 0.4, "follow": False}
     tab.page.keyboard.press("End")
     at = tab.step()
-    tab.run(update, CONTROL + word)
+    tab.follow([], **word)
     coming = tab.page.locator(".sv-coming")
     expect(coming).to_have_text("Earlier try 2 of 3 · 40 %")
     expect(coming.locator("progress")).to_have_attribute("value", "0.4")
     assert (tab.steps(), tab.run("stage.stage.trace.mode")) == (14, "recorded")
-    tab.run(update, recorded)  # stopped before its first step
+    tab.run("(text) => { stage.update(text); stage.flush(); }", recorded)  # stopped before its first step
     expect(coming).to_be_hidden()
     assert (tab.steps(), tab.step()) == (14, at), "it goes on where it was"
-    tab.run(update, CONTROL + word + "".join(line + "\n" for line in LINES[:2]))
+    tab.follow([], **word)
+    tab.follow(LINES[:2])
     expect(coming).to_be_hidden()
     assert (tab.steps(), tab.run("stage.stage.trace.mode"), tab.run("stage.stage.running")) == (1, "live", True)
     tab.close()
@@ -116,8 +118,7 @@ def test_playing_catches_up_with_a_live_run_and_follows_it(tab: StagePage) -> No
 
 def test_a_new_run_takes_the_stage_from_the_old_one(tab: StagePage) -> None:
     grow(tab, 0, 20)
-    other = json.dumps({"kind": "stage", "mode": "live", "run": "other"}) + "\n"
-    tab.run("(text) => { stage.update(text); stage.flush(); }", other + cases.text([cases.run(), cases.chain(0)]))
+    tab.follow(FIRST, "other")
     assert tab.steps() == 1
     assert tab.run("document.querySelectorAll('.sv-step-tokens').length") == 1
 
@@ -128,19 +129,16 @@ PLAIN = "stage.stage.panels.find((one) => one.constructor.name === 'Overview').p
 def test_the_baseline_arrives_last_and_shows_what_was_saved(tab: StagePage) -> None:
     first = json.loads(LINES[-1])
     plain = {**first, "baseline": None}
-    text = CONTROL + "".join(line + "\n" for line in [*LINES[:-1], json.dumps(plain)])
-    tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+    tab.follow([*LINES[:-1], json.dumps(plain)])
     assert tab.run(PLAIN) is None
-    text += json.dumps({**first, "seq": first["seq"] + 1}) + "\n"
-    tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+    tab.run("(line) => { give(line); stage.flush(); }", json.dumps({**first, "seq": first["seq"] + 1}))
     assert tab.run(PLAIN + ".times.length") == len(first["baseline"]["token_ns"])
     expect(tab.page.locator(".sv-run .sv-card-title")).to_contain_text("baseline")
 
 
 def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> None:
-    failed = json.dumps({"kind": "stage", "mode": "live", "run": "key", "error": "The engine broke."}) + "\n"
-    text = CONTROL + cases.text([cases.run(), cases.chain(0)]) + failed
-    tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+    tab.follow(FIRST)
+    tab.follow([], error="The engine broke.")
     expect(tab.page.locator(".sv-banner.sv-error")).to_have_text("The engine broke.")
     assert tab.steps() == 1
 

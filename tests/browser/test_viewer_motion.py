@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -189,12 +188,10 @@ def test_slow_playback_moves_and_fast_playback_does_not(show: Open) -> None:
 
 def test_a_live_run_is_not_slowed_down(show: Open) -> None:
     tab = show("")
-    control = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"
-    text = control
     tab.run("stage.stage.slow = true")
+    tab.follow([])
     for line in lines(sample_trace(12))[:12]:
-        text += line + "\n"
-        tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+        tab.run("(line) => { give(line); stage.flush(); }", line)
     assert tab.run("[stage.stage.cursor, stage.stage.within, stage.stage.follow]") == [10, 1, True]
 
 

@@ -119,19 +119,6 @@ def test_a_drafter_that_never_sees_the_picture_is_said_to(show: Open) -> None:
     expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: all {PATCHES} patches")
 
 
-def test_stories_and_steps_are_reached_by_keyboard(show: Open) -> None:
-    tab = opened(show, beginning("dream"), "entropy_map")
-    tab.page.get_by_role("button", name="Visual tokens").focus()
-    tab.page.keyboard.press("Enter")
-    expect(tab.page.locator(".sv-note .sv-cells")).to_have_count(2)
-    pressed = tab.page.get_by_role("button", name="Visual tokens")
-    expect(pressed).to_have_attribute("aria-pressed", "true")
-    tab.page.locator(".specviz").focus()
-    tab.page.keyboard.press("ArrowRight")
-    tab.until("stage.stage.cursor === 1")
-    expect(tab.page.locator(".sv-note .sv-cells")).to_have_count(2)
-
-
 def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
     trace = beginning("dream")
     step = next(step for step in trace.steps if len(step.path) >= 2)

@@ -200,7 +200,7 @@ def test_a_stop_ends_both(tmp_path: Path) -> None:
     changes: list[Change] = []
     for change in comparing.live(shared, Caller("a"), asked(shared), ("stand", "prompt_lookup"), ("stand", "stand")):
         changes.append(change)
-        if change.left and '"kind":"step"' in change.left:
+        if change.left and '"follow":true' in change.left:
             text_run.stop(shared, "a")
     assert changes[-1].running is False
     waited, restored = (change.right for change in changes if change.right)

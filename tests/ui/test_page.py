@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,10 @@ def test_only_the_documented_endpoints_are_public(client: Client) -> None:
     assert set(found["named_endpoints"]) == {"/run", "/methods"} and not found["unnamed_endpoints"]
 
 
-def test_run_streams_a_growing_trace_file(client: Client) -> None:
+def test_run_answers_with_the_whole_trace_file(client: Client) -> None:
     job = client.submit(method="stand", prompt="Say something.", baseline=True, parameters='{"nodes": 12}', api_name="/run")
     states = list(job)
-    assert len(states) > 3 and all(after.startswith(before) for before, after in zip(states, states[1:], strict=False))
+    assert len(states) <= 3 and all('"kind":"end"' in state for state in states), "at its end and with its baseline"
     trace = store.read(states[-1].encode())
     assert len(trace.steps) == 20 and trace.end is not None and trace.end.baseline is not None
 
@@ -68,7 +69,10 @@ def test_run_explains_what_is_wrong(client: Client, changes: dict[str, Any], sai
 def test_a_cancelled_call_frees_the_engine(client: Client, engine: FakeEngine) -> None:
     before, engine.steps = engine.cancelled, 600
     job = client.submit(method="stand", prompt="Say something.", api_name="/run")
-    next(iter(job))
+    for _ in range(200):
+        if engine.running:
+            break
+        threading.Event().wait(0.05)
     job.cancel()
     engine.steps = 20
     assert client.predict(method="prompt_lookup", prompt="Next.", api_name="/run").count('"kind":"step"') == 20

@@ -1,4 +1,4 @@
-"""Reading the growing text: in order, once, whole; new runs, long runs in segments, missing and broken lines."""
+"""Reading a run's lines: in order, once, whole; recorded and followed runs, missing and broken lines."""
 
 from __future__ import annotations
 
@@ -7,18 +7,84 @@ import json
 from tests.support.viewer import cases
 from tests.support.viewer.node import Evaluate
 
-CONTROL = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"
+FOLLOW = {"kind": "stage", "mode": "live", "run": "key", "follow": True}
+LINES = [cases.run(), *({**cases.chain(0), "seq": at, "index": at - 1} for at in range(1, 6)), cases.end(6)]
+FOLLOWED = """
+const asked = [];
+const tail = (run, from, take, over) => { asked.push({ run, from, take, over, left: false }); const at = asked.length - 1;
+  return () => { asked[at].left = true; }; };
+let resets = 0;
+const one = feed({ tail, onReset: () => { resets += 1; } });
+const say = (control) => one.accept(JSON.stringify(control) + "\\n");
+const lines = given.lines.map((line) => JSON.stringify(line));
+"""
+"""A feed whose page can follow a run, what it asked for, and a run's lines."""
 
 
-def test_a_text_that_grows_letter_by_letter_is_read_once(node: Evaluate) -> None:
-    text = CONTROL + cases.trace(cases.chain(0, 3, 2), cases.bushy(1))
+def test_a_live_run_is_followed_once_it_has_lines_and_is_left_for_another(node: Evaluate) -> None:
     body = """
-    const one = feed();
-    for (let to = 1; to <= given.length; to += 7) one.accept(given.slice(0, to));
-    one.accept(given);
-    return [one.trace.mode, one.trace.steps.length, one.trace.run.method, one.trace.end.reason, one.trace.problems];
+    say({ ...given.control, follow: false, message: "Loading" });
+    const before = asked.length;
+    say(given.control);
+    say({ ...given.control, baseline: "being timed" });
+    asked[0].take(lines.slice(0, 3).join("\\n"));
+    asked[0].take(lines.slice(2).join("\\n"));
+    asked[0].over("");
+    const { trace } = one;
+    const found = [before, asked.length, asked[0].run, asked[0].from, trace.steps.length];
+    found.push(trace.end.reason, trace.baseline, trace.problems);
+    say({ ...given.control, run: "other" });
+    return [...found, asked[0].left, asked[1].run, trace.mode];
     """
-    assert node(body, text) == ["live", 2, "token_recycling", "budget", []]
+    found = node(FOLLOWED + body, {"control": FOLLOW, "lines": LINES})
+    assert found == [0, 1, "key", 0, 5, "budget", "being timed", [], True, "other", "live"]
+
+
+def test_the_run_on_the_stage_stays_until_the_next_one_has_lines(node: Evaluate) -> None:
+    body = """
+    one.accept(given.text);
+    const seen = () => [one.name, one.trace.mode, one.trace.steps.length, Boolean(one.trace.coming), resets];
+    const found = [];
+    say({ ...given.control, follow: false, message: "Loading" });
+    found.push(seen());
+    one.accept(given.text);
+    found.push(seen());
+    say(given.control);
+    found.push(seen());
+    say({ ...given.control, error: "It broke." });
+    asked[0].take(lines.slice(0, 2).join("\\n"));
+    return [...found, seen(), one.trace.notice.error];
+    """
+    text = json.dumps({"kind": "stage", "mode": "recorded", "run": "old"}) + "\n" + cases.trace(cases.chain(0), cases.chain(1))
+    old = ["old", "recorded", 2]
+    assert node(FOLLOWED + body, {"control": FOLLOW, "lines": LINES, "text": text}) == [
+        [*old, True, 1], [*old, False, 1], [*old, True, 1], ["key", "live", 1, False, 2], "It broke."
+    ]  # fmt: skip
+
+
+def test_a_kept_run_is_shown_once_it_is_there_whole(node: Evaluate) -> None:
+    body = """
+    say(given.control);
+    asked[0].take(lines.slice(0, 2).join("\\n"));
+    const before = one.trace.steps.length;
+    asked[0].take(lines.slice(2).join("\\n"));
+    asked[0].over("");
+    say(given.control);
+    return [before, one.trace.steps.length, one.name, one.trace.mode, one.trace.problems, asked.length];
+    """
+    kept = {**FOLLOW, "mode": "recorded", "run": "mine:key"}
+    assert node(FOLLOWED + body, {"control": kept, "lines": LINES}) == [0, 5, "mine:key", "recorded", [], 1]
+
+
+def test_lines_that_cannot_be_had_are_missed_aloud(node: Evaluate) -> None:
+    body = """
+    say(given.control);
+    asked[0].take([lines[0], lines[1], lines[4]].join("\\n"));
+    asked[0].over("It is no longer kept.");
+    return [one.trace.steps.length, one.trace.problems];
+    """
+    problems = ["2 lines before line 4 never arrived", "It is no longer kept."]
+    assert node(FOLLOWED + body, {"control": FOLLOW, "lines": LINES}) == [2, problems]
 
 
 def test_a_last_line_without_its_line_end_counts(node: Evaluate) -> None:
@@ -36,51 +102,6 @@ def test_another_text_is_another_run(node: Evaluate) -> None:
     """
     texts = [cases.trace(cases.chain(0), cases.chain(1)), cases.trace(cases.bushy(0))]
     assert node(body, texts) == [2, 1]
-
-
-def test_the_next_segment_of_the_same_run_keeps_what_was_read(node: Evaluate) -> None:
-    lines = [cases.run(), *({**cases.chain(0), "seq": at, "index": at - 1} for at in (1, 2, 3)), cases.end(4)]
-    first = CONTROL + cases.text(lines[:3])
-    second = CONTROL.replace('"key"', '"key", "first": 3') + cases.text(lines[3:])
-    body = """
-    let resets = 0;
-    const one = feed({ onReset: () => { resets += 1; } });
-    for (const text of given) one.accept(text);
-    return [resets, one.trace.steps.length, one.trace.end.reason, one.trace.problems];
-    """
-    assert node(body, [first, second]) == [1, 3, "budget", []]
-
-
-def test_a_page_that_opens_late_asks_for_the_lines_it_missed(node: Evaluate) -> None:
-    lines = [cases.run(), *({**cases.chain(0), "seq": at, "index": at - 1} for at in range(1, 6))]
-    late = CONTROL.replace('"key"', '"key", "first": 4') + cases.text(lines[4:])
-    body = """
-    const asked = [];
-    const fetchRange = async (run, first, last) => {
-      asked.push([run, first, last]);
-      return given.lines.slice(first, Math.min(last, first + 2)).map((line) => JSON.stringify(line) + "\\n").join("");
-    };
-    const one = feed({ fetchRange });
-    one.accept(given.late);
-    await new Promise((done) => setTimeout(done, 20));
-    return [asked, one.trace.steps.map((step) => step.index), one.trace.problems];
-    """
-    asked, steps, problems = node(body, {"late": late, "lines": lines})
-    assert asked == [["key", 0, 4], ["key", 2, 4]]
-    assert steps == [0, 1, 2, 3, 4]
-    assert problems == []
-
-
-def test_lines_that_cannot_be_had_are_missed_aloud(node: Evaluate) -> None:
-    late = CONTROL + cases.text([{**cases.chain(0), "seq": 4}])
-    body = """
-    const one = feed({ fetchRange: given.server ? async () => { throw new Error("gone"); } : null });
-    one.accept(given.late);
-    await new Promise((done) => setTimeout(done, 20));
-    return [one.trace.steps.length, one.trace.problems.length];
-    """
-    assert node(body, {"late": late, "server": True}) == [1, 1]
-    assert node(body, {"late": late, "server": False}) == [1, 1]
 
 
 def test_broken_lines_are_counted_and_the_rest_is_drawn(node: Evaluate) -> None:
@@ -139,31 +160,3 @@ def test_numbers_never_round_to_a_certainty(node: Evaluate) -> None:
 def test_a_calm_speed_is_chosen_from_the_recorded_times(node: Evaluate) -> None:
     body = "return given.map((ns) => Player.comfortable({ steps: [{ total: ns }] }));"
     assert node(body, [50e6, 80e6, 700e6, 1e6]) == [0.05, 0.1, 1, 0.05]
-
-
-def test_lines_that_come_two_ways_are_read_once_and_the_way_is_left_on_a_new_run(node: Evaluate) -> None:
-    lines = [cases.run(), *({**cases.chain(0), "seq": at, "index": at - 1} for at in (1, 2, 3)), cases.end(4)]
-    texts = [CONTROL + cases.text(lines[:2]), cases.text(lines[1:4]), CONTROL + cases.text(lines)]
-    body = """
-    const asked = [];
-    const one = feed();
-    one.tail = (run, from, take) => { asked.push([run, from, take]); return () => asked.push("left"); };
-    one.accept(given[0]);
-    asked[0][2](given[1]);
-    const by = one.trace.steps.length;
-    one.accept(given[2]);
-    one.accept(given[0].replace("key", "other"));
-    return [asked[0].slice(0, 2), by, asked.length, asked[1], one.trace.steps.length, one.trace.problems];
-    """
-    assert node(body, texts) == [["key", 2], 3, 3, "left", 1, []]
-
-
-def test_a_recorded_run_is_not_followed(node: Evaluate) -> None:
-    body = """
-    let asked = 0;
-    const one = feed();
-    one.tail = () => { asked += 1; return null; };
-    one.accept(given);
-    return asked;
-    """
-    assert node(body, CONTROL.replace("live", "recorded") + cases.text([cases.run(), cases.chain(0)])) == 0

@@ -1,15 +1,16 @@
-"""Feed of the stage: a control line, then lines of a trace file; it grows at its end, in segments when long."""
+"""Texts of the stage: a recorded run's control line and file, or a live run's control line alone.
+
+The lines of a live run reach the page as server-sent events, once its control line says ``follow``.
+"""
 
 from __future__ import annotations
 
 import json
-
-SEGMENT_LETTERS = 240_000
-"""Characters of a segment: a browser is much slower on one text of megabytes than on many of this size."""
+from dataclasses import dataclass
 
 
 def control(mode: str, run: str, **more: object) -> str:
-    """Control line for the stage, ahead of trace lines. ``mode`` is "live" or "recorded", ``run`` names the run."""
+    """Control line for the stage. ``mode`` is "live" or "recorded", ``run`` names the run."""
     return json.dumps({"kind": "stage", "mode": mode, "run": run, **more}, separators=(",", ":")) + "\n"
 
 
@@ -18,31 +19,31 @@ def recorded(run: str, text: str, watch: str = "") -> str:
     return control("recorded", run, **({"watch": watch} if watch else {})) + text
 
 
+@dataclass
 class Feed:
-    """A live run as text that only grows, until its next segment begins."""
+    """State of a live run, which its page is told whole each time.
 
-    def __init__(self, run: str, segment: int = SEGMENT_LETTERS) -> None:
-        self.run = run
-        self.segment = segment
-        self.text = control("live", run)
-        self.count = 0
+    ``message`` and ``fraction`` describe the progress before the first step. With ``follow`` the run has lines, which stay on
+    the stage whatever ``error`` says. ``timing``: the run is over, and its autoregressive run is being timed.
+    """
 
-    def say(self, message: str, share: float | None = None) -> None:
-        """Add a progress message before the first step, with the share done if known."""
-        more = {} if share is None else {"fraction": round(share, 3)}
-        self.text += control("live", self.run, message=message, **more)
+    run: str
+    follow: bool = False
+    message: str = ""
+    fraction: float | None = None
+    error: str = ""
+    timing: bool = False
 
-    def fail(self, message: str) -> None:
-        """Add an error message; the run's steps so far stay on the stage."""
-        self.text += control("live", self.run, error=message)
-
-    def timing(self, going: bool) -> None:
-        """Announce whether the autoregressive run is being timed, now that this one is over."""
-        self.text += control("live", self.run, baseline="being timed now, on the same prompt" if going else "")
-
-    def add(self, lines: list[str]) -> None:
-        """Add trace lines, given without line ends."""
-        if len(self.text) > self.segment:
-            self.text = control("live", self.run, first=self.count)
-        self.count += len(lines)
-        self.text += "".join(line + "\n" for line in lines)
+    @property
+    def text(self) -> str:
+        """The control line of this state."""
+        states: dict[str, object] = {"baseline": "being timed now, on the same prompt" if self.timing else ""}
+        if self.follow:
+            states["follow"] = True
+        elif self.message:
+            states["message"] = self.message
+            if self.fraction is not None:
+                states["fraction"] = round(self.fraction, 3)
+        if self.error:
+            states["error"] = self.error
+        return control("live", self.run, **states)

@@ -1,10 +1,10 @@
-"""Life of a live run on the page: wait in the queue, start the engine, pass on its lines, keep the trace."""
+"""Life of a live run: wait in the queue, start the engine, keep its lines where the page's events read them, report its state."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Event
@@ -20,7 +20,7 @@ from specviz.ui.stream.engine import Progress, Stream, stopped
 from specviz.ui.stream.feed import Feed
 from specviz.ui.stream.presence import Reader
 from specviz.ui.stream.run_queue import RunQueue, Ticket
-from specviz.ui.stream.sse import Tails
+from specviz.ui.stream.sse import EventStreams
 from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
@@ -45,16 +45,14 @@ UNFINISHED = "Stopped before it was over; there is nothing to show."
 
 UNREAD = "Nobody listened to this run any more, so its place went to the next one."
 
-TAIL_FRAME_SECONDS = 2.0
-"""Seconds between two frames of a run whose lines already reach its page as server-sent events."""
-
 
 @dataclass(frozen=True)
 class Frame:
-    """One update of the page. ``cancel`` stops this run.
+    """News of a run, without its lines. ``cancel`` stops this run, ``feed`` is the stage's text.
 
-    ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, without ``lines``,
-    never began. ``timing``: this run is over, and its autoregressive run is still to come. ``said`` is a progress message.
+    ``begun``: the store has lines of it under ``key``. ``trace`` comes with the first ones and with every end line; ``failure``
+    when the run broke off or never began. ``timing``: this run is over, and its autoregressive run is still to come. ``said`` is
+    a progress message.
     """
 
     cancel: Event
@@ -62,7 +60,7 @@ class Frame:
     key: str = ""
     trace: Trace | None = None
     failure: str = ""
-    lines: int = 0
+    begun: bool = False
     timing: bool = False
     said: str = ""
 
@@ -71,24 +69,24 @@ class Live:
     """The engine shared by all visitors: one run at a time."""
 
     def __init__(
-        self, stream: Stream, queue: RunQueue, tails: Tails, seconds: int | None = None, preparing: float = math.inf
+        self, stream: Stream, queue: RunQueue, streams: EventStreams, seconds: int | None = None, preparing: float = math.inf
     ) -> None:
         self.stream = stream
         self.seconds = seconds
         self.preparing = preparing
         self.queue = queue
-        self.tails = tails
-        self.store = tails.store
+        self.streams = streams
+        self.store = streams.store
 
     def run(
         self, page: PageSession, request: Request, reader: Reader | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
-        """Yield frames of one run: many a second, few while its page reads the SSE. Raises LineFull before the page changes.
+        """Yield the news of one run. Raises LineFull before the page changes.
 
         A run starts once its ``reader`` is connected, and ends when the reader has gone. ``memory`` replaces the page's own.
         """
         ticket, reader = self.queue.join(), reader or Reader(lambda: True)
-        cancel, feed = page.begin(self.limit), Feed(self.store.new())
+        cancel, feed = page.begin(self.limit), Feed(self.streams.begin())
         over, has_turn = page.over, False
         try:
             refusal = yield from self._turn(ticket, cancel, feed, reader)
@@ -100,11 +98,11 @@ class Live:
             cancel.prepare(self.preparing_limit)
             yield from self._engine(memory or page.memory, cancel, request, feed, ticket, reader)
         finally:
-            self.tails.end(feed.run)
+            self.streams.end(feed.run)
             over.set()
             if not has_turn:
                 ticket.leave()
-            if not feed.count:
+            if not feed.follow:
                 self.store.drop(feed.run)
 
     def aside(self, page: PageSession, work: Callable[[Progress], None], reader: Reader) -> Generator[Frame, None, None]:
@@ -177,7 +175,7 @@ class Live:
                 cancel.wait(CONNECT_SECONDS)
                 continue
             if (message := self._ahead(ticket)) != last_message and time.monotonic() - last_time >= TELL_SECONDS:
-                feed.say(message)
+                feed.message = message
                 yield Frame(cancel, feed.text, feed.run, said=message)
                 last_message, last_time = message, time.monotonic()
 
@@ -201,72 +199,56 @@ class Live:
             writer, opening = TraceWriter(), list[str]()
             with closing(self.stream(request, memory, cancel, outlet.status)) as events:
                 for event in events:
-                    if outlet.abandoned.is_set():  # the run already has an end, after which no line may come
+                    if outlet.abandoned:  # the run already has an end, after which no line may come
                         raise Interrupted
-                    if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
-                        shortened = _shortened(requested_tokens, request.max_new_tokens)
-                        event = event.replace(warnings=(*event.warnings, shortened))
-                    line = writer.add(event)
-                    self.store.append(feed.run, line)
                     if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
-                        opening.append(line)
+                        if event.max_new_tokens == request.max_new_tokens < requested_tokens:
+                            shortened = _shortened(requested_tokens, request.max_new_tokens)
+                            event = event.replace(warnings=(*event.warnings, shortened))
+                        opening.append(writer.add(event))
                         continue
-                    if opening and isinstance(event, End) and event.reason == "cancelled":
+                    is_end, begins = isinstance(event, End), bool(opening)
+                    if begins and isinstance(event, End) and event.reason == "cancelled":
                         raise Interrupted
-                    while opening:
-                        outlet.line(opening.pop())
-                    outlet.line(line, ended=isinstance(event, End))
+                    for line in (*opening, writer.add(event)):
+                        self.store.append(feed.run, line)
+                    opening.clear()
+                    if begins or is_end:
+                        outlet.lines(ended=is_end)
 
-        self.tails.begin(feed.run)
-        timing = False
         with closing(pump(work, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
-            for frame in self._needed_frames(self._frame(cancel, feed, batch, request.baseline) for batch in batches):
-                timing = frame.timing or (timing and frame.trace is None)
-                yield frame
-        if timing:  # stopped before the autoregressive run was over
-            feed.timing(False)
-            yield Frame(cancel, feed.text, feed.run, lines=feed.count)
-
-    def _needed_frames(self, frames: Iterator[Frame]) -> Iterator[Frame]:
-        """Yield the frames that a page requires: all of them, unless it reads the run's lines as server-sent events."""
-        last_time, pending = 0.0, None
-        for pending in frames:
-            is_news = pending.trace is not None or pending.failure or not pending.lines
-            if is_news or time.monotonic() - last_time >= TAIL_FRAME_SECONDS or not self.tails.watched(pending.key):
-                yield pending
-                last_time, pending = time.monotonic(), None
-        if pending is not None:
-            yield pending
+            for batch in batches:
+                yield self._frame(cancel, feed, batch, request.baseline)
+        if feed.timing:  # stopped before the autoregressive run was over
+            feed.timing = False
+            yield Frame(cancel, feed.text, feed.run, begun=feed.follow)
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
         if batch.abandoned:
             self._end(feed, batch, stop_reason(cancel))
-        first = not feed.count and bool(batch.lines)
-        if batch.status is not None and not feed.count:
-            feed.say(*batch.status)
-        feed.add(batch.lines)
+        first = batch.lines and not feed.follow
+        feed.follow = feed.follow or batch.lines
+        if batch.status is not None:
+            feed.message, feed.fraction = batch.status
         trace, failure = None, batch.failure
-        if feed.count and (first or batch.ended or batch.failure):
+        if feed.follow and (first or batch.ended or batch.failure):
             trace, broken = self._trace(feed.run)
             failure = failure or broken
-        if failure and feed.count:
-            feed.fail(failure)
-        timing = baseline and batch.ended and trace is not None and _still_to_time(trace)
-        if timing:
-            feed.timing(True)
-        return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
+        if batch.ended:
+            feed.timing = baseline and trace is not None and _still_to_time(trace)
+        feed.error = failure or feed.error
+        return Frame(cancel, feed.text, feed.run, trace, failure, feed.follow, feed.timing)
 
     def _end(self, feed: Feed, batch: Batch, limit: str) -> None:
         """Add the end that a stopped run's thread did not write; without any line, set a failure instead."""
-        if not feed.count and not batch.lines:
+        if not feed.follow and not batch.lines:
             batch.failure = limit or NOTHING_RUN
             return
         trace, _ = self._trace(feed.run)
         if trace is not None and trace.end is None:
             end = stopped(trace, limit)
-            batch.lines.append(traces.lines(Trace(trace.run, trace.steps, end))[-1])
-            self.store.append(feed.run, batch.lines[-1])
-            batch.ended = True
+            self.store.append(feed.run, traces.lines(Trace(trace.run, trace.steps, end))[-1])
+            batch.lines = batch.ended = True
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
         """Return the run so far, None before its first line; and the fault of a file that breaks the format."""

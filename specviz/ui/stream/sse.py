@@ -1,18 +1,19 @@
-"""Server-sent events: the lines of a live run, straight to the pages that show it.
+"""Server-sent events: the only way of a run's lines to the pages that show it, live or from the store.
 
 An answer through Gradio's queue costs the server several milliseconds, for which the engine waits on the same cores. A line
-sent this way costs a small part of that. It is optional: a page that cannot connect here gets the same lines from the queue.
+sent this way costs a small part of that.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Scope
 
 from specviz.errors import BadInput
 from specviz.trace.store import TraceStore
@@ -23,70 +24,83 @@ PATH = "specviz/tail"
 EVERY_SECONDS = 0.08
 """Seconds between two reads of the store: twelve a second look like motion."""
 
+MOST_LINES, MOST_LETTERS = 64, 400_000
+"""Lines and characters of one event, except for a single longer line: what a slow reader makes the server hold."""
+
+MOST_EACH = 128
+"""Streams of one address: several classes behind one router."""
+
+BACK_MS = 2000
+"""Milliseconds after which a browser connects again, when its stream broke off or there was no room for it."""
+
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class Tails:
-    """Live runs, and how many pages read the new lines of each. Used from several threads."""
+class EventStreams:
+    """Events of the runs in ``store``. An event's id is the number of the next line. Used from several threads."""
 
-    def __init__(self, store: TraceStore, every: float = EVERY_SECONDS) -> None:
+    def __init__(self, store: TraceStore, every: float = EVERY_SECONDS, each: int = MOST_EACH) -> None:
         self.store = store
         self.every = every
-        self._readers: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self.each = each
+        self._live: set[str] = set()
+        self._open: Counter[str] = Counter()
 
-    def begin(self, key: str) -> None:
-        """Mark this run as live."""
-        with self._lock:
-            self._readers[key] = 0
+    def begin(self) -> str:
+        """Return the key of a new run, to which lines may come until its end."""
+        key = self.store.new()
+        self._live.add(key)
+        return key
 
     def end(self, key: str) -> None:
         """Mark this run as over; its readers get the remaining lines, then their streams end."""
-        with self._lock:
-            self._readers.pop(key, None)
+        self._live.discard(key)
 
-    def going(self, key: str) -> bool:
-        """Whether more lines may come."""
-        with self._lock:
-            return key in self._readers
-
-    def watched(self, key: str) -> bool:
-        """Whether a page reads this run's new lines."""
-        with self._lock:
-            return self._readers.get(key, 0) > 0
-
-    async def read(self, key: str, start: int) -> AsyncIterator[str]:
-        """Yield server-sent events of the lines from ``start`` on: one for all lines since the last event, finally ``over``."""
-        self._count(key, 1)
+    async def read(self, key: str, start: int, address: str = "") -> AsyncIterator[bytes]:
+        """Yield the events of the lines from ``start`` on, finally ``over``, with the reason if the run is not kept any more."""
+        yield f"retry: {BACK_MS}\n\n".encode()
+        if self._open[address] >= self.each:
+            return
+        self._open[address] += 1
+        reason = ""
         try:
             while True:
-                going = self.going(key)  # checked before reading, so that no last line is missed
-                lines = self.store.lines(key, start)
-                if lines:
+                live = key in self._live  # checked before reading, so that no last line is missed
+                if lines := self._some(key, start):
                     start += len(lines)
-                    yield "".join(f"data: {line}\n" for line in lines) + "\n"
-                if not going:
+                    event = f"id: {start}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
+                    yield event.encode("utf-8", "replace")
+                elif not live:
                     break
-                await asyncio.sleep(self.every)
-        except BadInput:
-            return  # the store has dropped the run; the queue informs the page
+                await asyncio.sleep(self.every if live else 0)
+        except BadInput as error:
+            reason = str(error)
         finally:
-            self._count(key, -1)
-        yield "event: over\ndata:\n\n"
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+        yield f"event: over\ndata: {reason}\n\n".encode()
 
-    def _count(self, key: str, by: int) -> None:
-        with self._lock:
-            if key in self._readers:
-                self._readers[key] += by
+    def _some(self, key: str, start: int) -> list[str]:
+        """The next lines that fit into one event."""
+        lines = self.store.lines(key, start, start + MOST_LINES)
+        size = 0
+        for count, line in enumerate(lines):
+            size += len(line)
+            if count and size > MOST_LETTERS:
+                return lines[:count]
+        return lines
 
 
-def route(tails: Tails) -> Route:
-    """Route of the events. A run's key is known only to the page that began it."""
+def route(streams: EventStreams, address: Callable[[Scope], str]) -> Route:
+    """Route of the events, from the line in the query or behind the last event that a browser got. A run's key is known only to
+    the page that began it."""
 
     async def tail(request: Request) -> Response:
-        key, start = request.path_params["key"], request.query_params.get("from", "0")
-        if not tails.going(key) or not start.isdecimal():
-            return Response(status_code=204)
-        return StreamingResponse(tails.read(key, int(start)), media_type="text/event-stream", headers=HEADERS)
+        start = request.headers.get("last-event-id") or request.query_params.get("from", "0")
+        if not (start.isascii() and start.isdecimal() and len(start) < 10):
+            return Response(status_code=400)
+        events = streams.read(request.path_params["key"], int(start), address(request.scope))
+        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
     return Route(f"/{PATH}/{{key}}", tail)

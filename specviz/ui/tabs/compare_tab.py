@@ -14,7 +14,7 @@ from specviz.ui import comparing, theme
 from specviz.ui.app_state import AppState
 from specviz.ui.comparing import Change
 from specviz.ui.run_lookup import title
-from specviz.ui.stream import sse as tail
+from specviz.ui.stream import sse
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.text_run import QUIET
@@ -138,18 +138,13 @@ def build(shared: AppState, runs: gr.State) -> CompareTab:
         verdict = theme.html("")
         Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
         with gr.Row(elem_classes="sp-pair"):
-            left, right = (_stage(shared, elem_id) for elem_id in ("sp-left", "sp-right"))
+            options: dict[str, Any] = {"elem_classes": "sp-stage", "tail": sse.PATH, "with_script": False, "autoplay": False}
+            left, right = (Stage("", elem_id=elem_id, **options) for elem_id in ("sp-left", "sp-right"))
         table = theme.html("")
     return CompareTab(
         shared, left, right, left_choice, right_choice, verdict, table, banner, run, stop, prompt, temperature,
         gr.State(offered), how, runs,
     )  # fmt: skip
-
-
-def _stage(shared: AppState, elem_id: str) -> Stage:
-    """An empty stage, half as wide as the page."""
-    lines = shared.archive.store.lines
-    return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, with_script=False, autoplay=False)
 
 
 def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:

@@ -18,7 +18,7 @@ from specviz.ui import browser_state, theme
 from specviz.ui.app_state import AppState
 from specviz.ui.browser_state import Kept, overlaid
 from specviz.ui.run_lookup import MINE, grouped, title
-from specviz.ui.stream import sse as tail
+from specviz.ui.stream import sse
 from specviz.ui.tabs import request_form, text_run
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.text_run import QUIET, Change, merge_updates
@@ -322,7 +322,7 @@ def layout(
                 Race(f"#{tab.prefix}-stage", name="run", sentence=tab.idea, elem_classes="sp-race-box")
                 parts["stage"] = Stage(
                     shared.archive.feed(name) if filled else "", elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
-                    lines=shared.archive.store.lines, tail=tail.PATH, with_script=False,
+                    tail=sse.PATH, with_script=False,
                 )  # fmt: skip
             parts["figures"] = Figures.build(shared, run_name, tab.prefix)
     return parts

@@ -85,12 +85,12 @@ def _refused(shared: AppState, run_name: str, reason: str) -> str:
 
 
 def _changed(shared: AppState, run_name: str, frame: Frame) -> Change:
-    if frame.failure and not frame.lines:
+    if frame.failure and not frame.begun:
         earlier = shared.archive.trace(run_name) if run_name else None
         note = frame.failure.startswith(STOPPED)
         banner = frame.failure if note else _refused(shared, run_name, frame.failure)
         return Change(feed=shared.archive.feed(run_name), trace=earlier, banner=banner, note=note)
-    if not frame.lines:
+    if not frame.begun:
         return Change(frame.feed)
     return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, joins_session=True, timing=frame.timing)
 

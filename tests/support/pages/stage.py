@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,6 +104,19 @@ class StagePage(Visit):
     def go(self, step: int) -> None:
         """Show a step and wait until it is drawn."""
         self.run("(step) => { stage.go(step); stage.flush(); }", step)
+
+    def follow(self, lines: list[str], run: str = "key", **state: Any) -> None:
+        """Say how a live run is, as the app does, and hand over lines of it."""
+        control = json.dumps({"kind": "stage", "mode": "live", "run": run, "follow": True, **state}) + "\n"
+        self.run(
+            """([control, lines]) => {
+              stage.stage.feed.tail = (run, from, take) => { window.give = take; return () => {}; };
+              stage.update(control);
+              if (lines.length) give(lines.join("\\n"));
+              stage.flush();
+            }""",
+            [control, lines],
+        )
 
 
 Open = Callable[..., StagePage]

@@ -83,7 +83,11 @@ def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, mon
     site.engine.steps, site.engine.pace = 600, 0.1
     site.join("victim")
     events, strangers = site.read("victim"), [secrets.token_hex(6) for _ in range(20)]
-    next(one for one in events if one["msg"] == "process_generating")
+    next(one for one in events if one["msg"] == "process_starts")
+    for _ in range(200):
+        if site.engine.running:
+            break
+        threading.Event().wait(0.1)
     for one in strangers:
         assert site.post("run/predict", "halt", one, []).status_code == 200
     assert site.engine.cancelled == 0 and site.engine.running == 1
@@ -93,7 +97,7 @@ def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, mon
 
 
 DOORS: dict[str, dict[str, Any]] = {
-    "component_server": {"data": [], "fn_name": "get_range", "component_id": 0, "session_hash": "new"},
+    "component_server": {"data": [], "fn_name": "make_file", "component_id": 0, "session_hash": "new"},
     "run/predict": {"data": [], "fn_index": "halt", "session_hash": "new"},
     "run/halt": {"data": [], "fn_index": "halt", "session_hash": None},
     "queue/join": {"data": [], "fn_index": "methods", "session_hash": "new"},

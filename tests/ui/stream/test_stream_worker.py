@@ -1,4 +1,4 @@
-"""What the engine hands over reaches the screen whole and in order, and a page that closes ends the run."""
+"""What happens in the engine is told to the page in time, and a page that closes ends the run."""
 
 from __future__ import annotations
 
@@ -8,89 +8,75 @@ import pytest
 
 from specviz.engine.stop import Interrupted
 from specviz.errors import BadInput
-from specviz.ui.stream.stream_worker import StreamSink, pump
+from specviz.ui.stream import stream_worker
+from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
 
 
-def test_every_line_arrives_in_order() -> None:
+def test_the_first_lines_and_the_end_are_told_at_once_and_messages_are_gathered() -> None:
+    told = threading.Event()
+
     def work(outlet: StreamSink) -> None:
-        for number in range(500):
-            outlet.line(str(number), ended=number == 499)
+        outlet.status("Loading", 0.1)
+        assert told.wait(20)
+        for share in (0.2, 0.3):
+            outlet.status("Loading", share)
+        outlet.lines()
+        outlet.lines(ended=True)
 
-    batches = list(pump(work, threading.Event(), every=0.001))
-    assert [line for batch in batches for line in batch.lines] == [str(number) for number in range(500)]
-    assert [batch.ended for batch in batches if batch.lines][-1]
-    assert not any(batch.failure for batch in batches)
-
-
-def test_between_two_updates_lines_are_gathered() -> None:
-    def work(outlet: StreamSink) -> None:
-        pause = threading.Event()
-        for number in range(30):
-            outlet.line(str(number))
-            pause.wait(0.002)
-
-    batches = list(pump(work, threading.Event(), every=60.0))
-    assert len(batches) == 2, "one at once, and one when the work is over, long before the minute is"
-    assert len(batches[0].lines) < 30
+    found = []
+    for batch in pump(work, threading.Event(), every=60.0):
+        found.append(batch)
+        told.set()
+    assert found[0] == Batch(status=("Loading", 0.1)), "one message at once, the next ones a minute later"
+    assert found[1].lines and found[1].status == ("Loading", 0.3) and found[-1].ended
 
 
 def test_an_engine_that_closes_long_after_its_last_line_adds_no_empty_update() -> None:
     def work(outlet: StreamSink) -> None:
-        outlet.line("the last", ended=True)
+        outlet.lines(ended=True)
 
     batches = list(pump(work, threading.Event(), lambda: threading.Event().wait(0.1) and None, every=0.0))
-    assert [(batch.lines, batch.ended) for batch in batches] == [(["the last"], True)]
+    assert batches == [Batch(lines=True, ended=True)]
 
 
-def test_a_screen_that_is_slow_holds_the_engine_back_but_loses_nothing() -> None:
-    handed = []
+def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_worker, "GRACE_SECONDS", 0.05)
+    cancel, over = threading.Event(), threading.Event()
 
     def work(outlet: StreamSink) -> None:
-        for number in range(40):
-            outlet.line(str(number))
-            handed.append(number)
+        outlet.lines()
+        over.wait(20)
+        outlet.lines(ended=True)
 
-    batches = pump(work, threading.Event(), every=0.0, bound=4)
-    first = next(batches)
-    assert len(handed) <= len(first.lines) + 6
-    assert [line for batch in [first, *batches] for line in batch.lines] == [str(number) for number in range(40)]
+    batches = pump(work, cancel, over.set)
+    assert next(batches).lines
+    cancel.set()
+    rest = list(batches)
+    assert rest[-1].abandoned and not any(batch.ended for batch in rest)
 
 
 def test_closing_cancels_and_the_place_is_given_back_when_the_work_is_over() -> None:
     cancel, over, noticed = threading.Event(), threading.Event(), threading.Event()
 
     def work(outlet: StreamSink) -> None:
-        outlet.line("one")
+        outlet.lines()
         assert cancel.wait(20)
         noticed.set()
 
     batches = pump(work, cancel, over.set)
-    assert next(batches).lines == ["one"]
+    assert next(batches).lines
     assert not over.is_set()
     batches.close()
     assert cancel.is_set() and noticed.wait(20) and over.wait(20)
 
 
-def test_an_engine_whose_screen_is_gone_does_not_wait_for_room() -> None:
-    cancel, over = threading.Event(), threading.Event()
-
-    def work(outlet: StreamSink) -> None:
-        for _ in range(50):
-            outlet.line("more")
-
-    batches = pump(work, cancel, over.set, bound=2)
-    next(batches)
-    batches.close()
-    assert over.wait(20)
-
-
 def test_an_error_for_the_user_is_told_as_it_is() -> None:
     def work(outlet: StreamSink) -> None:
-        outlet.line("kept")
+        outlet.lines()
         raise BadInput("The prompt is too long; shorten it.")
 
     batches = list(pump(work, threading.Event()))
-    assert [line for batch in batches for line in batch.lines] == ["kept"]
+    assert batches[0].lines
     assert batches[-1].failure == "The prompt is too long; shorten it."
 
 
@@ -105,7 +91,7 @@ def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(caplog: pyt
 
 def test_a_long_download_ends_when_the_run_is_stopped() -> None:
     cancel = threading.Event()
-    outlet = StreamSink(cancel, 8)
+    outlet = StreamSink(cancel)
     outlet.status("Fetching", 0.25)
     cancel.set()
     with pytest.raises(Interrupted):

@@ -23,6 +23,7 @@ from specviz.trace import validate
 from specviz.training.families import emoji
 from specviz.ui import app_state, settings
 from specviz.ui.app_state import AppState
+from specviz.ui.run_lookup import MINE
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import image_form, text_run
 from specviz.ui.tabs.image_form import ImageFormState
@@ -88,7 +89,9 @@ def run(page: AppState, wanted: ImageFormState, stop_after: int | None = None) -
     changes = []
     for change in text_run.running(page, Caller(SESSION), "", lambda: made(wanted)):
         changes.append(change)
-        if stop_after is not None and change.feed and change.feed.count("\n") >= stop_after:
+        if stop_after is not None and change.run_name:
+            while len(page.archive.store.lines(change.run_name.removeprefix(MINE))) < stop_after:
+                threading.Event().wait(0.01)
             text_run.stop(page, SESSION)
     return changes
 

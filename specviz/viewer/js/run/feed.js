@@ -1,25 +1,22 @@
-// Follows an append-only text of trace lines: keeps what it has read, asks for lines it missed, starts anew on a new run.
+// Reads the lines of a run: those of a recorded one from its text, those of one that is followed as they come.
 //
-// The text may begin with a control line {"kind":"stage","mode":"live"|"recorded","run":ID,"first":SEQ} and hold more of
-// them ("message", "fraction", "error") before the run line. A text that does not start with the one before it is a new
-// run, unless its control line names the same run: then it is the next segment of a long one. Lines of a live run may
-// reach it a second way, by `tail(run, from, take)`, which returns what ends it; whichever comes first counts.
+// A text may begin with a control line {"kind":"stage","mode":"live"|"recorded","run":ID,"watch":NOTE}. That of a live run is
+// its whole text and says how it is now: "message" and "fraction" before its first step, "follow" once it has lines,
+// "baseline" while that is timed, "error". A recorded run with "follow" is shown once all its lines are there.
+// Lines are taken by `tail(run, from, take, over)`, which returns what ends it.
 import * as coerce from "../kit/coerce.js";
 import { STATUSES, parseStep } from "./parseStep.js";
 
 const MOST_CODES = 65536; // of one picture; those of today's models have a few thousand at most
 
 export class Feed {
-  constructor({ onReset, onChange, fetchRange = null, mode = "recorded" }) {
-    Object.assign(this, { onReset, onChange, fetchRange, mode, tail: null, leave: null });
+  constructor({ onReset, onChange, tail = null, mode = "recorded" }) {
+    Object.assign(this, { onReset, onChange, tail, mode, followed: "", leave: null });
     this.clear("");
   }
 
   clear(name) {
-    if (this.leave) this.leave();
-    this.leave = null;
-    Object.assign(this, { name, text: "", read: 0, next: 0, asked: -1, early: new Map() });
-    this.age = (this.age || 0) + 1; // replies to questions asked before a reset are recognised by it
+    Object.assign(this, { name, text: null, next: 0 });
     this.trace = {
       mode: this.mode,
       run: null,
@@ -37,50 +34,57 @@ export class Feed {
     };
   }
 
-  /** Take the whole text as it is now. */
+  restart(name) {
+    this.clear(name);
+    this.onReset();
+  }
+
+  /** Take a whole text, or how a run is whose lines come by themselves. */
   accept(text) {
     if (typeof text !== "string") return;
-    const { coming } = this.trace;
-    this.trace.coming = this.announced(text);
-    if (this.trace.coming || text === this.text) {
-      if (coming !== this.trace.coming) this.onChange();
-      return;
-    }
-    if (this.text === "" || !text.startsWith(this.text)) this.restart(text);
-    this.text = text;
-    this.drain();
-    this.onChange();
-    this.follow();
-  }
-
-  /** The newest word on another live run, until that has lines: what is on the stage stays there meanwhile. */
-  announced(text) {
-    const last = text.trimEnd().split("\n").at(-1);
-    const control = Feed.control(last);
-    const waits = control && control.mode === "live" && control.run !== this.name && this.trace.steps.length;
-    return waits && !text.includes('"seq":') ? control : null;
-  }
-
-  /** Once a live run has begun, take its lines as they are written. */
-  follow() {
-    if (!this.tail || this.leave || this.trace.mode !== "live" || !this.name || !this.next || this.trace.end) return;
-    this.leave = this.tail(this.name, this.next, (text) => this.more(text)) || null;
-  }
-
-  /** Lines that came by the tail. */
-  more(text) {
-    for (const line of text.split("\n")) this.line(line, true);
-    this.onChange();
-  }
-
-  restart(text) {
     const control = Feed.control(text);
-    if (control && control.run && control.run === this.name) {
-      this.read = 0;
-      return;
+    if (control && (control.mode === "live" || control.follow)) this.going(control);
+    else {
+      this.unfollow("");
+      this.trace.coming = null;
+      if (text !== this.text) {
+        this.restart(control && control.run ? String(control.run) : "");
+        this.text = text;
+        this.take(text);
+      }
     }
-    this.clear(control && control.run ? String(control.run) : "");
-    this.onReset();
+    this.onChange();
+  }
+
+  /** Another run stays on the stage until this one has lines. */
+  going(control) {
+    const { run } = control;
+    if (this.name !== run && !this.trace.steps.length) this.restart(run);
+    if (this.name === run) this.notice(control);
+    else this.trace.coming = control;
+    if (!control.follow || this.followed === run || !this.tail) return;
+    this.unfollow(run);
+    const lines = [];
+    const take = (text) => (control.mode === "live" ? this.more(control, text) : lines.push(text));
+    const over = (why) => (why || lines.length) && this.more(control, lines.join("\n"), why);
+    this.leave = this.tail(run, this.name === run ? this.next : 0, take, over);
+  }
+
+  unfollow(run) {
+    if (this.leave) this.leave();
+    Object.assign(this, { followed: run, leave: null });
+  }
+
+  /** Lines of the run that is followed, or why no more come. */
+  more(control, text, why = "") {
+    const { coming } = this.trace;
+    if (this.name !== control.run) {
+      this.restart(control.run);
+      this.notice(coming && coming.run === control.run ? coming : control);
+    }
+    this.take(text);
+    if (why) this.problem(why);
+    this.onChange();
   }
 
   static control(text) {
@@ -92,90 +96,32 @@ export class Feed {
     }
   }
 
-  /** Read the complete lines that have not been read. A last line without its line end counts once it is whole JSON. */
-  drain() {
-    let from = this.read;
-    for (let to = this.text.indexOf("\n", from); to >= 0; to = this.text.indexOf("\n", from)) {
-      this.line(this.text.slice(from, to), true);
-      from = to + 1;
-    }
-    const tail = this.text.slice(from);
-    if (tail.trim() && this.line(tail, false)) from = this.text.length;
-    this.read = from;
+  take(text) {
+    for (const line of text.split("\n")) if (line.trim() && !this.known(line)) this.line(line);
   }
 
-  line(text, whole) {
-    if (!text.trim() || this.known(text)) return true;
+  line(text) {
     let record;
     try {
       record = JSON.parse(text);
     } catch {
-      if (whole) this.problem("a line that is not JSON");
-      return whole;
+      return this.problem("a line that is not JSON");
     }
-    if (!record || typeof record !== "object") return true;
+    if (!record || typeof record !== "object") return undefined;
+    if (record.kind === "stage") return this.notice(record);
+    const seq = Number.isInteger(record.seq) ? record.seq : this.next;
+    if (seq < this.next) return undefined;
+    if (seq > this.next) this.problem(`${seq - this.next} lines before line ${seq} never arrived`);
     record.source = text;
-    this.place(record);
-    return true;
+    this.use(record);
+    this.next = seq + 1;
+    return undefined;
   }
 
   /** A line that has been read, told by its number without parsing the rest. */
   known(text) {
     const match = /^\{"v":\d+,"seq":(\d+),/.exec(text.slice(0, 40));
     return Boolean(match) && Number(match[1]) < this.next && text.endsWith("}");
-  }
-
-  /** Put a line where its number says. Early lines wait while the missing ones are asked for. */
-  place(line) {
-    if (line.kind === "stage") return this.notice(line);
-    const seq = Number.isInteger(line.seq) ? line.seq : this.next;
-    if (seq < this.next) return undefined;
-    if (seq > this.next && this.missing(seq)) return void this.early.set(seq, line);
-    this.use(line);
-    this.next = seq + 1;
-    while (this.early.has(this.next)) {
-      const waiting = this.early.get(this.next);
-      this.early.delete(this.next);
-      this.use(waiting);
-      this.next += 1;
-    }
-    return undefined;
-  }
-
-  /** True when the lines before `seq` can be waited for. */
-  missing(seq) {
-    if (!this.fetchRange || !this.name) {
-      this.problem(`${seq - this.next} lines before line ${seq} never arrived`);
-      return false;
-    }
-    this.ask(this.early.size ? Math.min(seq, ...this.early.keys()) : seq);
-    return true;
-  }
-
-  ask(until) {
-    if (this.asked === this.next) return;
-    this.asked = this.next;
-    const { age, next } = this;
-    Promise.resolve(this.fetchRange(this.name, next, until))
-      .then((text) => this.age === age && this.answer(String(text || ""), next, until))
-      .catch(() => this.age === age && this.skip(until));
-  }
-
-  answer(text, start, until) {
-    for (const line of text.split("\n")) this.line(line, true);
-    if (this.next === start) return this.skip(until);
-    if (this.early.size) this.ask(Math.min(...this.early.keys()));
-    return this.onChange();
-  }
-
-  /** The missing lines cannot be had: say so and go on with what there is. */
-  skip(until) {
-    this.problem(`lines ${this.next} to ${until - 1} could not be fetched`);
-    const waiting = [...this.early.keys()].sort((a, b) => a - b).map((seq) => [seq, this.early.get(seq)]);
-    this.early.clear();
-    this.next = until;
-    for (const [, line] of waiting) this.place(line);
-    this.onChange();
   }
 
   notice(line) {

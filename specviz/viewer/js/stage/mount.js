@@ -12,13 +12,12 @@ function addStyle() {
 }
 
 /**
- * Draw a run in `host`. Options: text (trace lines so far), mode, autoplay, speed, fetchRange(run, first, last) for lines
- * that were missed, tail(run, from, take) for lines as they are written. Returns a handle whose update(text) takes the text as it has grown since.
+ * Draw a run in `host`. Options: text, mode, autoplay, speed, tail(run, from, take, over) for the lines of a run that is followed.
+ * Returns a handle whose update(text) takes another text.
  */
 function mount(host, options = {}) {
   addStyle();
   const stage = new Stage(host, options);
-  stage.feed.tail = options.tail || null;
   const update = (text) => stage.feed.accept(text);
   if (options.text) update(options.text);
   stage.flush();
@@ -34,15 +33,24 @@ function mount(host, options = {}) {
   };
 }
 
-/**
- * The Gradio side: `props.value` is the text; `server.get_range` brings lines that a rotated segment no longer holds, and
- * the page's own `specvizTail` those of a live run as they are written, if it has one.
- */
-function attach(element, props, server, watch) {
+/** The page's own way of a run's lines, as soon as the page has it. */
+function tailOf(path) {
+  return (...request) => {
+    let leave = null, later = 0;
+    const start = () => {
+      if (globalThis.specvizTail) leave = globalThis.specvizTail(path, ...request);
+      else later = setTimeout(start, 100);
+    };
+    start();
+    return () => (leave ? leave() : clearTimeout(later));
+  };
+}
+
+/** The Gradio side: `props.value` is the text, and `props.tail` the path of the lines of a run that is followed. */
+function attach(element, props, watch) {
   const host = element.querySelector(".specviz-host") || element;
-  const fetchRange = server && server.get_range ? (run, first, last) => server.get_range([run, first, last]) : null;
-  const tail = props.tail ? (...request) => globalThis.specvizTail && globalThis.specvizTail(props.tail, ...request) : null;
-  const handle = mount(host, { text: props.value || "", autoplay: props.autoplay !== false, fetchRange, tail });
+  const tail = props.tail ? tailOf(props.tail) : null;
+  const handle = mount(host, { text: props.value || "", autoplay: props.autoplay !== false, tail });
   watch("value", () => handle.update(props.value || ""));
   host.specviz = handle;
   return handle;

@@ -31,7 +31,7 @@ export class Stage {
     this.feed = new Feed({
       onReset: () => this.reset(),
       onChange: () => this.onNewLines(),
-      fetchRange: options.fetchRange,
+      tail: options.tail,
       mode: options.mode,
     });
     this.reset();
@@ -280,6 +280,7 @@ export class Stage {
   }
 
   destroy() {
+    this.feed.unfollow("");
     this.player.stop();
     for (const panel of this.panels) if (panel.destroy) panel.destroy();
     this.sizes.disconnect();
