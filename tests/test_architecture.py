@@ -59,7 +59,7 @@ BUDGETS = {
     "commands": 10_952,
     "drafting": 51_971,
     "engine": 25_125,
-    "figures": 9_972,
+    "figures": 9_969,
     "inspection": 7_829,
     "interop": 22_396,
     "methods": 51_379,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import plotly.graph_objects as go
 
 from specviz.figures.theme import JUDGED, SMALL, TEXT, cells, count, escape, figure, number, show_whitespace, theme_of, wrapped
 from specviz.palette import LABELS, LEGEND, LOOKS, MONO, Theme
 from specviz.trace.export import graph
 from specviz.trace.schema import MAX_PRUNED, PRUNED, Step
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 ROOMY = 40
 """Most nodes with which rows are wide and judged nodes show their numbers."""
@@ -60,7 +62,7 @@ def _words(step: Step, folded: int) -> tuple[str, str]:
     return f"Step {step.index + 1} · {said}", subtitle
 
 
-def _fold(tree: nx.DiGraph, most: int) -> None:
+def _fold(tree: DiGraph, most: int) -> None:
     """Keep every judged node and its ancestors, then others in drafting order as long as there is room.
 
     ``hidden`` of a node counts the nodes removed below it.
@@ -82,19 +84,21 @@ def _fold(tree: nx.DiGraph, most: int) -> None:
     tree.remove_nodes_from(folded)
 
 
-def rows(tree: nx.DiGraph) -> dict[str, float]:
+def rows(tree: DiGraph) -> dict[str, float]:
     """Row of every node: those of one depth at least 1 apart, no crossing edges, parents midway between their children.
 
     A subtree whose top would overlap the one above it moves down as a whole.
     """
+    from networkx import descendants, dfs_postorder_nodes  # slow to import, and the app draws no such tree when it opens
+
     free: defaultdict[int, float] = defaultdict(float)
     found: dict[str, float] = {}
-    for node in nx.dfs_postorder_nodes(tree, "0"):
+    for node in dfs_postorder_nodes(tree, "0"):
         children, depth = list(tree[node]), tree.nodes[node]["depth"]
         found[node] = (found[children[0]] + found[children[-1]]) / 2 if children else free[depth]
         if free[depth] > found[node]:
             down = free[depth] - found[node]
-            for moved in (node, *nx.descendants(tree, node)):
+            for moved in (node, *descendants(tree, node)):
                 found[moved] += down
                 at = tree.nodes[moved]["depth"]
                 free[at] = max(free[at], found[moved] + 1)
@@ -102,7 +106,7 @@ def rows(tree: nx.DiGraph) -> dict[str, float]:
     return found
 
 
-def _place(tree: nx.DiGraph) -> tuple[int, int]:
+def _place(tree: DiGraph) -> tuple[int, int]:
     """Write each node's label, numbers, place in pixels and the end of its column; returns width and height of the drawing."""
     roomy = len(tree) <= ROOMY
     pitch, size = (44, TEXT) if roomy else (19, SMALL)
@@ -127,7 +131,7 @@ def _place(tree: nx.DiGraph) -> tuple[int, int]:
     return max(int(left[deepest] + widths[deepest]) + 10, 720), int((max(row.values()) + 1) * pitch) + 10
 
 
-def _edges(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
+def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
     """Draw the edges to nodes of one status: straight to the end of the parent's column, then an S."""
     look = LOOKS[status]
     x: list[float | None] = []
@@ -153,7 +157,7 @@ def _edges(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
     fig.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, legendgroup=status)
 
 
-def _nodes(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
+def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
     """Draw the tokens of one status with their hover text, their printed numbers, and its entry in the key."""
     look, size = LOOKS[status], tree.graph["size"]
     nodes = [(node, data) for node, data in tree.nodes.data() if data["status"] == status]
