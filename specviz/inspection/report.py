@@ -28,8 +28,9 @@ from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
-from specviz.models.heads import dialects
 from specviz.models.heads.heads import fit_of, load_heads, ours
+from specviz.models.heads.layouts import drafting, layout_of
+from specviz.models.heads.published import read
 from specviz.models.heads.quantised_copy import matrix
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.hub.published import Fit, Repository, open_repository
@@ -202,11 +203,8 @@ def _read(
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)
         network = network.as_head(name) if isinstance(network, FeatureNet) else network
-        return (
-            {"dialect": "of this project"},
-            network,
-            [f"{name}, which ships with this project, on {loaded.name}", *_of(network)],
-        )
+        lines = [f"{name}, which ships with this project, on {loaded.name}", *_of(network)]
+        return {"dialect": "of this project"}, network, lines
     repository = open_repository(name)
     stored = stored_facts(repository)
     lines = [f"{name}: {stored['dialect']}, on {loaded.name} (tokenizer {loaded.tokenizer_hash[:12]})"]
@@ -214,14 +212,14 @@ def _read(
     lines.append(
         f"  {len(stored['tensors'])} tensors: {', '.join(stored['tensors'][:4])}{', …' if len(stored['tensors']) > 4 else ''}"
     )
-    kind = dialects.dialect_of(repository).kind or "eagle3"
-    if kind == dialects.DREAM.kind:
+    kind = layout_of(repository).method or "eagle3"
+    if kind == "dream":
         raise ModelUnavailable(
-            f"{name} holds {dialects.DREAM.title}, whose rows read all thoughts before them: its readings are not compared. Run "
-            "it beside the plain run instead."
+            f"{name} holds {stored['dialect']}, whose rows read all thoughts before them: its readings are not compared. "
+            "Run it beside the plain run instead."
         )
     try:
-        network = dialects.read(kind, repository, fit)
+        network = read(kind, repository, fit)
     except ModelUnavailable:
         for line in lines:
             progress(line, None)
@@ -250,14 +248,14 @@ def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
 
 def stored_facts(stored: Repository) -> dict[str, Any]:
     """Facts about a folder of heads, with or without a reader: dialect, files with size and hash, names of tensors."""
-    dialect, stored = dialects.dialect_of(stored).title, dialects.drafting(stored)
+    stored = drafting(stored)
     files = []
     for file in sorted(set(stored.files.values())):
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         files.append({"name": file.name, "bytes": file.stat().st_size, "sha256": digest})
     return {
-        "dialect": dialect,
+        "dialect": layout_of(stored).title,
         "architectures": list(stored.config.get("architectures") or ()),
         "files": files,
         "tensors": sorted(stored.files),

@@ -26,16 +26,13 @@ from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.device import choose_device, choose_dtype
 from specviz.models.heads.heads import layout_for
-from specviz.models.heads.published_lantern import anole_head, llamagen_head
 from specviz.models.hub.catalog import resolve
-from specviz.models.hub.published import reading
 from specviz.models.image.anole import COLOURS, LoadedAnole
 from specviz.models.image.codebook import codebook_map, coloured_by_direction
 from specviz.models.image.image import SHIPPED, LoadedImage, load_image_model
 from specviz.models.image.image_hub import load_hub_image
-from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
+from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers, published_head
 from specviz.models.image.image_vocabulary import warning
-from specviz.models.image.llamagen import LoadedLlamaGen
 from specviz.models.image.prompts import valid_prompt
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
@@ -134,14 +131,7 @@ class DrawingResources(ImageResources):
         return cached(self.loaded.model, "drafter", self._drafter)
 
     def _published(self, kind: str) -> FeatureRuntime:
-        if not isinstance(self.loaded, LoadedAnole | LoadedLlamaGen):
-            raise ModelUnavailable(
-                f"Published heads for models that draw are read for Anole and LlamaGen, and {self.loaded.name} is neither: leave "
-                "the draft empty."
-            )
-        read: Any = anole_head if isinstance(self.loaded, LoadedAnole) else llamagen_head
-        with reading(self.draft_name):
-            head = read(kind, self.draft_name, self.loaded, self.progress)
+        head = published_head(kind, self.draft_name or "", self.loaded, self.progress)
         return head.runtime(layout_for(head))
 
     def _drafter(self) -> FeatureRuntime:

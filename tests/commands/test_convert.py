@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.__main__ import main
 from specviz.commands.convert import read_zip
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.published_eagle3 import feature_head
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import CONFIG, feature_tensors, target
 
@@ -41,7 +41,7 @@ def test_heads_in_a_torch_zip_are_read_once_they_are_converted(tmp_path: Path, c
     assert main(["convert", str(file)]) == 0
     folder = tmp_path / "head-safetensors"
     assert "Wrote 15 tensors" in capsys.readouterr().err
-    head = feature_head(open_repository(str(folder)), target())
+    head = read("eagle3", open_repository(str(folder)), target())
     assert torch.equal(head.tensors["fc.weight"], feature_tensors()["fc.weight"].double())
     assert main(["convert", str(file)]) == 2
     assert "is not empty" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 
 from specviz.commands import run
 from specviz.methods.registry import all_methods
-from specviz.models.heads.published_mtp import FAMILIES
+from specviz.models.heads.published import MTP_FAMILIES
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.pairs import MTP, PAIRS
 
@@ -52,4 +52,6 @@ def test_models_that_draft_for_themselves_are_named_twice_and_listed() -> None:
         (pair.target, pair.method) for pair in PAIRS if pair.layout == MTP
     }
     read = set(re.findall(r"^\| (`\w+`(?:, `\w+`)*)[^|]*\| (?:`python|Read)", section, re.M))
-    assert {name for names in read for name in re.findall(r"`(\w+)`", names)} == {kind.removesuffix("_text") for kind in FAMILIES}
+    assert {name for names in read for name in re.findall(r"`(\w+)`", names)} == {
+        kind.removesuffix("_text") for kind in MTP_FAMILIES
+    }

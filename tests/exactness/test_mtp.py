@@ -10,7 +10,7 @@ import pytest
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.models.heads.dialects import read
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget

@@ -19,9 +19,9 @@ from specviz.inspection.forced import Reading
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import Verdict, advice, judge
-from specviz.models.heads.dialects import read
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.heads import fit_of, load_heads
+from specviz.models.heads.published import read
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.models.hub.published import Fit, open_repository
 from specviz.prompts import prompts

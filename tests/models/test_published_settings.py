@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.dialects import read
-from specviz.models.heads.published_eagle3 import feature_head
+from specviz.models.heads.published import read
 from tests.support.tiny.published_heads import (
     CONFIG,
     HIDDEN,
@@ -54,7 +53,7 @@ def test_a_setting_that_changes_the_arithmetic_is_refused_with_a_way_out(
     tmp_path: Path, config: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ModelUnavailable, match=words) as refused:
-        feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
+        read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
     assert str(refused.value).endswith(".")
 
 
@@ -78,7 +77,7 @@ def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path: Path
         "decoder_sparse_step": 1, "image_newline_token_id": 120121, "target_model_type": "qwen3_moe",
         "bos_token_id": 1, "eagle_config": inner, "rope_scaling": None,
     }  # fmt: skip
-    net = feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **said}), target())
+    net = read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **said}), target())
     tokens, features = text()
     expected = expected_logits(feature_tensors(), target().embedding, tokens, features)
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
@@ -87,16 +86,16 @@ def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path: Path
 def test_heads_draft_on_an_embedding_of_their_own(tmp_path: Path) -> None:
     own = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5))
     tensors = {**feature_tensors(), "embed_tokens.weight": own}
-    net = feature_head(opened(tmp_path / "own", tensors, CONFIG), target())
+    net = read("eagle3", opened(tmp_path / "own", tensors, CONFIG), target())
     tokens, features = text()
     expected = expected_logits(tensors, own.double(), tokens, features)
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
     del tensors["lm_head.weight"], tensors["d2t"], tensors["t2d"]
     with pytest.raises(ModelUnavailable, match="ties its head to an embedding of its own"):
-        feature_head(opened(tmp_path / "tied", tensors, {**CONFIG, "tie_word_embeddings": True}), target())
+        read("eagle3", opened(tmp_path / "tied", tensors, {**CONFIG, "tie_word_embeddings": True}), target())
 
 
 def test_an_embedding_that_is_the_targets_is_not_held_twice(tmp_path: Path) -> None:
     goal = target()
-    net = feature_head(opened(tmp_path, {**feature_tensors(), "embed_tokens.weight": goal.embedding.detach()}, CONFIG), goal)
+    net = read("eagle3", opened(tmp_path, {**feature_tensors(), "embed_tokens.weight": goal.embedding.detach()}, CONFIG), goal)
     assert net.embedding.data_ptr() == goal.embedding.data_ptr()

@@ -7,7 +7,7 @@ vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,25 +48,20 @@ HARMLESS = frozenset(
 """Settings without effect on a forward pass: names, ids, training, generation, splitting of products."""
 
 
-def refuse_unknown(
-    name: str,
-    settings: Mapping[str, Any],
-    read: frozenset[str],
-    neutral: Mapping[str, tuple[Any, ...]],
-    strange: Mapping[str, str],
-) -> None:
-    """Raise ModelUnavailable for the first of ``settings`` that is not in ``read`` and may change the computation."""
-    neutral, strange = {**NEUTRAL, **neutral}, {**STRANGE, **strange}
+def refuse_unknown(name: str, settings: Mapping[str, Any], read: Collection[str], values: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ModelUnavailable for the first of ``settings`` that is not in ``read``, or not of the ``values`` that describe our
+    computation, and may change it."""
+    values = {**NEUTRAL, **values}
     for field, value in settings.items():
         names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # which a drafter of blocks reads
-        if field in read or field in HARMLESS or names_a_token or value is None or value in neutral.get(field, ()):
+        if field in HARMLESS or names_a_token or value is None or (field in read and field not in values):
             continue
-        if field in neutral:
-            known = " or ".join(str(good) for good in neutral[field])
-            raise ModelUnavailable(f"{name} has {field} {shown(value)}, and our network computes {known}. {OURS}")
-        if value and field in strange:
-            raise ModelUnavailable(f"{name} sets {field}: it {strange[field]}. {OURS}")
-        if value:
+        if field in values and value not in values[field]:
+            known = " or ".join(str(good) for good in values[field])
+            raise ModelUnavailable(f"{name} has {field} {shown(value)}, and our network computes {known or 'none'}. {OURS}")
+        if field not in values and value and field in STRANGE:
+            raise ModelUnavailable(f"{name} sets {field}: it {STRANGE[field]}. {OURS}")
+        if field not in values and value:
             raise ModelUnavailable(
                 f"{name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and will not "
                 f"leave out. {OURS} If it changes nothing of what is computed, take it out of a copy of the file."

@@ -21,9 +21,10 @@ from specviz.drafting.networks.recurrent_net import RecurrentNet
 from specviz.drafting.networks.weights import read_weights
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
-from specviz.models.heads import dialects
 from specviz.models.heads.arms import load_arms
+from specviz.models.heads.layouts import METHODS
 from specviz.models.heads.lora_heads import load_changed
+from specviz.models.heads.published import read
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.packing import AGREE, PackedLinear, packs
@@ -98,14 +99,14 @@ def shipped(kind: str, loaded: Loaded) -> Path:
 
 def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
     """Read the published heads called ``name`` for this target. Raises ModelUnavailable if they do not serve ``kind``."""
-    if kind not in dialects.KINDS:
-        known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))
+    if kind not in METHODS:
+        known = " and ".join((", ".join(METHODS[:-1]), METHODS[-1]))
         raise ModelUnavailable(
             f"{name} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
             "that ships with this project."
         )
     fits, stored = fit_of(loaded.name, target), open_repository(name, progress)
-    return dialects.read(kind, stored, fits)
+    return read(kind, stored, fits)
 
 
 def fit_of(name: str, target: CausalTarget) -> Fit:

@@ -9,15 +9,28 @@ feature drafter. For guidance run it on both rows, each with the features of its
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
+from specviz.models.heads.head_settings import OURS
+from specviz.models.heads.layouts import LAYOUTS
+from specviz.models.heads.published import feature_head
+from specviz.models.hub.cache_dir import Progress, no_progress
+from specviz.models.hub.published import Fit, open_repository, reading
+from specviz.models.image.anole import LoadedAnole
 from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, weights_of
+from specviz.models.image.llamagen import LoadedLlamaGen
+from specviz.models.image.prompts import CaptionPrompts
+
+_GRIDS = {"c2i": 24, "t2i": 16, "t2i2": 32}
+"""By input_type: cells a row of the pictures that LANTERN's code assumes for such a drafter."""
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
@@ -72,3 +85,40 @@ def _same(made_for: str, loaded: LoadedImage, what: str) -> None:
             f"The {what} that ship were trained for another model than {loaded.name}: choose emoji-64, or train them again "
             f"with `python -m specviz train image_{what}`."
         )
+
+
+def published_head(method: str, name: str, loaded: LoadedImage, progress: Progress = no_progress) -> FeatureHead:
+    """Read LANTERN's heads called ``name`` for this Anole or LlamaGen, over ids with the codes first.
+
+    Raises ModelUnavailable naming the misfit.
+    """
+    if method != "eagle" or not isinstance(loaded, LoadedAnole | LoadedLlamaGen):
+        raise ModelUnavailable(
+            f"Published heads for models that draw are read for Anole and LlamaGen, as eagle; {loaded.name} drawn as {method} "
+            "takes none: leave the draft empty."
+        )
+    layout = LAYOUTS["anole" if isinstance(loaded, LoadedAnole) else "llamagen"]
+    stored, model = open_repository(name, progress), loaded.model
+    if not layout.fits(stored):
+        raise ModelUnavailable(f"{name} holds none of {layout.title}. {OURS}")
+    target = Fit(
+        loaded.name,
+        int(model.config.num_hidden_layers),
+        model.get_input_embeddings().weight,
+        model.get_output_embeddings().weight,
+    )
+    with reading(name):
+        if isinstance(loaded, LoadedAnole):
+            head, codes = feature_head(layout, stored, target), loaded.code_ids
+            return replace(head, embedding=torch.cat((head.embedding[codes], head.embedding)), head=head.head[codes])
+        kind = stored.config["input_type"]
+        cells = stored.config.get("block_size") or _GRIDS[kind] ** 2
+        if (kind == "c2i") != (loaded.first == 1) or cells != loaded.cells:
+            asked, own = ("classes" if by_class else "captions" for by_class in (kind == "c2i", loaded.first == 1))
+            raise ModelUnavailable(
+                f"{name} drafts pictures of {cells} codes asked for by {asked}, and {loaded.name} draws {loaded.cells} by {own}: "
+                "choose the drafter that was trained for it."
+            )
+        head = feature_head(layout, stored, target, grid=loaded.grid, grid_from=loaded.first - 1)
+        prompt = loaded.prompts.size if isinstance(loaded.prompts, CaptionPrompts) else len(loaded.labels)
+        return replace(head, embedding=torch.cat((head.embedding, head.embedding[:1].expand(prompt, -1))))

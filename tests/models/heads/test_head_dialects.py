@@ -14,7 +14,8 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.dialects import EAGLE, EAGLE3, EMPTY_MTP, MEDUSA, MODEL, MTP, UNKNOWN, dialect_of, read
+from specviz.models.heads.layouts import LAYOUTS, layout_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, Repository
 from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, LOGITS, furthest
@@ -207,18 +208,18 @@ def test_every_layout_is_told_from_the_others(tmp_path: Path) -> None:
         "model.layers.1.self_attn.q_proj.weight": torch.zeros(2, 2),
     }
     cases: list[tuple[Any, dict[str, Tensor], dict[str, Any] | None]] = [
-        (EAGLE, narrow_tensors(), NARROW),
-        (EAGLE3, feature_tensors(), CONFIG),
-        (MEDUSA, parallel_tensors(), None),
-        (MTP, {**layer, "mtp.fc.weight": torch.zeros(2, 2)}, {"text_config": {"mtp_num_hidden_layers": 1}}),
-        (EMPTY_MTP, layer, {"text_config": {"mtp_num_hidden_layers": 1}}),
-        (MODEL, layer, {}),
-        (UNKNOWN, {"x": torch.zeros(1)}, {}),
+        (LAYOUTS["eagle"], narrow_tensors(), NARROW),
+        (LAYOUTS["eagle3"], feature_tensors(), CONFIG),
+        (LAYOUTS["medusa"], parallel_tensors(), None),
+        (LAYOUTS["mtp"], {**layer, "mtp.fc.weight": torch.zeros(2, 2)}, {"text_config": {"mtp_num_hidden_layers": 1}}),
+        (LAYOUTS["empty-mtp"], layer, {"text_config": {"mtp_num_hidden_layers": 1}}),
+        (LAYOUTS["model"], layer, {}),
+        (LAYOUTS["unknown"], {"x": torch.zeros(1)}, {}),
     ]
     for number, (dialect, tensors, config) in enumerate(cases):
         stored = opened(tmp_path / str(number), tensors, config)
-        assert dialect_of(stored) is dialect
-        if dialect.reader is None:
+        assert layout_of(stored) is dialect
+        if not dialect.method:
             with pytest.raises(ModelUnavailable, match="eagle3 wants heads made for it"):
                 read("eagle3", stored, target())
 

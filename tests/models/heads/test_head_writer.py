@@ -10,20 +10,21 @@ import pytest
 from specviz.__main__ import main
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.dialects import EAGLE3, SPECULATORS, dialect_of, read
 from specviz.models.heads.head_writer import write_head
+from specviz.models.heads.layouts import LAYOUTS, layout_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, open_repository
 from tests.support.referee.speculators_heads import DEPTH
 from tests.support.referee.stored_heads import FIT, HEADS, furthest, head_of, stored
 from tests.support.tiny.published_heads import NARROW, narrow_tensors, opened, target
 
-LAYOUTS = {"speculators": SPECULATORS, "flat": EAGLE3}
+LAYOUTS = {"speculators": LAYOUTS["speculators"], "flat": LAYOUTS["eagle3"]}
 PLAIN_ROTARY = [name for name in HEADS if name not in ("llama3 rotary", "yarn")]
 
 
 def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
     repository = open_repository(str(folder))
-    assert dialect_of(repository) is LAYOUTS[layout]
+    assert layout_of(repository) is LAYOUTS[layout]
     head: FeatureHead = read("eagle3", repository, fit)
     return head
 

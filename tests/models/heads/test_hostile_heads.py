@@ -15,7 +15,8 @@ from torch import Tensor
 from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import SpecvizError
-from specviz.models.heads import dialects
+from specviz.models.heads.layouts import layout_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny import published_heads
 
@@ -49,8 +50,8 @@ def _settings(layout: str) -> list[tuple[str, Any]]:
 def _read(folder: Path, layout: str) -> None:
     """Read a folder as ``inspect`` and a run do."""
     stored = open_repository(str(folder))
-    dialects.dialect_of(stored)
-    net = dialects.read(layout, stored, published_heads.target())
+    layout_of(stored)
+    net = read(layout, stored, published_heads.target())
     if isinstance(net, FeatureHead):
         FeatureRuntime(net, plain)
 

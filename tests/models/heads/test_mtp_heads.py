@@ -16,7 +16,8 @@ from transformers.modeling_layers import MtpModel
 from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import ExpertLayer, FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.dialects import EMPTY_MTP, MTP, dialect_of, drafting, read
+from specviz.models.heads.layouts import LAYOUTS, drafting, layout_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.mtp import KINDS, Made, made, stored
 
@@ -111,14 +112,14 @@ def test_the_drafting_tensors_are_told_from_the_model_s(tmp_path: Path) -> None:
     for kind, count in (("qwen3_5", 15), ("glm4_moe", 38)):
         one = made(kind)
         repository = open_repository(str(stored(tmp_path / kind, one)))
-        assert dialect_of(repository) is MTP
+        assert layout_of(repository) is LAYOUTS["mtp"]
         assert set(drafting(repository).files) == set(one.tensors) and len(one.tensors) == count
 
 
 def test_a_checkpoint_that_promises_layers_it_has_not_says_so(tmp_path: Path) -> None:
     one = made("qwen3_5")
     folder = stored(tmp_path, one, {}, mtp_num_hidden_layers=1)
-    assert dialect_of(open_repository(str(folder))) is EMPTY_MTP
+    assert layout_of(open_repository(str(folder))) is LAYOUTS["empty-mtp"]
     with pytest.raises(ModelUnavailable, match="an engine would draft with random ones"):
         head_of(folder, one)
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.dialects import SPECULATORS, dialect_of, read
+from specviz.models.heads.layouts import LAYOUTS, layout_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.referee.speculators_heads import DEPTH, HIDDEN, WHOLE
 from tests.support.referee.stored_heads import FIT, FOLDER, HEADS, furthest, head_of, stored
@@ -35,7 +36,7 @@ def test_a_flag_read_the_other_way_is_another_head(tmp_path: Path, kind: str, fl
 
 def test_a_head_as_the_library_saved_it_is_read(tmp_path: Path) -> None:
     repository = open_repository(str(shutil.copytree(FOLDER / "whole", tmp_path / "whole")))
-    assert dialect_of(repository) is SPECULATORS
+    assert layout_of(repository) is LAYOUTS["speculators"]
     head = head_of(repository)
     assert furthest(head, WHOLE, DEPTH) < 1e-4
     assert head.config.taps == (2, 4, 5)

@@ -12,8 +12,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.published_eagle3 import feature_head
-from specviz.models.heads.published_medusa import parallel_net
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import (
     CONFIG,
@@ -39,7 +38,7 @@ def renamed(tensors: dict[str, Tensor], old: str, new: str) -> dict[str, Tensor]
 def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: bool) -> None:
     tensors = feature_tensors()
     config = CONFIG if head_dim else {name: value for name, value in CONFIG.items() if name != "head_dim"}
-    net = feature_head(opened(tmp_path, tensors, config), target())
+    net = read("eagle3", opened(tmp_path, tensors, config), target())
     tokens, features = text()
     found = logits_of(net, tokens, features)
     assert found.shape == (7, DRAFTED)
@@ -52,7 +51,7 @@ def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: boo
 @pytest.mark.parametrize("start", ["layers.0.", "model.layers.0.", "model.midlayer."])
 def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path: Path, start: str) -> None:
     tensors = feature_tensors()
-    net = feature_head(opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
+    net = read("eagle3", opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
     tokens, features = text()
     expected = expected_logits(tensors, target().embedding, tokens, features)
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
@@ -62,7 +61,7 @@ def test_scaled_rotary_positions_are_followed(tmp_path: Path) -> None:
     rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     rope["original_max_position_embeddings"] = 64
     tensors = feature_tensors()
-    net = feature_head(opened(tmp_path, tensors, {**CONFIG, "rope_scaling": rope}), target())
+    net = read("eagle3", opened(tmp_path, tensors, {**CONFIG, "rope_scaling": rope}), target())
     config = LlamaConfig(head_dim=6, rope_theta=5000.0, rope_scaling=rope, max_position_embeddings=128)
     rates = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0].double()
     tokens, features = text()
@@ -73,7 +72,7 @@ def test_scaled_rotary_positions_are_followed(tmp_path: Path) -> None:
 
 def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path: Path) -> None:
     tensors = {name: value for name, value in feature_tensors().items() if name not in {"lm_head.weight", "d2t", "t2d"}}
-    net = feature_head(opened(tmp_path, tensors, CONFIG), target())
+    net = read("eagle3", opened(tmp_path, tensors, CONFIG), target())
     assert net.draft_ids is None
     assert torch.equal(net.head, target().head)
 
@@ -90,7 +89,7 @@ def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path
     ],
 )
 def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: dict[str, Any], taps: tuple[int, ...]) -> None:
-    assert feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **more}), target(12)).config.taps == taps
+    assert read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **more}), target(12)).config.taps == taps
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: di
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelUnavailable, match=words):
-        feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
+        read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(tmp_path: Path, name: str
     else:
         tensors[name] = value
     with pytest.raises(ModelUnavailable, match=words):
-        feature_head(opened(tmp_path, tensors, CONFIG), target())
+        read("eagle3", opened(tmp_path, tensors, CONFIG), target())
 
 
 @pytest.mark.parametrize("start", ["", "medusa_heads.", "medusa_head."])
@@ -147,7 +146,7 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(tmp_path: Path, name: str
 def test_parallel_heads_compute_what_the_paper_says(tmp_path: Path, start: str, blocks: int) -> None:
     tensors = parallel_tensors(blocks=blocks, start=start)
     beside = {"model.layers.0.mlp.up_proj.weight": torch.zeros(3, 3)} if start else {}
-    net = parallel_net(opened(tmp_path, {**tensors, **beside}, {"medusa_num_heads": 3}), target())
+    net = read("medusa", opened(tmp_path, {**tensors, **beside}, {"medusa_num_heads": 3}), target())
     features = text()[1][:, :HIDDEN]
     for head, said in enumerate(net.logits(features)):
         x = features
@@ -177,20 +176,20 @@ def test_parallel_heads_that_do_not_fit_are_refused_by_name(tmp_path: Path, name
     else:
         tensors[name] = value
     with pytest.raises(ModelUnavailable, match=words):
-        parallel_net(opened(tmp_path, tensors, None), target())
+        read("medusa", opened(tmp_path, tensors, None), target())
 
 
 def test_a_config_that_promises_more_heads_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match=r"says 5 \(medusa_num_heads\): some are missing"):
-        parallel_net(opened(tmp_path, parallel_tensors(), {"medusa_num_heads": 5}), target())
-    with pytest.raises(ModelUnavailable, match="no Medusa heads"):
-        parallel_net(opened(tmp_path / "other", feature_tensors(), CONFIG), target())
+        read("medusa", opened(tmp_path, parallel_tensors(), {"medusa_num_heads": 5}), target())
+    with pytest.raises(ModelUnavailable, match="holds EAGLE-3 heads.*choose the method eagle3"):
+        read("medusa", opened(tmp_path / "other", feature_tensors(), CONFIG), target())
 
 
 @pytest.mark.parametrize("said", [1, None, "two"])
 def test_a_config_that_counts_too_few_is_how_the_first_heads_were_published(tmp_path: Path, said: object) -> None:
-    whole = parallel_net(opened(tmp_path / "whole", parallel_tensors(), None), target())
-    found = parallel_net(opened(tmp_path / "few", parallel_tensors(), {"medusa_num_heads": said}), target())
+    whole = read("medusa", opened(tmp_path / "whole", parallel_tensors(), None), target())
+    found = read("medusa", opened(tmp_path / "few", parallel_tensors(), {"medusa_num_heads": said}), target())
     assert found.config == whole.config and found.config.heads > 1
 
 
@@ -223,5 +222,5 @@ def test_weights_in_several_files_are_one_set_of_heads(tmp_path: Path) -> None:
     saved(tmp_path, first, None)
     (tmp_path / "model.safetensors").rename(tmp_path / "more.safetensors")
     rest = {name: value for name, value in tensors.items() if name not in first}
-    net = parallel_net(opened(tmp_path, rest, None), target())
+    net = read("medusa", opened(tmp_path, rest, None), target())
     assert torch.equal(net.heads[0][0].linear.weight, tensors["0.0.linear.weight"].double())

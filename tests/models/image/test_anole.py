@@ -138,10 +138,10 @@ def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_p
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.sampling import Warp
-    from specviz.models.heads.published_lantern import anole_head
+    from specviz.models.image.image_parts import published_head
     from tests.support.tiny.text import decode
 
-    head = anole_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
+    head = published_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
     target, prompt, _ = image_target(loaded, "a red fox", 3.0, "eager")
     witness = Witness(GuidedDrafter(FeatureRuntime(head), 3.0, target.unconditional))
     composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]

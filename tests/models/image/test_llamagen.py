@@ -147,13 +147,13 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) ->
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.sampling import Warp
-    from specviz.models.heads.published_lantern import llamagen_head
+    from specviz.models.image.image_parts import published_head
     from tests.support.tiny.text import decode
 
     path, scale = tiny.folder(tmp_path / "target", GRID, captions), SCALE[captions]
     draft = tiny.drafter(tmp_path / "drafter", "t2i" if captions else "c2i", block_size=GRID**2)
     loaded = loaded_from(path)
-    head = llamagen_head("eagle", str(draft), loaded)
+    head = published_head("eagle", str(draft), loaded)
     target, prompt, _ = image_target(loaded, CAPTION if captions else CLASS, scale, "eager")
     witness = Witness(GuidedDrafter(FeatureRuntime(head), scale, target.unconditional))
     composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]
@@ -293,7 +293,7 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
     for kind, settings, words in (
         ("t2i", {}, "256 codes asked for by captions, and .* draws 25 by classes"),
         ("c2i", {}, "576 codes asked for by classes, and .* draws 25 by classes"),
-        ("none", {}, "input_type 'none'"),
+        ("none", {}, "none of LANTERN's heads for LlamaGen, whose input_type is c2i"),
         ("c2i", {"block_size": 25, "rope_theta": 5000.0}, "has rope_theta 5000.0"),
     ):
         draft = tiny.drafter(tmp_path / f"{kind}{len(settings)}{len(words)}", kind, **settings)

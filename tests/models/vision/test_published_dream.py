@@ -15,8 +15,8 @@ from torch import Tensor
 from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
-from specviz.models.heads import dialects
 from specviz.models.heads.heads import drafting_heads, fit_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import composed, decode, parts_for
@@ -135,7 +135,7 @@ def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path
 def test_siblings_do_not_read_each_other(tmp_path: Path) -> None:
     """A node's row depends on its ancestors alone: the same node beside other siblings says the same."""
     here = world("llava_next")
-    net = dialects.read("dream", open_repository(str(saved(tmp_path / "dream", tensors(), CONFIG))), fit_of("tiny", here.target))
+    net = read("dream", open_repository(str(saved(tmp_path / "dream", tensors(), CONFIG))), fit_of("tiny", here.target))
     stepper, generator = CrossRuntime(net), torch.Generator().manual_seed(1)
     thoughts = torch.randn(4, HIDDEN, generator=generator).double()
     own = torch.randn(2, HIDDEN, generator=generator).double()
@@ -152,7 +152,7 @@ def test_siblings_do_not_read_each_other(tmp_path: Path) -> None:
 def test_a_drafter_for_another_size_or_with_a_part_missing_is_refused(tmp_path: Path) -> None:
     fit = fit_of("tiny", world("llava_next").target)
     with pytest.raises(ModelUnavailable, match="hidden states 64 wide"):
-        dialects.read("dream", open_repository(str(saved(tmp_path / "a", tensors(), {**CONFIG, "hidden_size": 64}))), fit)
+        read("dream", open_repository(str(saved(tmp_path / "a", tensors(), {**CONFIG, "hidden_size": 64}))), fit)
     without = {name: value for name, value in tensors().items() if name != "layers.2.mlp.up_proj.weight"}
     with pytest.raises(ModelUnavailable, match="lacks the tensor last.mlp.up_proj.weight"):
-        dialects.read("dream", open_repository(str(saved(tmp_path / "b", without, CONFIG))), fit)
+        read("dream", open_repository(str(saved(tmp_path / "b", without, CONFIG))), fit)

@@ -15,8 +15,8 @@ from specviz.drafting.runtimes.visual_context import AllRows
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
-from specviz.models.heads import dialects
 from specviz.models.heads.heads import fit_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import CONFIG, expected_logits, feature_tensors, saved
 from tests.support.tiny.text import Decoded, decode
@@ -58,7 +58,7 @@ def folder_of(tmp_path: Path, dialect: str, **settings: Any) -> Path:
 
 
 def head_in(folder: Path, here: World) -> FeatureHead:
-    head = dialects.read("eagle3", open_repository(str(folder)), fit_of("tiny", here.target))
+    head = read("eagle3", open_repository(str(folder)), fit_of("tiny", here.target))
     assert isinstance(head, FeatureHead)
     return head
 

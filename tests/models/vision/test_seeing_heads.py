@@ -18,8 +18,8 @@ from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
-from specviz.models.heads import dialects
 from specviz.models.heads.heads import fit_of
+from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode
@@ -146,7 +146,7 @@ def layer(part: dict[str, Tensor], x: Tensor, places: Tensor) -> Tensor:
 
 def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
     stored = open_repository(str(saved(tmp_path / "head", tensors_of(name), CONFIGS[name])))
-    head = dialects.read("eagle", stored, fit_of("tiny", here.target))
+    head = read("eagle", stored, fit_of("tiny", here.target))
     assert isinstance(head, FeatureHead)
     return head
 
@@ -202,7 +202,7 @@ def test_an_embedding_shorter_than_the_targets_is_the_targets_behind_its_end(tmp
     table = here.tiny.model.get_input_embeddings().weight.detach()
     tensors = {**tensors_of("msd llava"), "embed_tokens.weight": 2 * table[:90].float()}
     stored = open_repository(str(saved(tmp_path / "head", tensors, CONFIGS["msd llava"])))
-    head = dialects.read("eagle", stored, fit_of("tiny", here.target))
+    head = read("eagle", stored, fit_of("tiny", here.target))
     assert torch.allclose(head.embedding[:90], 2 * table[:90]) and torch.equal(head.embedding[90:], table[90:])
 
 
@@ -211,4 +211,4 @@ def test_a_missing_part_of_the_compression_is_named(tmp_path: Path) -> None:
     del tensors["img_fc.weight"]
     stored = open_repository(str(saved(tmp_path / "head", tensors, CONFIGS["vispec llava_next"])))
     with pytest.raises(ModelUnavailable, match=r"lacks the tensor img_fc.weight"):
-        dialects.read("eagle", stored, fit_of("tiny", world("llava_next").target))
+        read("eagle", stored, fit_of("tiny", world("llava_next").target))

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.models.heads.dialects import read
+from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.referee.filled import uniform
 from tests.support.referee.speculators_heads import HIDDEN, ROWS, VOCAB, filled, states, text
