@@ -81,11 +81,11 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     if layout is LAYOUTS["mtp"]:
         settings, family = _mtp_settings(stored, target)
         stored, names = _with_stacked_experts(drafting(stored), layout)
-        if len(layers := {found[0] for part in names if (found := re.match(r"layers\.\d+\.", part))}) > 1:
-            raise ModelUnavailable(f"{name} has {len(layers)} MTP layers, one a depth, of which our drafter feeds one. {OURS}")
+        if len(own := {found[0] for part in names if (found := re.match(r"layers\.\d+\.", part))}) > 1:
+            raise ModelUnavailable(f"{name} has {len(own)} MTP layers, one a depth, of which our drafter feeds one. {OURS}")
         fixed |= {**family.get("config", {}), "experts": _experts(family, settings)}
         how |= family.get("how", {})
-        notes = (family["note"],) if "note" in family else ()
+        notes: tuple[str, ...] = (family["note"],) if "note" in family else ()
     else:
         settings, names = _settings(layout, stored, target, kinds), layout.names_in(stored)
         notes = _notes(settings, kinds)
