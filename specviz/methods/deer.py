@@ -1,4 +1,4 @@
-"""DEER (2512.15176): a masked-diffusion drafter fills a whole block in one denoising step; the ratio test judges it."""
+"""DEER (2512.15176): a masked-diffusion drafter fills a whole block in one denoising step, verified by the ratio test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic trees of feature drafters from parameters: depth and size optimised for this machine, or fixed."""
+"""Builds dynamic trees for feature drafters from a method's parameters: depth and size optimised for this machine, or fixed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ RULE = choice(
 
 
 def tree_depth(default: int, paper: int) -> Any:
-    """Return the field of a tree's depth; 0 chooses it by the drafter's calibration, else ``default``."""
+    """Return the parameter of a tree's depth; 0 takes it from the drafter's calibration if there is one, otherwise
+    ``default``."""
     return number(
         0, 0, 12,
         "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
@@ -38,7 +39,7 @@ def tree_depth(default: int, paper: int) -> Any:
 
 @dataclass(frozen=True)
 class EagleTree:
-    """Tree and rule of EAGLE-2 and its successors."""
+    """Tree parameters and acceptance rule of EAGLE-2 and its successors."""
 
     depth: int = tree_depth(4, 6)
     width: int = WIDTH
@@ -68,14 +69,14 @@ class TreeParameters(Protocol):
 
 
 def tree_costs(resources: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
-    """Return the size policy by the current costs of a target pass and of a forward of ``network`` over ``rows``.
+    """Return a tree-size policy based on the current cost of a target pass and of a forward of ``network`` over ``rows``.
 
-    A node takes ``per_node`` rows of a pass; ``network`` None skips its timing before the first run.
+    A node takes ``per_node`` rows of a pass. With ``network`` None, no forward is timed before the first run.
     """
     from specviz.drafting.trees.dynamic import CurrentCosts
 
     costs = CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), resources.target.tier, per_node)
-    costs.now()  # times unknown costs before the run, not in its first step
+    costs.now()  # measures missing costs before the run, not during its first step
     return costs
 
 
@@ -83,10 +84,10 @@ def dynamic_tree(
     parameters: TreeParameters, resources: MethodResources, network: Any, kind: str, profile: str, default_depth: int,
     drawn: bool = False,
 ) -> TreeBuilder[FeatureDrafter[Any]]:  # fmt: skip
-    """Return the tree builder for ``network``, heads of this ``kind``.
+    """Return the tree builder for ``network``, drafter heads of this ``kind``.
 
-    A depth of 0 follows the measured ``profile`` if it was made with these heads and this width on this target, else it is
-    ``default_depth``. With ``drawn``, a sampling target gets a tree of drawn tokens, sized in each round.
+    A depth of 0 is chosen from the measured ``profile`` if that was made with these heads and width on this target, else it is
+    ``default_depth``. With ``drawn``, a sampling target gets a tree of sampled tokens, sized in each round.
     """
     from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
     from specviz.drafting.trees.dynamic import Dynamic
@@ -97,7 +98,8 @@ def dynamic_tree(
         return SampledDynamicTree(parameters.depth or default_depth, parameters.width, parameters.nodes, pays)
     if parameters.depth and parameters.nodes:
         return Dynamic(parameters.depth, parameters.width, parameters.nodes)
-    pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # plus one guided row each
+    # Guidance adds an unconditional row per node.
+    pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))
     if parameters.depth:
         return Dynamic(parameters.depth, parameters.width, pays=pays)
     known = DepthProfile.load(resources.tree_file(profile))
@@ -109,7 +111,7 @@ def dynamic_tree(
 
 
 def limited_tree(parameters: TreeParameters, resources: MethodResources, per_node: int = 1) -> Dynamic:
-    """Return a tree builder of a given depth and beam, with as many nodes as pay unless their number is given."""
+    """Return a tree builder of fixed depth and beam width; 0 nodes keeps as many as pay off in each round."""
     from specviz.drafting.trees.dynamic import Dynamic
 
     pays = None if parameters.nodes else tree_costs(resources, None, parameters.width, per_node)
@@ -117,7 +119,7 @@ def limited_tree(parameters: TreeParameters, resources: MethodResources, per_nod
 
 
 def eagle_heads(parameters: EagleTree, resources: MethodResources, kind: str, profile: str, default_depth: int) -> Composition:
-    """Compose EAGLE heads of this ``kind``, over a picture too, with the tree and the rule of ``parameters``."""
+    """Compose EAGLE heads of this ``kind``, for text or a picture, with the tree and acceptance rule of ``parameters``."""
     from specviz.drafting.runtimes.compressed_picture import with_picture
     from specviz.drafting.runtimes.guided_drafter import feature_drafter
     from specviz.engine.controller import single_drafter

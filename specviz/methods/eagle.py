@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Tree, and acceptance rule for sampled tokens. At temperature 0 all rules are greedy matching."""
+    """Tree parameters, and acceptance rule when sampling. At temperature 0 all rules are greedy matching."""
 
     tree: str = choice(
         "published",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """γ of the paper, and the acceptance rule."""
+    """The paper's γ, and the acceptance rule."""
 
     gamma: int = number(5, 1, 16, "γ: how many tokens the text model writes before the target looks.", "tokens")
     rule: str = choice(

@@ -1,8 +1,8 @@
-"""Early stop of tree expansion: deep enough once the drafter's probability on the whole beam falls below a threshold.
+"""Early stopping of tree expansion: no deeper level is drafted once the beam's total drafter probability is below a threshold.
 
 Dynamic Depth Decoding (Brown et al., arXiv 2409.00142) tests H, the log of the beam's summed path probabilities. A tree of at
 most 11 levels stops at level 5, 7 or 9 if H < -0.3. The published threshold suits the published drafters. For another drafter,
-calibrated gains and the cost of its forwards on this machine determine the threshold.
+calibration rounds and the cost of its forwards on this machine determine the threshold.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def log_mass(values: Sequence[float]) -> float:
 class BeamMass:
     """Stop rule: stop at a level in ``levels`` (any if empty) whose beam holds less than exp(``threshold``).
 
-    ``below`` is the threshold as a quantile, level 1 first: the fraction of calibration beams that held less.
-    ``forward`` is the drafter forward's cost, in target passes of one token, if the threshold was chosen by it.
+    ``below`` is the threshold as a quantile, level 1 first: the fraction of calibration beams that held less. ``forward`` is the
+    cost of a drafter forward, in target passes of one token, if the threshold depends on it.
     """
 
     threshold: float
@@ -86,7 +86,7 @@ class CalibratedDepth:
     def brings(
         self, threshold: float, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> tuple[float, float]:  # fmt: skip
-        """Return mean tokens per round with this threshold, the bonus included, and mean drafter forwards.
+        """Return the mean tokens per round with this threshold, bonus included, and the mean drafter forwards.
 
         Trees have at most ``depth`` levels and ``nodes`` nodes (0: as calibrated); ``levels`` are tested (all if empty).
         Tokens accepted deeper than the stop count as lost. Levels are drafted ``ahead`` at a time before one is tested.
@@ -104,7 +104,7 @@ class CalibratedDepth:
     def threshold_that_pays(
         self, pays: SpeedupMaximising, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> float:  # fmt: skip
-        """Return the threshold with the most tokens per unit of time on this machine, the highest of equals. For the other
+        """Return the threshold with the most tokens per unit of time on this machine, the highest one if tied. For the other
         arguments see :meth:`brings`."""
         verified, best = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)], (0.0, 0.0)
         for threshold in CANDIDATES:

@@ -1,7 +1,7 @@
-"""Masked-diffusion drafter: masks behind the text and one denoising step, which yields all positions' distributions at once.
+"""Masked-diffusion drafter: masks after the text and one denoising step, which yields all positions' distributions at once.
 
-The distributions are marginal: each place sees the text and the other masks, but not the other places' tokens. A distribution
-therefore depends on the text alone, as the ratio test requires of a sampled one.
+The distributions are marginal: each position sees the text and the other masks, but not the other positions' tokens. A
+distribution therefore depends on the text alone, as the ratio test requires of sampled tokens.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
 
 SHOWN = 4
-"""Likeliest tokens reported per place."""
+"""Number of top tokens reported per position."""
 
 
 class MaskedBlock(NullDrafter):
-    """Blocks of up to ``places`` masks. As a chain drafter, the node at depth d has the distribution of place d."""
+    """Drafter of blocks of up to ``places`` masks. In a chain, the node at depth d has the distribution of mask d."""
 
     def __init__(self, model: MaskedLM, places: int) -> None:
         if not 0 < places < model.config.window:
@@ -37,12 +37,12 @@ class MaskedBlock(NullDrafter):
         self._calls = 0
 
     def block(self, context: Context, places: int) -> Tensor:
-        """Return logits [place, support] of ``places`` masks behind the committed text, in one forward."""
+        """Return logits [place, support] of ``places`` masks after the committed text, in one forward."""
         self._calls += 1
         return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
 
     def levels(self, context: Context) -> ChainLevels:
-        """Return a block as a chain: one forward yields all levels, whatever tokens are drawn."""
+        """Return a block as a chain: one forward yields all levels, independently of the sampled tokens."""
         places = min(self.places, context.max_depth - 1)
         below = iter(range(1, places))
 
@@ -60,7 +60,7 @@ class MaskedBlock(NullDrafter):
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Return each place's likeliest tokens and probabilities; node n was drawn from the distribution of place n."""
+        """Return each mask's top tokens and probabilities; node n was sampled from the distribution of mask n."""
         if not picks:
             return ()
         distributions = self._warp.log_probabilities(self._logits).exp()

@@ -1,10 +1,11 @@
 """Beam search through a lattice of marginal distributions, and the length of the next lattice.
 
-DiffuSpec (arXiv 2510.02358). A denoising step yields independent marginal distributions for all places. *Lattice*: each
-place's likeliest tokens, up to a fraction of its mass. *Causal-consistency search*: a beam from left to right by a mix of that
-distribution and an n-gram model, so that neighbours fit together. *Adaptive length*: the recent mean number of masks drafted
-before an end of the text, more while all are accepted; as published, rejections alone do not shorten it. A searched path is not
-a sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``, ``beam``.
+DiffuSpec (arXiv 2510.02358). A denoising step yields independent marginal distributions for all positions. *Lattice*: each
+position's top tokens, up to a fraction of its mass. *Causal-consistency search*: a left-to-right beam search, scored by a mix of
+that distribution and an n-gram model, so that neighbouring tokens fit together. *Adaptive length*: the running mean number of
+masks drafted before an end-of-text token, and more while all are accepted; as published, rejections alone do not shorten it. A
+searched path is not a sample, so it is verified as a point mass: the target samples first. Axis names: ``place``, ``candidate``,
+``beam``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from specviz.engine.to_device import to_device
 
 @dataclass(frozen=True)
 class Column:
-    """The kept tokens of one place, likeliest first, with log q [candidate]."""
+    """The kept tokens of one position, most likely first, with log q [candidate]."""
 
     tokens: np.ndarray
     log_q: np.ndarray
@@ -31,7 +32,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Step:
-    """The beams after a place: each one's parent beam, its candidate, and its cumulative score."""
+    """The beams after one position: the parent beam, candidate and cumulative score of each."""
 
     parents: tuple[int, ...]
     picks: tuple[int, ...]
@@ -40,8 +41,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Search:
-    """Result of a search. ``path`` are the best beam's tokens, ``log_q`` their marginal log-probabilities; ``ended``: the path
-    ends with an end of the text."""
+    """Result of a search. ``path`` are the best beam's tokens, ``log_q`` their marginal log-probabilities. ``ended``: the path
+    ends with an end-of-text token."""
 
     path: tuple[int, ...]
     log_q: tuple[float, ...]
@@ -50,16 +51,15 @@ class Search:
 
 
 def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozenset[int]) -> list[Column]:
-    """Return, from log q [place, support], each place's fewest likeliest tokens that hold ``mass``, at most ``cap``.
+    """Return, from log q [place, support], each position's smallest set of top tokens that holds ``mass``, at most ``cap``.
 
-    End-of-text tokens are always candidates. The lattice ends at the fence: the first place whose likeliest token is an end of
-    the text.
+    End-of-text tokens are always candidates. The lattice ends at the fence: the first position whose top token ends the text.
     """
     best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
     wanted = to_device(sorted(ends), support.device)
     places = (support == wanted[:, None]).long()
     parts = [support[best.indices], best.values, places.amax(1), places.argmax(1), log_q[:, places.argmax(1)]]
-    # One copy for all: ids and places are exact in a double.
+    # One copy to the host for all: ids and indices are exact in a double.
     flat = torch.cat([part.double().flatten() for part in parts]).cpu().split([part.numel() for part in parts])
     on_host = [copy.view(part.shape).numpy() for copy, part in zip(flat, parts, strict=True)]
     ids, values, at_all, end_places, end_q = on_host[0].astype(np.int64), on_host[1], on_host[2], on_host[3], on_host[4]
@@ -78,17 +78,16 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
 
 
 def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
-    """Return the number of columns if the lattice was cut at an end of the text (its last column's likeliest token), else
-    None."""
+    """Return the number of columns if the lattice was cut at an end-of-text token (the last column's top token), else None."""
     return len(lattice) if lattice and int(lattice[-1].tokens[0]) in ends else None
 
 
 def search(
     lattice: Sequence[Column], ngrams: NgramModel, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
 ) -> Search:
-    """Return the best path by the sum of ``weight`` log q + (1 - ``weight``) log p over its places, with ``width`` beams.
+    """Return the path with the largest sum of ``weight`` log q + (1 - ``weight``) log p over its positions, with ``width`` beams.
 
-    The path ends when the best beam takes an end of the text. Other beams with an end of the text are dropped.
+    The path ends when the best beam takes an end-of-text token. Other beams that take one are dropped.
     """
     last = np.array([list(before)[-2:]], dtype=np.int64)
     scores, steps, trail = np.zeros(1), list[Step](), list[list[int]]([[]])
@@ -117,12 +116,12 @@ def search(
 
 @dataclass(frozen=True)
 class LengthRule:
-    """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more while all drafted tokens are accepted.
+    """Draft lengths in tokens, from ``shortest`` to ``longest``: ``stride`` more while all drafted tokens are accepted.
 
-    Accepted lengths exceed drafted ones only before a fence (:func:`fence`). If drafts are rejected and no end of the text is
-    in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays there.
+    Accepted lengths exceed drafted ones only before a fence (:func:`fence`). If drafts are rejected and no end-of-text token is
+    drafted, the length falls from ``longest`` to half of it or to ``shortest``, and stays there.
 
-    ``keep`` is the weight of the running mean each round. The published values are 20, 30 and 10.
+    ``keep`` is the weight of the old running mean in each update. The published values are 20, 30 and 10.
     """
 
     shortest: int
@@ -133,7 +132,7 @@ class LengthRule:
 
 @dataclass(frozen=True)
 class Gauge:
-    """Running means of the number of tokens drafted before an end of the text, and of the accepted ones."""
+    """Running means of the number of tokens drafted before an end-of-text token, and of those accepted."""
 
     rule: LengthRule
     drafted: float = 0.0
@@ -142,7 +141,7 @@ class Gauge:
 
     @property
     def length(self) -> int:
-        """Number of masks in the next round: the longest at first, then by the means."""
+        """Number of masks in the next round: the maximum at first, then from the means."""
         if not self.rounds:
             return self.rule.longest
         more = self.rule.stride if self.accepted >= self.drafted else 0
@@ -156,5 +155,5 @@ class Gauge:
 
 
 def distribution(logits: Tensor) -> Tensor:
-    """Return log q [place, support] at temperature 1, independent of the run's: the search is deterministic, not a draw."""
+    """Return log q [place, support] at temperature 1, whatever the run's: the search is deterministic, not sampling."""
     return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)

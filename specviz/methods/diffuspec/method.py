@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper drafts 20 to 30 tokens with a model of 7 billion parameters. The shipped one has 1.4 million, so the defaults
-    are a fifth of that, and down to 2: with a minimum of 4 the length could not follow an end in sight."""
+    """The paper drafts 20 to 30 tokens with a model of 7 billion parameters. The shipped one has 1.4 million, so the default
+    maximum is a fifth of that. The minimum is 2: with 4 the length could not follow a drafted end of the text."""
 
     longest: int = number(6, 1, 32, "Most masks in a block, and all of them if the length is fixed; published: 30.", "tokens")
     shortest: int = number(2, 1, 32, "Fewest masks in a block; published: 20.", "tokens")

@@ -16,13 +16,13 @@ from specviz.trace.notes.drafts import DraftLength, LatticeBeams, LatticeColumn,
 from specviz.trace.schema import Note
 
 SHOWN = 6
-"""Candidates reported per column, besides those taken by a beam."""
+"""Number of top candidates reported per column; those taken by a beam are reported too."""
 
 
 @dataclass(frozen=True)
 class Searching:
     """Search settings. ``mass`` and ``cap`` bound a column, ``width`` is the number of beams, and ``weight`` the drafter's weight
-    in a path's score against the n-gram model; at 1 the path is each place's likeliest token."""
+    in a path's score against the n-gram model; at 1 the path is each position's top token."""
 
     mass: float = 0.8
     cap: int = 15
@@ -31,7 +31,8 @@ class Searching:
 
 
 class Searched:
-    """Drafts the best path of a lattice as a chain of point masses. ``adaptive`` False always drafts the longest length."""
+    """Drafts the best path of a lattice as a chain of point masses. With ``adaptive`` False, drafts always have the maximum
+    length."""
 
     def __init__(
         self, drafter: MaskedBlock, ngrams: NgramModel, how: Searching, rule: LengthRule, ends: frozenset[int],
@@ -81,7 +82,7 @@ class Searched:
         return LatticeNote([row for row, _ in rows], steps, cut, gauge, self._how.weight, beam_search.ended).to_note()
 
     def observe(self, finished: Round) -> None:
-        """Update the gauge with the tokens drafted before the fence or the path's own end, and with the accepted ones."""
+        """Update the gauge with the number of tokens drafted before the fence or the path's own end, and the number accepted."""
         if self._beam_search is None:
             return
         accepted = min(len(finished.verdict.path), len(finished.emitted))
@@ -92,7 +93,7 @@ class Searched:
 
 
 def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
-    """Return a column's report, with its best candidates and those taken by a beam, and each one's index in it."""
+    """Return a column's report, with its top candidates and those taken by a beam, and the index in it of each."""
     picks = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in beam_picks]
     entry = LatticeColumn(column.tokens[picks].tolist(), np.exp(column.log_q[picks]).tolist(), len(column.tokens))
     return entry, {pick: number for number, pick in enumerate(picks)}

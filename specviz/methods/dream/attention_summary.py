@@ -15,7 +15,7 @@ Hidden = Mapping[int, Tensor]
 
 
 class AttentionSummary:
-    """Attention statistics of a vision-language target, from its hidden states by layer, ``taps``: all of them."""
+    """Attention statistics of a vision-language target, computed from the hidden states of all its layers (``taps``)."""
 
     def __init__(self, target: Any) -> None:
         self._text = text_part(target.model)
@@ -23,12 +23,13 @@ class AttentionSummary:
 
     @torch.inference_mode()
     def importance(self, hidden: Hidden, places: Sequence[int]) -> Tensor:
-        """Return the last layer's attention on visual ``places``, [place]."""
+        """Return the last layer's attention to the visual tokens at ``places``, [place]."""
         return importance(self._text, hidden, _places(hidden), places)
 
     @torch.inference_mode()
     def entropy_note(self, hidden: Hidden) -> AttentionEntropyNote:
-        """Return every layer's attention entropy at every place of the prompt, and the layer of least entropy."""
+        """Return every layer's attention entropy at every prompt position, and each position's middle layer of minimum
+        entropy."""
         layers = len(self._text.layers)
         entropy = entropies(self._text, range(layers), hidden, _places(hidden))
         middle = middle_layers(layers)

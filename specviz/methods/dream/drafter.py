@@ -1,8 +1,8 @@
 """DREAM's drafter: cross-attention to the target's features, with only the most important image tokens.
 
-DREAM (arXiv 2505.19201): the visual tokens with most attention from the target's last layer are kept. A pruned token leaves
-both embeddings and target features, and the others keep their positions. The rows' attention is reported.
-Axis names: ``token``, ``hidden``, ``row``, ``column``.
+DREAM (arXiv 2505.19201): the visual tokens with the most attention from the target's last layer are kept. A pruned token leaves
+both embeddings and target features, and the others keep their positions. The rows' attention is reported. Axis names: ``token``,
+``hidden``, ``row``, ``column``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
 
 ARCS = 6
-"""Places reported per row, by attention weight."""
+"""Number of positions reported per row, by attention weight."""
 ROWS = 40
 
 
 class CrossDrafter(FeatureDrafter[CrossCache]):
-    """Feature drafter with cross-attention. It keeps a fraction ``share`` of the visual tokens; ``taps`` is the network's
-    deepest target layer."""
+    """Feature drafter with cross-attention. Keeps a fraction ``share`` of the visual tokens; ``taps`` is the deepest target layer
+    that the network reads."""
 
     _stepper: CrossRuntime
 
@@ -73,7 +73,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return levels
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
-        """Return the kept visual places, ascending."""
+        """Return the indices of the kept visual tokens, ascending."""
         visual = self._layout.visual
         if self._share >= 1 or not visual:
             return visual
@@ -87,7 +87,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._stepper.lead(cache, self._embeddings[:1], first, self._thoughts)
 
     def _places(self, places: Tensor) -> Tensor:
-        """Return the positions in the whole text of rows ``places``; row i holds the view's token i + 1."""
+        """Return the positions, in the unpruned text, of rows ``places``; row i holds the view's token i + 1."""
         assert self._view is not None
         return self._view.places(places + 1)
 
@@ -107,7 +107,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())
 
     def _look(self, path: tuple[int, ...], row: Tensor) -> AttentionLook:
-        """Return one row's attention on the picture: its top places, and its total weight there.
+        """Return one row's attention to the picture: the top positions and the total weight.
 
         Column c holds the feature of the view's token c - 1.
         """

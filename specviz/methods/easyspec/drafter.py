@@ -1,9 +1,9 @@
-"""Layer-parallel draft model (EasySpec): middle layers attend side by side, and the cache is corrected once a round.
+"""Layer-parallel draft model (EasySpec): middle layers' attention runs in parallel, and the cache is corrected once per round.
 
-EasySpec (Wu et al., arXiv 2502.02493). A layer that reads the input of its group, instead of its neighbour's output, computes
-slightly wrong keys and values. Each round therefore begins with one exact pass over the tokens committed since the last one: it
-overwrites the fuzzy entries and yields the first draft's distribution. Later drafts are drawn from fuzzy distributions, which are
-recorded as such, so the ratio test stays exact.
+EasySpec (Wu et al., arXiv 2502.02493). A layer that reads its group's input, instead of the previous layer's output, computes
+slightly wrong keys and values. Each round therefore begins with one exact pass over the tokens committed since the last exact
+pass. It overwrites the fuzzy entries and yields the first drafted token's distribution. Later tokens are sampled from fuzzy
+distributions, and the ratio test uses those same distributions, so it stays exact.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from specviz.trace.schema import Note
 
 
 class Fuzzy(ChainModel, Protocol):
-    """A model for one run that can pass tokens through exactly, or with groups of layers side by side."""
+    """A draft model's state in one run, whose forwards are exact or run groups of layers in parallel."""
 
     def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
-        """Append ``ids`` (numbers, or int64 [token] on the model's device); return logits [support] after them."""
+        """Append ``ids`` (a sequence, or int64 [token] on the model's device); return logits [support] after them."""
 
     def entries(self, start: int, end: int) -> Tensor:
         """Return a copy of these tokens' keys and values, [layer, token, number]."""
@@ -33,7 +33,7 @@ class Fuzzy(ChainModel, Protocol):
 
 @dataclass(frozen=True)
 class GroupedModel:
-    """A draft model, its groups of layers that attend side by side, and a function that opens it for a number of tokens."""
+    """A draft model, its groups of layers with parallel attention, and a function that opens it with a capacity in tokens."""
 
     name: str
     context_length: int
@@ -46,8 +46,8 @@ class GroupedModel:
 
 @dataclass(frozen=True)
 class _Repair:
-    """Token counts of a round: in its exact pass, repaired by it, and still fuzzy; and cosines [layer, token] of the repaired
-    entries to their fuzzy versions."""
+    """Token counts of a round (in its exact pass, repaired by that pass, still fuzzy), and ``likeness`` [layer, token]: the
+    cosine similarity of repaired entries to their fuzzy versions."""
 
     exact: int = 0
     repaired: int = 0
@@ -56,7 +56,8 @@ class _Repair:
 
 
 class GroupedDrafter(LanguageModelDrafter):
-    """Chain drafter on a grouped model. ``calibrated`` False never repairs fuzzy entries, to show their long-run effect."""
+    """Chain drafter on a grouped model. With ``calibrated`` False, fuzzy entries are never repaired, to show their long-run
+    effect."""
 
     _model: Fuzzy | None
 
@@ -68,7 +69,7 @@ class GroupedDrafter(LanguageModelDrafter):
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._agreed = len(self._fed)  # the tokens at the front of the cache whose entries are exact
+        self._agreed = len(self._fed)  # length of the cache's prefix with exact entries
 
     def _after(self, context: Context, token: Tensor | None) -> Tensor:
         assert self._model is not None
@@ -79,7 +80,8 @@ class GroupedDrafter(LanguageModelDrafter):
         return self._model.extend(token, True)
 
     def _first(self, context: Context, text: list[int]) -> Tensor:
-        """Return the round's first logits, after an exact pass over committed tokens that had none."""
+        """Return the round's first logits, from an exact pass over the committed tokens without exact entries (fuzzy if not
+        calibrated)."""
         model, exact, same = self._model, self._agreed, self._same(text)
         assert model is not None
         if not self._calibrated:

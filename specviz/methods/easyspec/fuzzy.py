@@ -1,8 +1,8 @@
-"""Draft models for one run whose layers attend side by side: the shipped small model, or a lean decoder.
+"""Layer-parallel draft models, as used in one run: several consecutive layers' attention is computed in parallel.
 
-The small model's norms have no weights, so layers with one input share the normalised input too: queries, keys and values of a
-group are one product, their attention one call over a batch of layers, their outputs one batched product. The feed-forwards
-stay sequential, each on the sum of the layers before it.
+The model is either the shipped small model or a lean decoder. The small model's norms have no weights, so layers that read the
+same input also share its normalised form. A group's queries, keys and values are then one matrix product, its attention is one
+call over a batch of layers, and its outputs are one batched product. The feed-forwards stay sequential.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIECE = 256
 
 
 class GroupedStepper(Stepper):
-    """Like :class:`Stepper`, but layers between the first and the last attend ``group`` at a time."""
+    """Like :class:`Stepper`, but the attention of up to ``group`` layers between the first and the last runs in parallel."""
 
     def __init__(self, model: SmallLM, group: int) -> None:
         super().__init__(model)
@@ -90,7 +90,7 @@ class GroupedStepper(Stepper):
 
 
 class SmallFuzzy(SmallModel):
-    """The small draft model in one run. Exact passes run the model itself, fuzzy ones ``stepper``."""
+    """Per-run state of the small draft model. Exact passes run the model itself, fuzzy ones ``stepper``."""
 
     def __init__(self, model: SmallLM, stepper: GroupedStepper, capacity: int) -> None:
         super().__init__(model, capacity)
@@ -111,7 +111,7 @@ class SmallFuzzy(SmallModel):
 
 
 class LeanFuzzy:
-    """A lean decoder in one run."""
+    """Per-run state of a lean decoder."""
 
     support: Tensor | None = None
 
@@ -150,7 +150,7 @@ class LeanFuzzy:
         self._cache.length = min(length, self._cache.length)
 
     def entries(self, start: int, end: int) -> Tensor:
-        """Keys and values of these tokens, [layer, token, number]."""
+        """Return these tokens' keys and values, [layer, token, number]."""
         layers = [layer[:, :, start:end].permute(2, 0, 1, 3).flatten(1).cpu() for layer in self._cache.layers]
         return torch.stack(layers)
 
@@ -162,7 +162,8 @@ class LeanFuzzy:
 def grouped_model(
     name: str, model: SmallLM | LeanDecoder, group: int, target: CausalTarget, warnings: tuple[str, ...] = ()
 ) -> GroupedModel:
-    """Return the draft model ``name`` for this target, up to ``group`` of whose layers attend side by side."""
+    """Wrap ``model`` as the draft model ``name``. A SmallLM runs up to ``group`` layers' attention in parallel; a LeanDecoder has
+    its own grouping."""
     if isinstance(model, LeanDecoder):
         return of_decoder(name, model, target, warnings)
     stepper = GroupedStepper(model, group)
@@ -170,7 +171,7 @@ def grouped_model(
 
 
 def of_decoder(name: str, decoder: LeanDecoder, target: CausalTarget, warnings: tuple[str, ...] = ()) -> GroupedModel:
-    """Return a lean decoder as a draft model for this target."""
+    """Wrap a lean decoder as a draft model for this target."""
     places = tuple(str(layer.device) for layer in decoder.layers)
     return GroupedModel(
         name,

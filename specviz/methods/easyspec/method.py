@@ -1,4 +1,5 @@
-"""EasySpec (Wu et al. 2502.02493): an ordinary small draft model whose layers attend side by side, repaired once a round."""
+"""EasySpec (Wu et al. 2502.02493): an ordinary small draft model whose layers' attention runs in parallel, repaired once per
+round."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper takes N = 4; with N = 5 its drafts already lose."""
+    """The paper uses N = 4; with N = 5 its drafts are already worse."""
 
     group: int = number(4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers")
     gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")

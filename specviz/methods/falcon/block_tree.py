@@ -1,8 +1,8 @@
-"""Falcon's decoding tree: drafted by forwards of several levels each, with a note of their blocks.
+"""Falcon's decoding tree: each drafter forward yields a block of several levels; a note reports the blocks.
 
-Falcon (Gao et al., arXiv 2412.12639). The drafter's distributions inside a block are marginal, so nodes of one level below the
-same seed all get the same candidates. Each node that ends a block and has children is the seed of a next forward. A node's
-depth alone determines its forward: forward i fills the levels from i * k + 1 to (i + 1) * k.
+Falcon (Gao et al., arXiv 2412.12639). The drafter's distributions inside a block are marginal, so all nodes of one level below
+the same seed get the same candidates. Each node that ends a block and has children is a seed of the next forward. A node's depth
+alone determines its forward: forward i (from 0) fills the levels from i * k + 1 to (i + 1) * k.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
 
 class Blocks(Generic[AnyDrafter]):
-    """Wraps ``builder`` and notes the nodes of each forward of a drafter with ``block`` levels per forward."""
+    """Wrapper of ``builder`` that notes the nodes of each forward of a drafter with ``block`` levels per forward."""
 
     def __init__(self, builder: TreeBuilder[AnyDrafter], block: int) -> None:
         self.builder = builder
@@ -38,7 +38,7 @@ class Blocks(Generic[AnyDrafter]):
         return replace(draft, notes=(*draft.notes, *context.notes(lambda: [self._note(draft)])))
 
     def _note(self, draft: Draft) -> Note:
-        """Return the note of nodes by forward, pruned ones included, with their first and last level."""
+        """Return a note of the nodes of each forward, pruned ones included, with the forward's first and last level."""
         depths = list(draft.tree.shape.depths)
         for parent, _, _ in draft.pruned:
             depths.append(depths[parent] + 1)

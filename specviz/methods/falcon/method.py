@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Tree, and limits of the fitted one. The paper's values are 4 passes, at most 20 children, 166 entries."""
+    """Tree, and limits of the fitted one. The paper's values are 4 passes, at most 20 children and 166 nodes with the root."""
 
     tree: str = choice(
         "fitted",

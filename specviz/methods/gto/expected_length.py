@@ -1,4 +1,4 @@
-"""GTO's draft-tree reward: the expected accepted length of each branch, and one number for the whole tree.
+"""GTO's draft-tree reward: the expected accepted length of each branch, and their log-sum-exp over the tree.
 
 With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | its prefix)``. The tree's
 reward over its branches is ``r = log(sum_i exp(η L_i)) / η`` (Hu et al., arXiv 2509.22134).
@@ -20,7 +20,7 @@ Scored = tuple[Draft, TargetPass]
 
 
 def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict[int, float]:
-    """Return the expected accepted tokens of the branch that ends in each leaf; a lone root is a branch of length 0.
+    """Return, by leaf, the expected number of accepted tokens of its branch; a lone root is a branch of length 0.
 
     ``probability[node]`` is the target's probability of the node's token given its ancestors (the root's is ignored).
     """
@@ -33,7 +33,7 @@ def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict
 
 
 def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
-    """Return ``log(sum(exp(eta * L))) / eta``: at least the longest branch, and more if others are nearly as long."""
+    """Return ``log(sum(exp(eta * L))) / eta``: at least the largest L, and more if others are nearly as large."""
     scaled = [eta * length for length in lengths]
     most = max(scaled)
     return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
@@ -42,7 +42,7 @@ def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
 def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
     """Return the target's warped probability of every node's token given its ancestors; the root's is 1.
 
-    At temperature 0 it is the plain softmax, as everywhere on the screen.
+    At temperature 0 it is the plain softmax, as in all displayed probabilities.
     """
     if len(tree) == 1:
         return [1.0]
@@ -55,7 +55,7 @@ def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list
 
 
 class Rewarded:
-    """Judges by ``rule`` and, if notes are recorded, notes the drafted tree's reward.
+    """Acceptance by ``rule`` that also notes the drafted tree's reward if notes are recorded.
 
     ``other`` returns another scored draft from the same root for comparison, or None.
     """

@@ -1,4 +1,4 @@
-"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on the reward of its trees, in EAGLE-2's tree."""
+"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on the reward of its trees, with EAGLE-2's dynamic tree."""
 
 from __future__ import annotations
 

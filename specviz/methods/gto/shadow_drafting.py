@@ -1,6 +1,6 @@
 """Controller that also scores a second drafter's tree for comparison (untimed, never emitted).
 
-The second tree is scored in its own session, which costs about one more round; that time does not count as the step's.
+The second tree is scored in its own session, which takes about as long as another round; that time is not charged to the step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ShadowDrafting:
         return draft
 
     def _second(self, session: Session, context: Context) -> tuple[Draft, TargetPass]:
-        """Return the other draft, scored behind every committed token but the root."""
+        """Return the other drafter's draft and its target pass, after all committed tokens (the last one is the root)."""
         if session.length < context.position:
             session.prefill(context.ids[session.length : context.position])
         draft = self._other.draft(context)

@@ -1,7 +1,7 @@
-"""Evaluable drafters: the overlap of their hypothetical chain from any position with the target's distributions.
+"""Evaluable drafters: the overlap of their hypothetical chains, from any position, with the target's distributions.
 
-The quantities of HedgeSpec (arXiv 2510.20064) for two kinds of drafters. A language model's distribution at a position is the
-same in any chain; prompt lookup's chain from a start is a sequence of point masses.
+The quantities of HedgeSpec (arXiv 2510.20064) for two kinds of drafters. A language model's distribution at a position does not
+depend on the chain's start. Prompt lookup's chain from a start is a sequence of point masses.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from specviz.engine.to_device import to_device
 from specviz.methods.hedgespec.counterfactual import Share
 
 Judged = Callable[[int, int], Share]
-"""Function from a chain's start and a token's place to the chain's share with the target's distribution there."""
+"""Function from a chain's start and a token's position to that chain's share with the target's distribution there."""
 NOTHING: Share = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Hindsight:
-    """A drafter's inputs for one round, a float64 tensor or None, and the function that judges them on the host. The split lets
-    all drafters share one copy to the host."""
+    """Evaluation of one round in two parts: numbers on the device (``asked``, float64 or None), and a function of those numbers
+    on the host (``judged``). The split lets all drafters share one copy to the host."""
 
     asked: Tensor | None
     judged: Callable[[Sequence[float]], Judged]
 
 
 class JudgedModel(LanguageModelDrafter):
-    """A language model, evaluated along a text in one forward over its new tokens."""
+    """Language-model drafter, evaluated along a text in one forward over the new tokens."""
 
     def __init__(self, open_model: Callable[[int], TaughtModel], context_length: int, ahead: int) -> None:
         super().__init__(open_model, context_length)
@@ -68,7 +68,7 @@ class JudgedModel(LanguageModelDrafter):
         """Return logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
         model = cast("TaughtModel", self._model)
         drafting = self._calls
-        if len(self._fed) < start:  # an arm that was not evaluated in some rounds
+        if len(self._fed) < start:  # some rounds were not evaluated
             self._feed(text[:start])
         if len(self._fed) + self._unseen > start:
             model.rewind(start)
@@ -84,7 +84,7 @@ class JudgedModel(LanguageModelDrafter):
         return count
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> Tensor:
-        """Return the distributions' shared mass and the realised ratio at each token, float64 [2, emitted]."""
+        """Return the shared mass of both distributions and the realised ratio at each token, float64 [2, emitted]."""
         assert self._model is not None
         support = self._model.support
         if support is None:
@@ -101,7 +101,7 @@ class JudgedModel(LanguageModelDrafter):
 
 
 class JudgedCopy(PromptCopy):
-    """Prompt lookup that also keeps its hypothetical copies at the last few places."""
+    """Prompt lookup that also keeps its hypothetical copies from the last few positions."""
 
     def __init__(self, longest: int, shortest: int, ahead: int) -> None:
         super().__init__(longest, shortest, ahead, latest=True, partial=True)

@@ -22,8 +22,8 @@ ARMS = (*DOMAINS, COPY)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper has seven EAGLE-3 heads per target. Here the arms are four small draft models, or the comma-separated ones named
-    as the draft, and prompt lookup."""
+    """The paper has seven EAGLE-3 heads per target. Here the arms are prompt lookup and four small draft models, or the draft
+    models that the user named, separated by commas."""
 
     gamma: int = number(5, 1, 12, "Tokens drafted in a round; the paper's K.", "tokens")
     loss: str = choice("length", ("length", "acceptance"), "What arms are compared by: expected tokens a round, or first drafts.")
@@ -85,7 +85,7 @@ def recalled(resources: TextResources, kind: str, loss: str, remember: bool, mak
 
 
 def choosing(resources: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
-    """Compose all arms under a chooser."""
+    """Compose all arms with ``chooser``, which selects one in each round."""
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.runtimes.language_model import SmallModel
     from specviz.drafting.trees.copied import Copied

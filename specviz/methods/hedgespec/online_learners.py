@@ -1,9 +1,9 @@
-"""Online learners that select a drafter from losses: full information (all drafters' losses) or bandit (the played one's).
+"""Online learners that select a drafter, from all drafters' losses (full information) or the played one's reward (bandit).
 
 *Full information*: NormalHedge (Chaudhuri, Freund, Hsu 2009), the choice of HedgeSpec (arXiv 2510.20064). *Bandits*, for
-comparison: UCB1 and EXP3 (Auer et al. 2002) as in BanditSpec (arXiv 2505.15141), with the count of each arm's own
-rounds in the bonus. ``keep`` below 1 discounts the past with every loss, so the learner follows a change of subject;
-NormalHedge as published has no discount. Losses and rewards lie in [0, 1].
+comparison: UCB1 and EXP3 (Auer et al. 2002) as in BanditSpec (arXiv 2505.15141), with the count of each arm's own rounds in the
+bonus. ``keep`` below 1 discounts the past with every update, so that the learner follows a change of subject; NormalHedge as
+published has no discount. Losses and rewards lie in [0, 1].
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ROUNDS = 100
 
 
 class Chooser(Protocol):
-    """An online learner. ``full_information``: it requires every arm's loss."""
+    """An online learner. ``full_information`` is True if it learns from every arm's loss."""
 
     full_information: bool
 
@@ -24,14 +24,14 @@ class Chooser(Protocol):
         """Return each arm's probability of drafting next."""
 
     def learn(self, losses: Sequence[float]) -> None:
-        """Update from every arm's loss at one place of the text."""
+        """Update from every arm's loss at one position of the text."""
 
     def update_reward(self, arm: int, reward: float) -> None:
         """Update from the reward of the round's drafting arm."""
 
 
 class Fixed:
-    """Chooser of always the same arm."""
+    """Chooser that always selects the same arm."""
 
     full_information = False
 
@@ -51,8 +51,8 @@ class Fixed:
 class NormalHedge:
     """Weights from regrets, without a learning rate: arms worse than the mixture get weight 0.
 
-    No arm may fall further behind the mixture than ``debt``. After a change of subject, an arm then need not first make up for
-    all the time in which another was better.
+    No arm's regret falls below -``debt``. So after a change of subject, an arm need not first make up for all the time in which
+    another was better.
     """
 
     full_information = True
@@ -98,7 +98,7 @@ def normal_hedge(regrets: Sequence[float]) -> list[float]:
 
 
 class UpperConfidence:
-    """UCB1: the arm with the largest mean reward plus confidence bonus; each arm once first."""
+    """UCB1: each arm once, then the arm with the largest mean reward plus confidence bonus."""
 
     full_information = False
 

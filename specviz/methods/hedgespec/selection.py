@@ -1,4 +1,4 @@
-"""Controller of several drafters: selects one in each round by all drafters' counterfactual performance so far.
+"""Controller of several drafters that selects one in each round, by their counterfactual performance so far.
 
 HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along the verified text evaluate every drafter, even
 those that did not draft, so the choice has full information. A bandit chooser receives only the drafting arm's reward.
@@ -31,7 +31,7 @@ class EvaluableDrafter(Drafter, Protocol):
 
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         """Evaluate the tokens ``emitted`` after ``context.ids``. ``distributions`` [emitted, vocab] are the target's warped
-        distributions, None if greedy. Covers all starts within a chain's length."""
+        distributions, None if greedy. Covers hypothetical chains from every start less than one chain length back."""
 
     def hindsight_calls(self) -> int:
         """Return the number of hindsight forwards and look-ups since the last call."""
@@ -50,7 +50,7 @@ class Arm(Generic[Evaluable]):
 
 
 class DrafterSelector:
-    """Drafts with one of ``arms``, chains of at most ``ahead`` tokens. ``chooser`` may outlive the run."""
+    """Controller that drafts chains of at most ``ahead`` tokens with one of ``arms``. ``chooser`` may outlive the run."""
 
     def __init__(self, arms: Sequence[Arm[Any]], chooser: Chooser, ahead: int, loss: str = "length") -> None:
         self.arms = arms
@@ -73,7 +73,8 @@ class DrafterSelector:
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
         draft = arm.builder.build(arm.drafter, context)
-        # The last round was evaluated after its draft was reported. Those calls count in this round, whose arm they chose.
+        # The previous round was evaluated after its draft had been reported, so those calls are charged to this round, whose
+        # arm they helped choose.
         draft, self._hindsight_calls = replace(draft, calls=draft.calls + self._hindsight_calls), 0
         return replace(draft, notes=(*context.notes(lambda: [self._note(probabilities)]), *draft.notes))
 
@@ -106,7 +107,7 @@ class DrafterSelector:
                 judged = _told([arm.drafter.hindsight(context, emitted, distributions) for arm in self.arms])
                 settled = self._settle(context.position + 1, len(emitted), judged)
             forwards = sum(arm.drafter.hindsight_calls() for arm in self.arms)
-            self._hindsight_calls = forwards if self.chooser.full_information else 0  # a bandit's are only for the screen
+            self._hindsight_calls = forwards if self.chooser.full_information else 0  # for a bandit they serve only the display
         for losses in settled:
             self.chooser.learn(losses)
         for arm in self.arms:
@@ -155,7 +156,7 @@ class DrafterSelector:
 
 
 def _told(hindsights: Sequence[Hindsight]) -> list[Judged]:
-    """Return each drafter's evaluation, from one copy to the host of all their inputs."""
+    """Copy all drafters' inputs to the host at once, and return each drafter's evaluation."""
     parts = [one.asked.flatten() for one in hindsights if one.asked is not None]
     numbers = iter(torch.cat(parts).tolist() if parts else ())
     return [one.judged(list(islice(numbers, 0 if one.asked is None else one.asked.numel()))) for one in hindsights]

@@ -1,4 +1,4 @@
-"""HiViS (Xie et al. 2509.23928): the drafter reads only the target's hidden states at the text, never the picture."""
+"""HiViS (Xie et al. 2509.23928): the drafter reads only the target's hidden states of text tokens, never the picture."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Step embeddings: a learned vector per autoregressive step of a feature drafter, and their measured effect.
 
 The drafter's own outputs drift away from the target's features; a step's vector encodes the number of steps since the last true
-feature (HiViS, arXiv 2509.23928, trained on its own outputs as in HASS).
-Axis names: ``step``, ``row``, ``hidden``.
+feature. As in HiViS (arXiv 2509.23928); the drafter is trained on its own outputs as in HASS. Axis names: ``step``, ``row``,
+``hidden``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DEPTHS = 8
 
 
 class StepwiseDrafter(FeatureDrafter[HeadCache]):
-    """Feature drafter with ``steps`` [step, hidden]: the first is added to the target's own features, the next ones to the
-    drafter's first output, its second, and so on; the last is used for all deeper steps."""
+    """Feature drafter with ``steps`` [step, hidden]: the first is added to the target's features, the next ones to the drafter's
+    first output, its second, and so on. The last is used for all deeper steps."""
 
     def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
         super().__init__(network)
@@ -53,7 +53,7 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
 
     @torch.inference_mode()
     def guesses(self, context: Context, emitted: Sequence[int]) -> list[int]:
-        """Return the likeliest token at each level along ``emitted``; overwrites the round's tree in the cache."""
+        """Return the top token at each level, teacher-forced on ``emitted``; overwrites the round's tree in the cache."""
         output = self._after_root(context)
         if output is None:
             return []
@@ -80,8 +80,8 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
 
 
 class Comparing(StepwiseDrafter):
-    """Step-wise drafter with a second drafter without vectors for comparison. After a round, both make their best guess at every
-    level along the emitted tokens, fed with their own outputs."""
+    """Also runs the same drafter without step embeddings, for comparison. After each round both are teacher-forced on the emitted
+    tokens, with their own outputs as features, and each records its top-1 guess per level."""
 
     def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
         super().__init__(network, steps)

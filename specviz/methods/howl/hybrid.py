@@ -1,11 +1,11 @@
 """HOWL's controller: the suffix-tree draft where its score passes a threshold, otherwise the network's tree.
 
-HOWL (arXiv 2510.07535) is the hybrid of OWL and suffix decoding: the memory's score, its expected number of accepted tokens, is
+HOWL (arXiv 2510.07535) is the hybrid of OWL and suffix decoding. The memory's score, the expected number of accepted tokens, is
 compared with a fixed or an adaptive threshold. Without a memory the network always drafts.
 
-A score is the expected number of accepted tokens if counts were probabilities, which holds only on some texts. So an adaptive
-threshold compares the score, corrected by the acceptance of such scores in this run, with the acceptance of the network's
-trees: the memory drafts if it is expected to yield more.
+The score takes counts for probabilities, which is accurate only on some texts. So an adaptive threshold compares the score,
+corrected by the memory's acceptance in this run, with the acceptance of the network's trees: the memory drafts if it is expected
+to yield more.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ Network = TypeVar("Network", bound=Drafter)
 Memory = TypeVar("Memory", bound=Drafter)
 
 TREE = 0.8
-"""Prior number of accepted tokens of a network's tree."""
+"""Prior number of accepted tokens per tree of the network."""
 WEIGHT = 4.0
-"""Weight of the priors, in trees and in tokens expected by the memory."""
+"""Weight of the priors, in trees (network) and in expected tokens (memory)."""
 FADE = 0.97
-"""Discount per round, so that estimates follow the text."""
+"""Discount of past observations per round, so that estimates follow the text."""
 
 
 class HybridController(Generic[Network, Memory]):
     """Controller of a ``network`` and an optional ``memory``, which proposes nothing if its score is too low.
 
-    ``memory_builder`` turns the memory's proposals into a tree, ``builder`` the network's. ``probed`` reports whether probes
-    follow tokens. A ``threshold`` of None is recomputed in each round, and the memory must then offer all its proposals.
+    ``memory_builder`` turns the memory's proposals into a tree, ``builder`` the network's. ``probed`` states in the notes whether
+    the target's tokens are followed by probes. With a ``threshold`` of None it is recomputed in each round, and the memory must
+    then offer all its proposals.
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class HybridController(Generic[Network, Memory]):
     def _notes(
         self, half: str, context: Context, drafted: Draft, memory_draft: Draft | None, bar: float | None
     ) -> tuple[Note, ...]:
-        """Return the method's own note, with the memory's score, then those of the half that drafted."""
+        """Return the method's note, with the memory's score, then the notes of the half that drafted."""
         score = None if memory_draft is None or not memory_draft.notes else memory_draft.notes[0].data.get("score")
         if memory_draft is not None and score is not None and self.threshold is None:
-            score = expected(memory_draft)  # the score compared: near the end only part of the proposal fits
+            score = expected(memory_draft)  # the score that was compared: near the end only part of the proposal fits
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=bar, probed=self.probed)
         notes = drafted.notes
         if half == "suffix" and notes:
@@ -102,7 +103,7 @@ class HybridController(Generic[Network, Memory]):
 
 
 class AdaptiveThreshold:
-    """Threshold from both halves' acceptance in this run."""
+    """Threshold from the acceptance of network and memory in this run."""
 
     def __init__(self) -> None:
         self._trees = self._accepted = self._expected = self._right = 0.0
@@ -110,16 +111,17 @@ class AdaptiveThreshold:
     def bar(self) -> float:
         """Return the score above which the memory is expected to yield more than the network.
 
-        The priors are not discounted, so the threshold stays bounded even if one half is idle for long.
+        The priors are not discounted, so the threshold stays bounded even if one of the two is idle for long.
         """
         tree = (self._accepted + WEIGHT * TREE) / (self._trees + WEIGHT)
         return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
 
     def learn(self, finished: Round, memory_draft: Draft | None, remembered: bool) -> None:
-        """Update from a round drafted by the memory (``remembered``) or the network; ``memory_draft`` is the memory's proposal.
+        """Update from a round drafted by the memory (if ``remembered``) or the network; ``memory_draft`` is the memory's
+        proposal.
 
-        The proposal is judged in either case, by the committed tokens. If the network drafted and the proposal matches all
-        committed tokens, its further acceptance is unknown, so it counts only the matched ones.
+        In either case the proposal is compared with the committed tokens. If the network drafted and the proposal matches all
+        committed tokens, its further acceptance is unknown, so only the matched ones count.
         """
         self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
         self._expected, self._right = self._expected * FADE, self._right * FADE
@@ -134,7 +136,7 @@ class AdaptiveThreshold:
 
 
 def expected(draft: Draft) -> float:
-    """Return a looked-up tree's expected number of accepted tokens: the sum of its nodes' path probabilities."""
+    """Return a retrieved tree's expected number of accepted tokens: the sum of its nodes' path probabilities."""
     probabilities = [1.0]
     for parent, share in zip(draft.tree.shape.parents[1:], draft.confidence[1:], strict=True):
         probabilities.append(probabilities[parent] * (share or 0.0))

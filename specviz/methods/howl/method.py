@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters(owl.Parameters):
-    """The paper's threshold was not available to us. The default is adaptive: the score above which the memories have yielded
-    more than a tree of the network in this run."""
+    """The paper's threshold was not available to us. By default it adapts: the score above which, judging by acceptance so far in
+    this run, the suffix trees are expected to yield more than the network's tree."""
 
     bar: str = choice(
         "weighed", ("weighed", "fixed"), "Weigh the score by what either half has brought in this run, or fix it below."

@@ -1,6 +1,7 @@
-"""LANTERN (Jang et al. 2410.03355) and LANTERN++ (Park et al. 2502.06352): a picture code judged with its nearest latent codes.
+"""LANTERN (Jang et al. 2410.03355) and LANTERN++ (Park et al. 2502.06352): a picture code verified together with its nearest
+latent codes.
 
-LANTERN drafts EAGLE-2's tree and bounds the mass that a code gains. LANTERN++ drafts a static tree and bounds a code's total
+LANTERN drafts EAGLE-2's tree and bounds the mass that a code gains. LANTERN++ drafts a static tree and bounds a code's total mass
 as a multiple of its own probability.
 """
 
@@ -28,7 +29,7 @@ RESIDUAL = choice(
 
 @dataclass(frozen=True)
 class LanternParameters:
-    """The paper's k for a codebook of 16,384 is 1000; a smaller codebook has fewer near codes."""
+    """The paper's k for a codebook of 16,384 is 1000; a smaller codebook has fewer close neighbours."""
 
     delta: float = number(
         0.1, 0.0, 1.0, "δ: most mass a code may take over from its nearest latent codes; 0 is the exact rule.", step=0.01

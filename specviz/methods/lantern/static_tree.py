@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from specviz.methods.resources import MethodResources
 
 TREES = {"57": "lantern_57", "25": "eagle", "12": "lantern_12", "chain": "chain"}
-"""Names of the trees that children are drawn into, without replacement: earlier siblings have more descendants."""
+"""Published tree by option. Children are sampled without replacement: earlier siblings have more descendants."""
 ACCEPTED = {"57": 2.72, "25": 2.39, "12": 2.19, "chain": 1.88}
-"""Codes per target pass of each tree: ``bench --suite image-sweeps``, emoji-64, λ = 5, 10 nearest latent codes, 64 prompts.
-The value for 57 is scaled from 24 of these prompts, on which it has 1.060 times the τ of LANTERN's 57 (2.57 on all)."""
+"""Mean codes per target pass (τ) of each tree: ``bench --suite image-sweeps``, emoji-64, λ = 5, 10 nearest latent codes, 64
+prompts. The value for 57 is scaled from 24 of these prompts, on which it has 1.060 times the τ of LANTERN's 57 nodes (2.57 on all
+64)."""
 
 
 def static_tree(name: str, resources: MethodResources, network: Any) -> TreeShape:
-    """Return the tree ``name``, or for "fitted" the one with most codes per millisecond: its measured acceptance over the time
-    of its pass and of one forward of ``network`` per level on this machine."""
+    """Return the tree ``name``, or for "fitted" the one with the most codes per unit of time: its τ over the cost of its target
+    pass and of one forward of ``network`` per level on this machine."""
     shapes = {key: published_tree(tree) for key, tree in TREES.items()}
     if name == "fitted":
-        pays = tree_costs(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25 nodes
+        pays = tree_costs(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25-node tree
         costs = {key: pays.cost[len(shape) - 1] + (len(shape.levels) - 1) * pays.forward for key, shape in shapes.items()}
         name = max(shapes, key=lambda key: ACCEPTED[key] / float(costs[key]))
     return shapes[name]

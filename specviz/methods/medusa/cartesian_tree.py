@@ -25,7 +25,8 @@ def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
 
 
 class Product:
-    """Fills ``paths`` level by level. Paths beyond the last depth, its candidates or the remaining room are dropped."""
+    """Tree builder that fills ``paths`` level by level. Paths beyond the last head, its candidates or the remaining room are
+    dropped."""
 
     def __init__(self, paths: Sequence[RankPath]) -> None:
         """Raises BadInput if a path's parent is missing."""

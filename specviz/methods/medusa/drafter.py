@@ -1,7 +1,8 @@
 """Medusa's drafter: each head ranks the tokens of one depth, independently of the depths above.
 
-Alignment: the heads read the target's hidden state at the last token that has been through the target, the one before the
-root. There the target's own head predicted the root; head 1 predicts the root's child, head k the token k + 1 after that state.
+Alignment: the heads read the target's hidden state at the last token it has processed, the one before the root. From that state,
+the target's own head predicted the root. Head 1 predicts the root's child, and head k the token k + 1 positions after the
+state's.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Depth:
-    """One head's predictions: token ids, likeliest first, and their probabilities."""
+    """One head's predictions: token ids, most likely first, and their probabilities."""
 
     tokens: tuple[int, ...]
     probability: tuple[float, ...]
 
 
 class ParallelDrafter(NullDrafter):
-    """Parallel heads on one hidden state of the target, that of the token before the root."""
+    """Drafter of parallel heads that read one hidden state of the target: the one at the token before the root."""
 
     def __init__(self, network: ParallelNet) -> None:
         self._network = network
@@ -51,7 +52,7 @@ class ParallelDrafter(NullDrafter):
 
     @torch.inference_mode()
     def depths(self, width: int) -> list[Depth]:
-        """Return the ``width`` likeliest tokens of every depth, depth 1 first; none before the target's first pass."""
+        """Return the top ``width`` tokens of every depth, depth 1 first; empty before the target's first pass."""
         if self._feature is None:
             return []
         self._calls += 1

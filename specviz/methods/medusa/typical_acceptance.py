@@ -27,11 +27,11 @@ from specviz.trace.schema import ACCEPTED, RELAXED
 class Typical:
     """The rule at T > 0; at temperature 0 it is plain greedy matching, which is exact.
 
-    ``thresholds`` in the verdict are those of the node's parent; nothing is drawn. A node on the path is *accepted* if exact
-    matching would have chosen the same token, else *relaxed*. A node that passed, but whose path lost against a longer or
-    likelier one, is *rejected*; nodes below one that failed are not judged.
+    A node's entry in the verdict's ``thresholds`` is the threshold at its parent; no random numbers are used. A node on the path
+    is *accepted* if exact matching would have chosen the same token, else *relaxed*. A node that passed, but whose path lost
+    against a longer or more likely one, is *rejected*. Nodes below one that failed are not verified.
 
-    The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely one, as
+    The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely token, as
     published ("greedy decoding for the first token", section 2.3.1).
     """
 
@@ -49,7 +49,7 @@ class Typical:
         end = path[-1] if path else 0
         choices = TargetTokens(target.logits, draft.tree, context)
         marks = list(statuses(shape, path, list(search.thresholds)))
-        # The rule does not need the target's own choices. On a CPU they are extra work for the screen; on a GPU they were
+        # The rule does not need the target's own choices. On a CPU they are extra work for display only; on a GPU they were
         # computed with the bonus token.
         with context.untimed if target.logits.device.type == "cpu" else nullcontext():
             for node in path:
@@ -81,7 +81,7 @@ class _Search:
     positions: list[TypicalPosition] = field(default_factory=list)
 
     def run(self) -> None:
-        """Fill ``path_log_p``: the nodes whose path passes, with the log of its probability."""
+        """Fill ``path_log_p``: the nodes whose path passes, with the path's log-probability."""
         shape = self.draft.tree.shape
         if self._device.type != "cpu":  # on a GPU, one copy for all nodes that may be needed
             every = [node for node in range(len(shape)) if shape.children[node]]
@@ -96,7 +96,7 @@ class _Search:
                 self._keep(node, entropy, log_p)
 
     def best(self) -> int:
-        """Return the deepest kept node; of several, the one with the likeliest path."""
+        """Return the deepest kept node; if tied, the one with the most likely path."""
         depths = self.draft.tree.shape.depths
         return max(self.path_log_p, key=lambda node: (depths[node], self.path_log_p[node], -node))
 

@@ -1,8 +1,8 @@
 """Coarse-grid drafter of image rows, upsampled to the target's grid: MuLo-SD (arXiv 2601.05149).
 
-A low-resolution partner samples rows of its own picture code by code; an up-sampler makes two fine rows of each coarse one.
-Once the target has committed those rows, a down-sampler converts them back, and the partner continues from the result.
-The draft tree is one chain of deterministic codes in reading order, without a bonus token.
+A low-resolution partner samples rows of its own picture code by code; an upsampler turns each coarse row into two fine ones. Once
+the target has committed those rows, a downsampler converts them back, and the partner continues from the result. The draft tree
+is one chain of deterministic codes in reading order, without a bonus token.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from specviz.trace.notes.images import CoarseCodesNote
 
 @dataclass(frozen=True)
 class CoarsePartner:
-    """The partner: ``open()`` starts a run of it, ``prompt`` are its ids, ``columns`` its codes per row (and its rows).
+    """The low-resolution partner. ``open()`` starts a session, ``prompt`` are its prompt ids, ``columns`` is its number of
+    columns and of rows.
 
-    ``up`` takes coarse codes [row, column] from the top to fine ones [2 row, 2 column], ``down`` the other way round.
+    ``up`` maps coarse codes [row, column], from the top row, to fine codes [2 row, 2 column]; ``down`` does the reverse.
     """
 
     name: str
@@ -37,13 +38,13 @@ class CoarsePartner:
 
 
 class CoarseRows(NullDrafter):
-    """Drafts ``rows`` coarse rows per round, upsampled to twice as many fine ones. All codes stay on the device."""
+    """Drafter of ``rows`` coarse rows per round, upsampled to twice as many fine ones. All codes stay on the device."""
 
     def __init__(self, partner: CoarsePartner, rows: int) -> None:
         self._partner, self._most = partner, rows
         self._session: Session | None = None
         self._drawn = torch.empty(0, dtype=torch.long)
-        """The partner's last prompt token, then its picture downsampled from the target's so far, int64 [1 + code]."""
+        """The partner's last prompt token, then its picture so far, downsampled from the target's, int64 [1 + code]."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         partner = self._partner
@@ -57,8 +58,8 @@ class CoarseRows(NullDrafter):
         self._session = None
 
     def block(self, context: Context) -> tuple[Tensor, Tensor]:
-        """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order. The number of coarse codes
-        is that of drafter forwards."""
+        """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order. There is one drafter
+        forward per coarse code."""
         assert self._session is not None
         columns, known = self._partner.columns, len(self._drawn) - 1
         rows = min(self._most, columns - known // columns)
@@ -72,7 +73,7 @@ class CoarseRows(NullDrafter):
         return fine.flatten(), codes[1 + known :]
 
     def observe(self, finished: Round) -> None:
-        """Update the partner's picture to the target's, and its cache to the picture."""
+        """Update the partner's picture from the target's, and its cache from that picture."""
         assert self._session is not None
         context, columns = finished.context, self._partner.columns
         codes = [*context.ids[context.prompt_length :], *finished.emitted]

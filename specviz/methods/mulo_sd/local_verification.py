@@ -1,11 +1,10 @@
-"""MuLo-SD's local verification (Peruzzo et al., arXiv 2601.05149): a block of image codes at once, then resampling around
-rejections.
+"""MuLo-SD's local verification (Peruzzo et al., arXiv 2601.05149): a block of image codes is verified at once, then resampled
+around rejections.
 
-A code fails if it and its nearest latent codes together have less than tau of the target's mass. Failed codes are dilated on
-the grid by ``radius`` cells, but never before the first failure. Connected cells form an island; islands are resampled in
-parallel, one cell of each per wave, and all other cells stay as drafted.
-The change of distribution is unbounded. But above tau 1 the block is one island from the first cell on, and with rewritten
-entries it is autoregressive sampling, token for token.
+A code fails if it and its nearest latent codes together have less than tau of the target's mass. Failed codes are dilated on the
+grid by ``radius`` cells, but never before the first failure. Connected cells form an island; islands are resampled in parallel,
+one cell of each per wave, and all other cells stay as drafted. The change of distribution is unbounded. But with tau above 1 the
+block is one island from the first cell on, and with rewritten entries it is autoregressive sampling, token for token.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def dilate(failed: Collection[int], first: int, last: int, columns: int, radius:
 
 
 def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
-    """Return the islands of cells that touch, corners included; each is ascending, and so are the islands by first cell."""
+    """Return the islands of touching cells, corners included. Cells are ascending, and so are the islands by first cell."""
     left, components = set(cells), []
     while left:
         frontier, island = [min(left)], []
@@ -75,18 +74,18 @@ def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Wave:
-    """Nodes drawn at once, ``heads``, after a pass over the needed ones of ``again``, ascending."""
+    """Nodes resampled at once (``heads``), after a target pass over the needed nodes among ``again``, ascending."""
 
     heads: tuple[int, ...]
     again: tuple[int, ...]
 
 
 def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list[Wave]:
-    """Return waves over islands of nodes, each with the first remaining node of every island; the last wave draws nothing.
+    """Return waves over islands of nodes, each with the first remaining node of every island; the last wave has no heads.
 
     Which codes change is known only on the device, so ``again`` holds all nodes that a pass may need. These are the predecessors
-    of the wave's heads and earlier heads not run since. In the last wave, if entries are rewritten, they are all nodes from the
-    first change to the node before ``last``, which has no entry yet.
+    of the wave's heads, and earlier heads not run since. In the last wave, if entries are rewritten, they are all nodes from the
+    first change to the node before ``last``; ``last`` has no entry yet.
     """
     waves: list[Wave] = []
     left, unrun = [tuple(island) for island in islands], set[int]()
@@ -96,7 +95,7 @@ def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list
         behind = max(heads) - 1
         again = {head - 1 for head in heads} | {node for node in unrun if node < behind} if waves else set[int]()
         waves.append(Wave(tuple(heads), tuple(sorted(node for node in again if node >= first))))
-        # A changed node and all nodes behind it are outdated, so a pass for a later node has run it too.
+        # A changed node and all nodes after it are outdated, so a pass for a later node has run it too.
         unrun = {node for node in unrun if node > behind} | set(heads)
         left = [island[1:] for island in left if len(island) > 1]
     return [*waves, Wave((), tuple(range(first, last) if rewrite else sorted(unrun - {last})))] if waves else []
@@ -104,9 +103,10 @@ def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list
 
 @dataclass
 class LocalVerification:
-    """Accept rule of one run. It opens the run's session, since it runs the target again within a round.
+    """Acceptance rule of one run. It opens the run's session, since it runs the target again within a round.
 
-    ``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries at the end of a block.
+    ``neighbours`` are int64 [code, rank], ``columns`` those of the grid. ``rewrite`` renews stale cache entries at the end of a
+    block.
     """
 
     neighbours: Tensor
@@ -135,7 +135,7 @@ class LocalVerification:
         mass = neighbour_mass(distribution, draft.tree.tokens[1:], self.neighbours[:, : self.pool]).tolist()
         context.mark("judge")
         failed = [node for node, code_mass in enumerate(mass, start=1) if code_mass < self.tau]
-        # A node of the chain and its cell of the picture differ by ``shift``.
+        # A node's index in the chain and its cell's index in the picture differ by ``shift``.
         shift = context.position - context.prompt_length
         again = dilate([node + shift for node in failed], 1 + shift, nodes - 1 + shift, self.columns, self.radius)
         islands = [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
@@ -174,16 +174,16 @@ class LocalVerification:
 
 
 class _Repair:
-    """One block's repair, on the target's device; changed codes and outdated entries reach the host only at the end."""
+    """Repair of one block on the target's device; changed codes and outdated entries reach the host only at the end."""
 
     def __init__(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
         self._session, self._context, self._rewrite = session, context, rewrite
         self._logits, self._tokens = scored.logits.clone(), draft.tree.tokens.clone()
         self._last = len(self._tokens) - 1
         self._changed = torch.zeros_like(self._tokens, dtype=torch.bool)
-        """Nodes [node] whose cache entries are still those of a previous code."""
+        """Mask [node] of the nodes whose cache entries are still those of a previous code."""
         self._outdated = torch.zeros_like(self._changed)
-        """Nodes [node] whose cache entries predate a change at or before them, or were computed over such entries."""
+        """Mask [node] of the nodes whose cache entries predate a change at or before them, or were computed over such entries."""
         self._passes = torch.ones_like(self._tokens[:1])
 
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -191,7 +191,7 @@ class _Repair:
 
         The first wave needs no further pass. A later wave runs its heads' predecessors and earlier changed nodes. Entries of kept
         cells in between are renewed once, after the last wave. Until then the distributions of later waves are approximations,
-        except for a block resampled without a gap, as above tau 1.
+        except for a block resampled without a gap, as with tau above 1.
         """
         waves, last, device = schedule(islands, self._last, self._rewrite), self._last, self._tokens.device
         parts = [part for wave in waves for part in (wave.heads, [head - 1 for head in wave.heads], wave.again)]
@@ -206,10 +206,11 @@ class _Repair:
         return {head: number for number, wave in enumerate(waves, start=1) for head in wave.heads}
 
     def on_host(self) -> tuple[list[int], list[str], list[int], int]:
-        """Return, in one copy, codes and marks of all but the root, nodes with outdated entries, and the number of target passes.
+        """Return, with one copy to the host, codes and marks of all nodes but the root, nodes with outdated entries, and the
+        number of target passes.
 
-        A code is *accepted* if the target would have drawn the same one, else *relaxed*. Both follow from the last pass over each
-        place: with rewritten entries, that over the final block.
+        A code is *accepted* if the target would have sampled the same one, else *relaxed*. The target's choice at each position
+        follows from the last pass over it: with rewritten entries, the pass over the final block.
         """
         last, position = self._last, self._context.position
         places = range(position + 1, position + 1 + last)
@@ -222,18 +223,19 @@ class _Repair:
         return numbers[:last], marks, outdated, numbers[-1]
 
     def _needed(self, asked: Tensor | None) -> Tensor:
-        """Return the nodes [node] that a pass must run before the successors of ``asked`` [node] are drawn; ``asked`` None: at
-        the end of the block."""
+        """Return the mask [node] of the nodes that a pass must run before the successors of ``asked`` [node] are resampled; with
+        ``asked`` None, at the end of the block."""
         if asked is None:
             pending = self._outdated.cumsum(0) > 0 if self._rewrite else self._changed.clone()
             pending[self._last :].fill_(False)
             return pending
         again = asked & self._outdated
-        # A changed node is included if a later one runs.
+        # A changed node is included if a later node runs.
         return again | self._changed & (again.cumsum(0) < again.sum())
 
     def _draw(self, nodes: Sequence[int], at: Tensor, before: Tensor) -> None:
-        """Draw these nodes from the logits of their predecessors ``before``; ``at`` and ``before`` are int64 on the device."""
+        """Resample these nodes from the logits of their predecessors ``before``; ``at`` and ``before`` are int64 on the
+        device."""
         places = [self._context.position + node for node in nodes]
         codes = self._context.warp.choose(self._logits.index_select(0, before), places, self._context.noise)
         tokens = self._tokens.index_copy(0, at, codes)
@@ -242,10 +244,10 @@ class _Repair:
         self._outdated |= differs.cumsum(0) > 0
 
     def _pass(self, nodes: Sequence[int], at: Tensor, needed: Tensor) -> None:
-        """Run the ``needed`` [node] ones of ``nodes`` (``at`` on the device) again.
+        """Run those of ``nodes`` (``at`` on the device) again that are ``needed`` [node].
 
-        A CPU runs those alone. On a GPU the others are padding, since selecting them would synchronize. A pass without needed
-        nodes takes the same time there, but is not counted.
+        A CPU runs only those. On a GPU the others are padding, since a selection would synchronize. A pass without needed nodes
+        takes the same time there, but is not counted.
         """
         wanted: Tensor | None = needed.index_select(0, at)
         if at.device.type == "cpu":

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     """The paper's values of τ, pool and radius were not available to us. The defaults are from a sweep on learned and held-out
-    prompts: with 32 nearest of 512 codes, pictures fit their prompts nearly as well as the target's own, with fewest passes."""
+    prompts: with the 32 nearest of 512 codes, pictures fit their prompts nearly as well as the target's own, with the fewest
+    passes."""
 
     tau: float = number(
         0.05, 0.0, 1.1, "τ: a code fails below this pooled mass; 0 keeps all, above 1 draws all again.", step=0.01

@@ -1,7 +1,7 @@
-"""OWL's drafter: a recurrence on the last token's state alone, level by level of a tree.
+"""OWL's drafter: a recurrence from the last token's state alone, run level by level down a tree.
 
 Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the root's embedding and two states of
-the target: that of token P - 1 and that of the [SPEC] token behind it. A node starts from its parent's final state.
+the target: those of token P - 1 and of the [SPEC] token after it. A node starts from its parent's final state.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class RecurrentLevels(Levels):
 
 
 class RecurrentDrafter(NullDrafter):
-    """Recurrent drafter. ``stepper`` is shared; the states belong to one run, and only the last token's are kept.
+    """Recurrent drafter. ``stepper`` is shared between runs; the states belong to one run, and only the last token's are kept.
 
-    If the session has no [SPEC] token, its state is zeros.
+    Without a [SPEC] token in the session, zeros take the place of its state.
     """
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
@@ -86,7 +86,7 @@ class RecurrentDrafter(NullDrafter):
         return self._levels
 
     def _read(self, passed: TargetPass, node: int) -> Tensor:
-        """Return the state at ``node`` and that of the [SPEC] token below it (zeros if missing), [1, 2 * hidden]."""
+        """Return the states of ``node`` and of the [SPEC] token below it (zeros without one), [1, 2 * hidden]."""
         (tap,) = self.taps
         own = passed.hidden[tap][node][None]
         behind = passed.behind[tap][node][None] if isinstance(passed, SpecTokenPass) else torch.zeros_like(own)

@@ -67,7 +67,7 @@ def opener(parameters: Parameters, network: RecurrentRuntime) -> SpecToken | Non
 
 
 def drafting(parameters: Parameters, resources: MethodResources) -> tuple[RecurrentRuntime, HybridController]:
-    """Return the network, and a controller with it and no memory."""
+    """Return the network, and a controller that drafts with it alone."""
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
 

@@ -1,6 +1,6 @@
-"""OWL's [SPEC] token: a learned embedding behind every scored token, whose state the drafter reads too.
+"""OWL's [SPEC] token: a learned embedding after every scored token, whose state the drafter reads too.
 
-It takes the next token's position and attention, and no token attends to it. Lee et al. (arXiv 2510.07535).
+It has the position and attention mask that the next token would have, and no token attends to it. Lee et al. (arXiv 2510.07535).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specviz.targets.text import TextSession, TextTarget, joined
 @dataclass(frozen=True)
 class SpecTokenPass(TargetPass):
     """Target pass with [SPEC] tokens. ``behind`` are the hidden states [node, hidden] of the [SPEC] token below each node, by
-    layer; after a prefill, only that behind the last position, [1, hidden]."""
+    layer; after a prefill, only the one after the last position, [1, hidden]."""
 
     behind: Mapping[int, Tensor] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class SpecTokenSession(TextSession):
 
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embedding: Tensor) -> None:
         self.token = target.vocab_size
-        """Id of [SPEC], which no other token has."""
+        """Id of the [SPEC] token: the first one after the vocabulary."""
         table = target.model.get_input_embeddings()
 
         def embed(tokens: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class SpecTokenSession(TextSession):
         return super().padded(2 * nodes)
 
     def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
-        """As :meth:`TextSession.prefill`, with a [SPEC] token behind the last of ``ids``."""
+        """As :meth:`TextSession.prefill`, with a [SPEC] token after the last of ``ids``."""
         passes, behind = list[TargetPass](), dict[int, Tensor]()
         for start, end in self._pieces(len(ids)):
             if end < len(ids):
@@ -91,11 +91,11 @@ class SpecTokenSession(TextSession):
 
 @device_cache(64)
 def with_leaves(shape: TreeShape) -> TreeShape:
-    """Return the shape with one more leaf below each of its nodes; the leaves follow all nodes, in their order."""
+    """Return the shape with one more leaf below each node; the leaves come after all nodes, in the nodes' order."""
     return TreeShape((*shape.parents, *range(len(shape))))
 
 
 def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecTokenPass:
-    """Split the outputs into those of the tokens and those of the [SPEC] tokens behind them."""
+    """Split the outputs into those of the tokens and those of the [SPEC] tokens after them."""
     own = {layer: states[:real] for layer, states in hidden.items()}
     return SpecTokenPass(logits[:real], own, behind={layer: states[real:] for layer, states in hidden.items()})
