@@ -26,9 +26,9 @@ from specviz.version import __version__
 VERSION = 2
 """Version of the file's format. A file of another version is dropped."""
 MOST = 64
-"""Most entries of the file, one for each model and number of threads: those that ran last."""
+"""Maximum number of entries in the file, one per model and number of threads; the latest are kept."""
 AGAIN = 60.0
-"""Seconds until passes whose cost is uncertain, as after a busy beginning, are timed again."""
+"""Seconds after which passes of uncertain cost, as after a start on a busy machine, are timed again."""
 PATIENCE = 2.0
 """Seconds to wait for another process that writes the file."""
 
@@ -43,8 +43,8 @@ _LOCK = threading.RLock()
 class ModelCosts:
     """Costs of one ``model`` on this machine, identified by ``facts``, shared by its runs and learned from them.
 
-    ``chains`` marks models that score chains only. With a ``unit``, costs are counted in its passes of one row: their ratio
-    holds while the machine grows busy.
+    ``chains`` marks models that score chains only. With a ``unit``, another model's costs, they are counted in one-row
+    passes of that model: the ratio stays valid when the machine grows busy.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ModelCosts:
         return RunCosts(self.times, name)
 
     def times(self, timed: bool = False) -> PassTimes:
-        """Return the times on the present number of threads. With ``timed``, uncertain times are measured by a few passes first.
+        """Return the times at the current number of threads. With ``timed``, uncertain times are measured by a few passes first.
 
         A run that sizes trees by the times passes ``timed``; a run that only updates them does not.
         """
@@ -71,7 +71,7 @@ class ModelCosts:
             return self._times[threads]
         with locked(_LOCK):
             key = self._key()
-            if threads not in self._times:  # start from another number's times where a run lost threads midway
+            if threads not in self._times:  # a run that lost threads midway starts from another number's times
                 known = _KNOWN.get(key) or _read(key)
                 beside = next((times.like() for times in self._times.values()), None)
                 self._times[threads] = _KNOWN[key] = known or beside or PassTimes()
@@ -96,7 +96,7 @@ class ModelCosts:
         self.times().learn(rows, milliseconds / unit, contention())
 
     def curve(self) -> CostCurve:
-        """Milliseconds of a pass by its rows, timed on the first call where that is uncertain."""
+        """Return the milliseconds of a pass by its rows; the first call times a few passes if they are uncertain."""
         first, self._sized = not self._sized, True
         curve = self.times(timed=first).curve
         if self._unit is None:
@@ -116,7 +116,7 @@ class ModelCosts:
                 draft = file.with_suffix(f".{os.getpid()}.tmp")
                 draft.write_text(text, encoding="utf-8")
                 draft.replace(file)
-                shutil.rmtree(cache_folder() / "costs", ignore_errors=True)  # earlier editions kept one file a curve there
+                shutil.rmtree(cache_folder() / "costs", ignore_errors=True)  # earlier editions kept one file per curve there
         except (OSError, ModelUnavailable) as problem:
             _LOG.warning("What passes cost here could not be kept for the next start: %s", problem)
 
@@ -130,7 +130,7 @@ class ModelCosts:
 
 
 def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = None) -> ModelCosts:
-    """Costs of a target on this machine, counted in passes of ``unit`` where it is given."""
+    """Costs of a target on this machine, counted in one-row passes of ``unit`` if it is given."""
     rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "tier": target.tier, "rows": rows}
     return ModelCosts({**facts, "dtype": str(target.dtype)}, target, progress, unit=unit)

@@ -36,8 +36,8 @@ def choose_device(name: str = "auto") -> torch.device:
             "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
     if kind == "cuda":
-        # cuDNN plans its attention anew for each shape, and every text has another. In training on an H200 that took the host
-        # 2.3 ms a call, thirty times a matrix product.
+        # cuDNN plans its attention anew for each shape, and every text has a different one. In training on an H200 that took
+        # the host 2.3 ms per call, thirty times as long as a matrix product.
         torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         device = torch.device(name)
@@ -90,10 +90,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @lru_cache(maxsize=1)
 def cpu_has_bfloat16() -> bool:
-    """Whether bfloat16 pays on this CPU: decided by its instructions, else measured once.
+    """Return whether bfloat16 pays off on this CPU: decided by its instructions, else measured once.
 
-    A CPU without such instructions still gains by bfloat16 on one token, where only memory counts. It loses several times
-    as much on a draft tree, where arithmetic counts, so the tree decides.
+    Without such instructions, bfloat16 still gains on one token, where only memory traffic counts. It loses several times as
+    much on a draft tree, where arithmetic counts, so the tree decides.
     """
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True

@@ -26,8 +26,8 @@ NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$|\bwi
 
 
 def describe(device: str = "auto") -> dict[str, Any]:
-    """Hardware of a run on ``device``: kind, name, memory or cores, number format and tier. ``unused_gpu`` reports a GPU that
-    torch was not built for."""
+    """Hardware of a run on ``device``: kind, name, memory or cores, number format and tier. ``unused_gpu`` marks a GPU that
+    this torch was not built for."""
     where = choose_device(device)
     facts = {"kind": where.type, "dtype": dtype_name(choose_dtype("auto", where)), "tier": choose_tier("auto", where)[0]}
     if where.type == "cuda":

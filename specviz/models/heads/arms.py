@@ -1,4 +1,4 @@
-"""Domain draft models: the small one that ships, each with its own LoRA delta."""
+"""Domain draft models: copies of the shipped small model, each with its own LoRA delta."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from specviz.targets.causal import CausalTarget
 
 
 def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -> dict[str, SmallLM]:
-    """Load a draft model by domain: each is the one in ``base`` with its change in ``path``, on the target's ``embedding``.
+    """Load the draft models by domain: the model in ``base`` with each LoRA delta in ``path``, on the target's ``embedding``.
 
-    Raises ModelUnavailable when the changes were made for another version of ``base``.
+    Raises ModelUnavailable if the deltas were trained for another version of ``base``.
     """
     factors, card = read_weights(path)
     if not base.is_file() or card.get(CHANGES) != f"{base.name} {digest(base)}":
@@ -36,5 +36,5 @@ def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -
 
 
 def _of(factors: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
-    """The factors of one domain, by the names of its matrices."""
+    """LoRA factors of one domain, by matrix name."""
     return {name.removeprefix(f"{domain}/"): value for name, value in factors.items() if name.startswith(f"{domain}/")}

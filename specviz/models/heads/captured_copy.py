@@ -1,4 +1,4 @@
-"""Copy of a target in 8 bits for a GPU: the model's own class with other linear layers, captured in graphs like a target.
+"""Copy of a target in 8 bits for a GPU: the model's own class with other linear layers, captured in CUDA graphs like a target.
 
 On a GPU, kernel launches dominate a pass over few rows: a copy with fewer bytes but without a captured pass is slower than a
 captured target. :mod:`quantised_copy` has the copy for a CPU. Embedding, norms and buffers are the target's own tensors.
@@ -37,9 +37,9 @@ class FewBitLinear(nn.Module):
 def captured_copy(
     target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
 ) -> TextTarget:
-    """Copy the target with its layers' and its head's matrices in these ``layouts``, and with the layers ``layer_numbers``
-    (None: all). Raises ModelUnavailable for a target with recurrent layers, over several devices, or of a build whose layers
-    are not found.
+    """Copy the target with its layers' and its head's matrices in these ``layouts``, and only the layers ``layer_numbers``
+    (None: all). Raises ModelUnavailable for a target with recurrent layers, over several devices, or of an unsupported
+    architecture.
     """
     if not isinstance(target, TextTarget) or target.spread:
         raise ModelUnavailable(
@@ -76,8 +76,8 @@ def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
 
 
 class ShorterSession:
-    """A session of a copy that lacks layers. ``taps`` are numbered as in the whole model; each is the input of the first kept
-    layer from there on."""
+    """Session of a copy without some layers. ``taps`` are numbered as in the whole model; each is the input of the first
+    remaining layer from there on."""
 
     def __init__(self, copied: Target, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:
         self._places = {tap: sum(number < tap for number in layer_numbers) for tap in taps}
@@ -108,7 +108,7 @@ class ShorterSession:
         self._session.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens from the cache."""
         self._session.rewind(length)
 
     def close(self) -> None:

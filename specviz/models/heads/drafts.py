@@ -27,8 +27,8 @@ Progress = Callable[[str, float | None], None]
 def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
     """Return the draft model called ``name`` for this target; a shipped one if ``name`` is None or "small_draft".
 
-    Raises TokenizerMismatch naming both models, and ModelUnavailable when no draft model ships for the target, or the
-    shipped one learned from another version of it.
+    Raises TokenizerMismatch naming both models, and ModelUnavailable if no draft model ships for the target, or the
+    shipped one was trained on another version of it.
     """
     if name in {None, ""} and loaded.tokenizer_hash == tokenizer_hash_in(WEIGHTS / "hybrid_draft.safetensors"):
         name = STATE
@@ -48,7 +48,7 @@ def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, prog
 
 
 def several_models(names: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> dict[str, DraftModel]:
-    """Return the draft models in ``names``, separated by commas, by the last part of each name. Raises ModelUnavailable as
+    """Return the draft models in the comma-separated ``names``, by the last part of each name. Raises ModelUnavailable as
     :func:`draft_model` does, and if two last parts are equal."""
     given = [name.strip() for name in names.split(",") if name.strip()]
     short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
@@ -58,7 +58,7 @@ def several_models(names: str, loaded: LoadedText, target: CausalTarget, progres
 
 
 def _imitates(draft: Path, target: Path) -> None:
-    """Raise ModelUnavailable if the drafter in ``draft`` did not learn from the model in ``target``."""
+    """Raise ModelUnavailable if the drafter in ``draft`` was not trained on the model in ``target``."""
     if card_in(draft).get(IMITATES) != named(target):
         raise ModelUnavailable(
             f"{draft.name} learned from another version of {target.name}: make it again with "
@@ -76,7 +76,7 @@ def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: P
 
 
 def shipped_small(loaded: LoadedText, target: CausalTarget) -> SmallLM:
-    """The small draft model that ships, on this target's embedding."""
+    """Return the shipped small draft model on this target's embedding. Raises ModelUnavailable if the tokenizers differ."""
     if loaded.tokenizer_hash != _trained_for():
         raise ModelUnavailable(
             f"The draft models that ship were trained for SmolLM2's tokenizer and for hybrid-small's; {loaded.name} uses "

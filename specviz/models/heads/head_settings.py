@@ -1,7 +1,7 @@
 """Settings of published heads: those that are read, those without effect on a forward pass, and all others, which are refused.
 
 An unknown setting may change the computation without adding a tensor, and a head read without it silently drafts badly. So it
-is refused by its name. Meanings of settings are from SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim,
+is refused by name. The meanings of settings are those of SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim,
 vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
 """
 
@@ -23,14 +23,14 @@ STRANGE = {
     "residual_multiplier": "scales what each layer adds, which we do not compute",
     "embedding_multiplier": "scales the embedding, which we do not compute",
 }
-"""Settings whose known meaning is not computed here, with their effects."""
+"""Settings with a known effect that is not computed here, with that effect."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "logit_scale": (1,),
     "position_embedding_type": ("rope",),
     "is_causal": (True,),
 }
-"""Settings with the values that describe the computation here; unset is allowed too."""
+"""Accepted values of settings: those that describe the computation here. An unset one is accepted too."""
 SIZES = frozenset(
     """hidden_size target_hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size num_hidden_layers
     rms_norm_eps rope_theta rope_scaling rope_parameters partial_rotary_factor max_position_embeddings attention_bias mlp_bias
@@ -49,11 +49,11 @@ HARMLESS = frozenset(
 
 
 def refuse_unknown(name: str, settings: Mapping[str, Any], read: Collection[str], values: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ModelUnavailable for the first of ``settings`` that is not in ``read``, or not of the ``values`` that describe our
-    computation, and may change it."""
+    """Raise ModelUnavailable for the first of ``settings`` that may change the computation: a set one that is not in ``read``, or
+    one with a value that is not among its ``values``."""
     values = {**NEUTRAL, **values}
     for field, value in settings.items():
-        names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # which a drafter of blocks reads
+        names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # block drafters read that one
         if field in HARMLESS or names_a_token or value is None or (field in read and field not in values):
             continue
         if field in values and value not in values[field]:
@@ -158,13 +158,13 @@ def windows(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, .
 
 
 def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bool = False) -> dict[str, Any]:
-    """The conventions of rotary positions: ``theta``, ``rates``, ``rotary_scale`` and, for pictures, ``sections``.
+    """Return the conventions of rotary positions: ``theta``, ``rates``, ``rotary_scale`` and, for pictures, ``sections``.
 
-    ``woven`` is this trainer's default of ``mrope_interleaved``: whether rates alternate between time, height and width.
+    ``woven`` is the trainer's default of ``mrope_interleaved``: whether rates alternate between time, height and width.
     """
     name = stored.name
     rope = section(name, settings, "rope_parameters") or section(name, settings, "rope_scaling")
-    if "sliding_attention" in rope:  # one set for each kind of layer; trainer and engines take this one
+    if "sliding_attention" in rope:  # one set per kind of layer; the trainer and engines use this one
         rope = section(name, rope, "sliding_attention")
     theta, factor = (
         positive(name, {field: rope.pop(field, None) or settings.get(field)}, field, otherwise)
@@ -193,11 +193,11 @@ def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bo
     rope["rope_type"] = kind
     longest = whole_number(name, settings, "max_position_embeddings", 2048)
     try:
-        config = LlamaConfig(  # type: ignore[call-arg]  # what it takes beyond its fields, it reads
+        config = LlamaConfig(  # type: ignore[call-arg]  # it also reads arguments beyond its declared fields
             head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest
         )
         rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-    except Exception as problem:  # each kind has its own numbers, which transformers takes unchecked
+    except Exception as problem:  # each kind has its own parameters, which transformers does not check
         raise ModelUnavailable(
             f"The {kind} rotary positions of {name} cannot be computed ({type(problem).__name__}: {problem}). {OURS}"
         ) from problem

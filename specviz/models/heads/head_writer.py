@@ -1,7 +1,7 @@
 """Writer of feature heads in the layouts that engines serve: the speculators library's, and the flat one of EAGLE's authors.
 
-vLLM and the library itself read an EAGLE-3 head of this project in its layout. By default the embedding, which engines share
-with the target, is left out. Raises ModelUnavailable where a layout has no place for a feature of the head.
+vLLM and the library itself read this project's EAGLE-3 heads in the library's layout. By default the embedding, which engines
+share with the target, is left out. Raises ModelUnavailable if a layout cannot express a feature of the head.
 """
 
 from __future__ import annotations
@@ -129,4 +129,4 @@ def _flat(head: FeatureHead, verifier: str) -> dict[str, Any]:
 
 
 LAYOUTS: dict[str, Callable[[FeatureHead, str], dict[str, Any]]] = {SPECULATORS: _speculators, FLAT: _flat}
-"""Layouts that can be written, with the functions that make their config.json."""
+"""Layouts that can be written, each with the function that makes its config.json."""

@@ -32,7 +32,7 @@ from specviz.paths import WEIGHTS
 from specviz.targets.causal import CausalTarget
 
 CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
-"""Kinds that ship as a small change to another kind, by that kind."""
+"""Base kind of every kind that ships as a LoRA delta to another."""
 
 _NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
     "eagle": (FeatureNet, (0, 1)),
@@ -56,7 +56,7 @@ class Loaded(Protocol):
 
 
 def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
-    """Return the drafting network of this ``kind`` for the target; for "arms", a draft model by domain.
+    """Return the drafting network of this ``kind`` for the target; for "arms", the draft models by domain.
 
     ``draft`` None, "" or the name of a kind selects the shipped network; a folder or hub id selects published heads of a known
     layout. Raises ModelUnavailable if the network is missing or was trained for another target.
@@ -68,7 +68,7 @@ def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarge
 
 
 def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
-    """Return the network of :func:`load_heads` ready to draft: laid out for this machine where that pays, shared by all runs."""
+    """Return the network of :func:`load_heads` ready to draft: in a layout that suits this machine, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if not isinstance(network, Network | FeatureHead):
         return network
@@ -118,13 +118,13 @@ def fit_of(name: str, target: CausalTarget) -> Fit:
 
 
 def layout_for(network: Network | FeatureHead) -> Layout:
-    """oneDNN's layout where it pays for the network's matrices, as for a target's: a few rows then cost little more than one."""
+    """Return oneDNN's layout where it pays off, as it does for a target: a few rows then cost little more than one."""
     weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
     return packed if packs(next(iter(weights))) else plain
 
 
 def packed(weight: Tensor) -> Product:
-    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain one if the two disagree."""
+    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain product if their results differ."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)

@@ -31,11 +31,11 @@ TITLES = {
     "small_draft": "the small draft model",
 }
 CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
-"""Copies on a GPU, where a model's own class is captured; products in 4 bits are missing there."""
+"""Copies made on a GPU, where the model's own class is captured in CUDA graphs; 4-bit products are missing there."""
 TIMED = (1, 4, 16, 32)
 """Rows of the passes that are timed before an intermediate model first runs."""
 LEFT_OUT = 2
-"""Layers that ``fewer_layers`` lacks."""
+"""Number of layers that ``fewer_layers`` omits."""
 
 
 def intermediate_model(
@@ -43,7 +43,7 @@ def intermediate_model(
 ) -> IntermediateModel:
     """Return the intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
 
-    Raises ModelUnavailable where the machine or the target's build does not allow it.
+    Raises ModelUnavailable if the machine or the target's architecture does not support it.
     """
     if kind == "draft":
         return _named(draft, loaded, target, progress)
@@ -62,11 +62,11 @@ def intermediate_model(
 def layer_parallel(
     kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
 ) -> tuple[str, SmallLM | LeanDecoder, tuple[str, ...]]:
-    """Return the name, network and warnings of a draft model, up to ``group`` of whose layers may attend side by side.
+    """Return the name, network and warnings of a draft model that may run the attention of ``group`` layers in parallel.
 
-    ``kind`` is "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``. Over several GPUs a
-    named model's layers are dealt out in turn. Raises ModelUnavailable if the model is missing or its layers cannot be taken
-    apart.
+    ``kind`` is "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``. On several GPUs,
+    a named model's layers are assigned to them in turn. Raises ModelUnavailable if the model is missing or its architecture
+    is not supported.
     """
     if kind == "copy":
         check_copy(target)
@@ -124,7 +124,7 @@ def _intermediate(
     kind: str, target: CausalTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
     title: str = "", **more: Any,
 ) -> IntermediateModel:  # fmt: skip
-    """Build the model with its learned costs; ``facts`` are further ones that distinguish its costs from other models'."""
+    """Build the model with its learned costs; ``facts`` further identify the model in the store of costs."""
     title = title or TITLES[kind]
 
     def cost() -> CostCurve:

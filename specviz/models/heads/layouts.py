@@ -1,4 +1,4 @@
-"""Layouts of published heads, from ``assets/head_layouts.toml``: how a folder is recognised, what names and settings mean."""
+"""Layouts of published heads, from ``assets/head_layouts.toml``: how a folder is recognised, how names and settings are read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Layout:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def fits(self, stored: Repository) -> bool:
-        """Whether a folder is in this layout, if it is in none before it."""
+        """Whether a folder has this layout, given that no earlier layout of the table fits it."""
         names = [name.removeprefix("model.") for name in stored.files]
         architectures = " ".join(words(stored.name, stored.config, "architectures")).lower()
         inner = stored.config.get("text_config")
@@ -56,12 +56,12 @@ class Layout:
         return any(all(holds(*condition) for condition in conditions.items()) for conditions in self.when)
 
     def names_in(self, stored: Repository) -> dict[str, str]:
-        """Published names of a folder's tensors by the names of our networks."""
+        """Return the published names of a folder's tensors, by their names in our networks."""
         first = min(_extra_layers(stored), default=-1)
         names = {}
         for original in stored.files:
             name = original.removeprefix("model.")
-            if first >= 0:  # MTP layers behind the model's own count from the first
+            if first >= 0:  # MTP layers, which follow the model's own, are renumbered from 0
                 name = _LAYER.sub(lambda found: f"layers.{int(found[1]) - first}.", name)
             for pattern, plain in self.names:
                 name = re.sub(pattern, plain, name)
@@ -78,12 +78,12 @@ METHODS = ("eagle", "eagle3", "medusa", "dream")
 
 
 def layout_of(stored: Repository) -> Layout:
-    """Layout of a folder."""
+    """Return the first layout that fits a folder."""
     return next(layout for layout in LAYOUTS.values() if layout.fits(stored))
 
 
 def drafting(stored: Repository) -> Repository:
-    """The folder without the target's own tensors, if drafting layers lie among them."""
+    """Return a folder of MTP layers without the target's own tensors, any other folder unchanged."""
     if layout_of(stored) is not LAYOUTS["mtp"]:
         return stored
     extra = _extra_layers(stored)
@@ -96,5 +96,5 @@ def drafting(stored: Repository) -> Repository:
 
 
 def _extra_layers(stored: Repository) -> set[int]:
-    """Numbers of the MTP layers that stand behind a model's own."""
+    """Numbers of the MTP layers, which follow a model's own."""
     return {int(found[1]) for name in stored.files if (found := _EXTRA.fullmatch(name))}

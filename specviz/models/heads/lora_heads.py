@@ -1,4 +1,4 @@
-"""Drafters that ship as LoRA deltas to another drafter: a copy of its own weights, with the delta merged."""
+"""Drafters that ship as LoRA deltas to another drafter: the delta is merged into a copy of that drafter."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Net = TypeVar("Net", bound=nn.Module)
 SHARED = ("embedding", "head")
 """Buffers that are the target's own."""
 CHANGES = "changes"
-"""Line of the card that names the changed file and its :func:`digest`."""
+"""Key of the card for the name and :func:`digest` of the changed file."""
 
 
 IMITATES = "imitates"
-"""Line of the card that names the file a drafter learned from, and its :func:`digest`."""
+"""Key of the card for the name and :func:`digest` of the file that a drafter was trained on."""
 
 
 def named(file: Path) -> str:
@@ -31,7 +31,7 @@ def named(file: Path) -> str:
 
 
 def digest(file: Path) -> str:
-    """The beginning of a file's SHA-256, enough to tell files apart."""
+    """First 16 hex digits of a file's SHA-256, enough to tell files apart."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
@@ -42,16 +42,16 @@ def independent_copy(net: Net) -> Net:
 
 
 def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
-    """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
+    """Return a copy of ``net`` with the LoRA delta called ``name`` merged. Raises ModelUnavailable if it does not fit."""
     net_copy = independent_copy(net)
     merge_lora(net_copy, factors, name)
     return net_copy.eval()  # this drops anything folded from the old weights
 
 
 def load_changed(path: Path, base: Net, base_path: Path) -> Net:
-    """Apply the change in ``path`` to a copy of ``base``, which was read from ``base_path``.
+    """Merge the LoRA delta in ``path`` into a copy of ``base``, which was read from ``base_path``.
 
-    Raises ModelUnavailable when the change was made for another version of that file.
+    Raises ModelUnavailable if the delta was trained for another version of that file.
     """
     factors, card = read_weights(path)
     if card.get(CHANGES) != named(base_path):

@@ -1,6 +1,6 @@
 """Device placement of a draft model's layers: one device, or several in accelerate's device-map notation.
 
-Layers that attend side by side should lie on different devices, so a map made here deals them out in turn. A model that
+Layers whose attention runs in parallel should lie on different devices, so maps made here assign layers in turn. A model that
 accelerate has dispatched (``device_map`` of transformers' ``from_pretrained``) keeps its placement.
 """
 
@@ -19,13 +19,13 @@ LAYERS = "model.layers"
 
 
 def dealt(layers: int, devices: Sequence[str | int | torch.device]) -> dict[str, Any]:
-    """A device map of a decoder: its layers dealt out in turn, everything else on the first device."""
+    """Return a decoder's device map: its layers on the devices in turn, everything else on the first device."""
     ends = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"), devices[0])
     return ends | {f"{LAYERS}.{number}": devices[number % len(devices)] for number in range(layers)}
 
 
 def places(model: Any, layers: int, device_map: DeviceMap | None = None) -> list[torch.device]:
-    """The device of every layer. Raises BadInput if the map leaves out a part of the model."""
+    """Return the device of every layer. Raises BadInput if the map leaves out a part of the model."""
     placement = device_map or getattr(model, "hf_device_map", None)
     if not placement:
         return [model.device] * layers
@@ -45,7 +45,7 @@ def _place(device_map: DeviceMap, name: str) -> torch.device:
 
 
 def several(device: torch.device, layers: int) -> DeviceMap | None:
-    """A map over all GPUs where there is more than one, else None."""
+    """Return a map over all GPUs, starting at ``device``, if there is more than one, else None."""
     gpus = torch.cuda.device_count() if device.type == "cuda" else 1
     if gpus < 2:
         return None

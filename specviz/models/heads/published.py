@@ -1,7 +1,7 @@
-"""Reader of published heads in every layout: a folder's tensors and settings to a network, in the target's number format.
+"""Reader of published heads in every layout: a folder's tensors and settings become a network in the target's number format.
 
-Everything is checked before it is used: sizes and shapes before memory is allocated for them, each setting and each tensor by
-its name. What the layouts are, :mod:`specviz.models.heads.layouts` says.
+Everything is checked before use: sizes and shapes before memory is allocated for them, each setting and tensor by name.
+:mod:`specviz.models.heads.layouts` describes the layouts.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _MTP = tomllib.loads((ASSETS / "mtp_families.toml").read_text("utf-8"))
 MTP_FAMILIES: Mapping[str, Mapping[str, Any]] = _MTP["family"]
 """Conventions of MTP layers by the text model's model_type in transformers."""
 _MOST_LAYERS = 1000
-"""Most layers of a model whose settings are built, beyond any published one; its MTP layers may be stored apart from it."""
+"""Maximum number of layers in an MTP model's settings, above any published one; its files may hold the MTP layers alone."""
 _MOST_HEADS = 16
-"""Most Medusa heads, and blocks of one: published models have five at most."""
+"""Maximum number of Medusa heads, and of blocks per head: published models have at most five."""
 _VOCABULARY = frozenset({"d2t", "t2d"})
 _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
 """Tensors of the target that some trainers store beside the head; drafting does not read them."""
 _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
-"""Tensors of the expert router, which keep float32: differences beyond half precision decide."""
+"""Tensors of the expert router, which stay in float32: rounding to half precision could change the chosen experts."""
 _EXPERT = re.compile(r"(layers\.\d+\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 _ANGELSLIM = "Eagle3LlamaForCausalLM"
 
 
 def read(method: str, stored: Repository, target: Fit) -> Any:
-    """Read the heads' network for a method. Raises ModelUnavailable naming their layout if it is of another one."""
+    """Read the heads' network for a method. Raises ModelUnavailable naming their layout if it is not one of the method's."""
     layout = layout_of(stored)
     if layout.method == method:
         with reading(stored.name):
@@ -71,9 +71,9 @@ def read(method: str, stored: Repository, target: Fit) -> Any:
 
 
 def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -> FeatureHead:
-    """Read a head of EAGLE's family on its own embedding and head, or else the target's. ``more`` adds conventions.
+    """Read a head of EAGLE's family with its own embedding and output head, or else the target's. ``more`` adds conventions.
 
-    Raises ModelUnavailable naming the tensor or setting that does not fit, or has no place in this layout.
+    Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown to this layout.
     """
     name = stored.name
     kinds = words(name, stored.config, "architectures")
@@ -119,7 +119,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
 
 
 def _settings(layout: Layout, stored: Repository, target: Fit, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """A folder's settings in one table, all of them known. Raises ModelUnavailable for one that is not."""
+    """Return a folder's settings as one table. Raises ModelUnavailable for an unknown one."""
     name, inner = stored.name, stored.config.get("model")
     settings = {**stored.config, **inner} if layout is LAYOUTS["eagle"] and isinstance(inner, Mapping) else dict(stored.config)
     if layout.architectures and (strange := [kind for kind in kinds if not re.fullmatch(layout.architectures, kind)]):
@@ -127,7 +127,7 @@ def _settings(layout: Layout, stored: Repository, target: Fit, kinds: tuple[str,
     if layout.ignored:
         settings = {field: value for field, value in settings.items() if not re.fullmatch(layout.ignored, field)}
         if isinstance(rope := settings.get("rope_scaling"), Mapping) and "mrope_section" in rope:
-            del settings["rope_scaling"]  # a row has one position each, even if the target's tokens have three
+            del settings["rope_scaling"]  # each row has one position, even if the target's tokens have three
     if layout is LAYOUTS["speculators"]:
         return _speculators_settings(layout, stored, target)
     if layout.short == "EAGLE-3":
@@ -139,7 +139,7 @@ def _settings(layout: Layout, stored: Repository, target: Fit, kinds: tuple[str,
 
 
 def _speculators_settings(layout: Layout, stored: Repository, target: Fit) -> dict[str, Any]:
-    """The settings with transformers' defaults for their kind of decoder."""
+    """The settings, completed by transformers' defaults for their kind of decoder."""
     name, outer = stored.name, dict(stored.config)
     if (kind := outer.get("speculators_model_type")) != "eagle3":
         raise ModelUnavailable(f"{name} is a speculator of the kind {shown(kind)} (speculators_model_type), not eagle3. {OURS}")
@@ -169,7 +169,7 @@ def _speculators_settings(layout: Layout, stored: Repository, target: Fit) -> di
 
 
 def _mtp_settings(stored: Repository, target: Fit) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """The text model's settings with the defaults of its class, and the conventions of its family."""
+    """The text model's settings, completed by the defaults of its class, and the conventions of its family."""
     name, kind = stored.name, stored.config.get("model_type")
     if not isinstance(kind, str):
         raise ModelUnavailable(f"{name} has no model_type in its config.json, without which its MTP layers are unknown.")
@@ -209,10 +209,10 @@ def _experts(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Experts 
 
 @dataclass(frozen=True)
 class _Stacked(Repository):
-    """A folder that stacks experts stored one by one into one tensor, under its own name."""
+    """A folder whose experts, stored one by one, can be read as stacked tensors with names of their own."""
 
     parts: Mapping[str, list[list[str]]]
-    """By name of a stacked tensor: for each expert, the tensors whose rows it joins."""
+    """For each stacked tensor, by name: the tensors whose rows are joined, per expert."""
 
     def tensor(self, name: str) -> Tensor:
         if name not in self.parts:
@@ -222,7 +222,7 @@ class _Stacked(Repository):
 
 
 def _with_stacked_experts(stored: Repository, layout: Layout) -> tuple[Repository, dict[str, str]]:
-    """The folder and its names with experts in one tensor of each kind, as some checkpoints store them."""
+    """Return the folder and its tensors' names with one stacked tensor per kind, as some checkpoints store experts."""
     names = layout.names_in(stored)
     single = {found.groups(): names.pop(part) for part in list(names) if (found := _EXPERT.fullmatch(part))}
     parts: dict[str, list[list[str]]] = {}
@@ -242,7 +242,7 @@ def _with_stacked_experts(stored: Repository, layout: Layout) -> tuple[Repositor
 
 def _taps(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """Taps of an EAGLE-3 head, in transformers' numbering of hidden states; published configs number them in two ways."""
-    # Under eagle_config a number is a layer's, and its output is the next hidden state.
+    # The numbers under eagle_config are layers' own: the output of layer i is hidden state i + 1.
     nested = tuple(layer + 1 for layer in whole_numbers(name, settings, f"eagle_config.{_LAYER_IDS}"))
     taps = whole_numbers(name, settings, _LAYER_IDS) or nested or (2, layers // 2, layers - 3)
     if not all(0 <= tap <= layers for tap in taps):
@@ -274,8 +274,8 @@ def _notes(settings: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ..
 def _sizes(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, str], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Sizes of :class:`HeadConfig`, from the settings and the first layer's queries. Heads with their own embedding and head may
-    be narrower than the target where the layout has a vocabulary. Raises ModelUnavailable where sizes do not fit."""
+    """Return the sizes of :class:`HeadConfig`, from the settings and the first layer's queries. In ``wide`` layouts, heads with
+    their own embedding and output head may be narrower than the target. Raises ModelUnavailable if sizes do not fit."""
     name = stored.name
     hidden = whole_number(name, settings, "hidden_size")
     heads = whole_number(name, settings, "num_attention_heads")
@@ -290,7 +290,7 @@ def _sizes(
     if queries is None:
         raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are no {layout.short} heads.")
     kv_heads = whole_number(name, settings, "num_key_value_heads", heads)
-    # Often not hidden / heads, and then not always in the config.
+    # The size of an attention head is often not hidden / heads, and then not always in the config.
     rows = len(stored.tensor(queries))
     size = whole_number(name, settings, "head_dim", max(1, rows // heads))
     if heads % kv_heads or size % 2 or size * heads > rows:
@@ -304,7 +304,7 @@ def _assembled(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, str], config: HeadConfig, notes: tuple[str, ...]
 ) -> FeatureHead:
     """Build the head, checking its tensors one by one; MSD's embedding may have fewer rows than the target's, which supplies the
-    rest. Raises ModelUnavailable naming the tensor that is missing, of another shape, or without a place in this layout."""
+    rest. Raises ModelUnavailable naming the tensor that is missing, of another shape, or unknown to this layout."""
     shapes, target_rows = config.shapes(), len(target.embedding)
     for name, shape in shapes.items():  # before any conversion: a wrong config must not allocate memory
         shaped(stored, names, name, shape)
@@ -317,7 +317,7 @@ def _assembled(
             rows = min(rows, len(stored.tensor(names["embed_tokens.weight"])))
         own = shaped(stored, names, "embed_tokens.weight", (rows, config.hidden)).to(embedding)
         own = torch.cat((own, embedding[rows:])) if rows < target_rows else own
-        embedding = embedding if torch.equal(own, embedding) else own  # theirs may have been trained
+        embedding = embedding if torch.equal(own, embedding) else own  # the heads' embedding may have been trained
     ids = _draft_ids(stored, names, target_rows) if "d2t" in names else None
     head = target.head if ids is None else target.head[ids.to(target.head.device)]
     if "lm_head.weight" in names:
@@ -330,7 +330,7 @@ def _assembled(
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
             raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")
-    if target.layers in config.taps and not config.paired:  # every engine gives MTP layers that state
+    if target.layers in config.taps and not config.paired:  # every engine feeds MTP layers with that state
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
         notes += (f"It {last}, in engines often the one before it.",)
     unused = (f"{names[name]} is the target's, and nothing of drafting reads it." for name in sorted(_OF_THE_TARGET & set(names)))
@@ -338,9 +338,9 @@ def _assembled(
 
 
 def _draft_ids(stored: Repository, names: Mapping[str, str], vocab: int) -> Tensor:
-    """Token of each row of the head, from ``d2t``: the offset of each token from its row's number.
+    """Return the token id of each row of the head, from ``d2t``, which holds the id minus the row's number.
 
-    Raises ModelUnavailable unless the tokens are the target's and agree with ``t2d``.
+    Raises ModelUnavailable unless the ids are the target's, all different, and agree with ``t2d``.
     """
     offsets = stored.tensor(names["d2t"]).long()
     ids = offsets + torch.arange(len(offsets))
@@ -361,13 +361,13 @@ def _draft_ids(stored: Repository, names: Mapping[str, str], vocab: int) -> Tens
 
 
 def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNet:
-    """Read Medusa heads; weights beside them are ignored. Raises ModelUnavailable naming what does not fit."""
+    """Read Medusa heads; other weights in the folder are ignored. Raises ModelUnavailable naming the misfit."""
     names = {name: own for name, own in layout.names_in(stored).items() if re.fullmatch(layout.when[0]["tensor"], name)}
     numbers = [[int(number) for number in name.split(".")[:2]] for name in names]
     heads, blocks = 1 + max(head for head, _ in numbers), max(block for _, block in numbers)
     if max(heads, blocks) > _MOST_HEADS:  # before memory is allocated for them
         raise ModelUnavailable(f"{stored.name} numbers its tensors up to {max(heads, blocks)}: these are no Medusa heads.")
-    # medusa-vicuna-7b-v1.3 declares two heads and has five, as its authors' loader knows: more than declared are accepted.
+    # medusa-vicuna-7b-v1.3 declares two heads and has five, which its authors' loader allows: more than declared are accepted.
     for field, count in (("medusa_num_heads", heads), ("medusa_num_layers", blocks)):
         if isinstance(said := stored.config.get(field), int) and count < said:
             raise ModelUnavailable(
@@ -388,7 +388,7 @@ def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNe
 
 
 def _cross_net(layout: Layout, stored: Repository, target: Fit) -> CrossNet:
-    """Read a DREAM drafter on the target's embedding and head. Raises ModelUnavailable naming what does not fit."""
+    """Read a DREAM drafter on the target's embedding and head. Raises ModelUnavailable naming the misfit."""
     name, settings = stored.name, stored.config
     refuse_unknown(name, settings, SIZES, layout.values)
     hidden = whole_number(name, settings, "hidden_size")
@@ -420,7 +420,7 @@ def _cross_net(layout: Layout, stored: Repository, target: Fit) -> CrossNet:
     )
     names = layout.names_in(stored)
     names.pop("embed_tokens.weight", None)
-    for part, rows in (("mlp.gate_proj", config.inner), ("self_attn.k_proj", config.kv_heads * size)):  # before it is built
+    for part, rows in (("mlp.gate_proj", config.inner), ("self_attn.k_proj", config.kv_heads * size)):  # before the net is built
         shaped(stored, names, f"first.{part}.weight", (rows, hidden))
     net = CrossNet(config, target.embedding, target.head)
     shapes = {key: tuple(value.shape) for key, value in net.state_dict().items() if key != "reading.gates"}

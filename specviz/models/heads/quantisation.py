@@ -18,7 +18,7 @@ from specviz.drafting.networks.attention import Product
 from specviz.errors import ModelUnavailable
 
 GROUP = 32
-"""Weights that share a scale and an offset in four bits."""
+"""Number of weights that share a scale and an offset in the four-bit layout."""
 _SIDE = 8
 _ROWS = 32
 """Sides of an integer product on a GPU must be multiples of ``_SIDE``, and it needs at least ``_ROWS`` rows."""
@@ -32,14 +32,14 @@ def as_stored(weight: Tensor) -> Product:
 
 
 def eight_bits(weight: Tensor) -> Product:
-    """Product with one byte a weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
+    """Product with one byte per weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
     return _bytes(weight, _steps())
 
 
 @lru_cache(maxsize=1)
 def _steps() -> int:
-    """Steps of a weight to either side: 127, or 63 on processors with AVX2 and without VNNI. Those add two neighbouring
-    products in 16 bits, with saturation."""
+    """Largest integer of a weight: 127, or 63 on processors with AVX2 but without VNNI, which add two neighbouring products in
+    16 bits, with saturation."""
     ones = torch.ones(32, 64)
     return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
 
@@ -66,7 +66,8 @@ def _bytes(weight: Tensor, steps: int) -> Product:
 def integer_product(weight: Tensor) -> Product:
     """As :func:`eight_bits`, by torch's own integer product, which runs on GPUs too and needs no read-back to the host.
 
-    It takes more than 16 rows and sides of multiples of 8, so inputs are padded with zeros: reading the weights dominates.
+    It requires more than 16 rows and sides that are multiples of 8, so inputs are padded with zeros. This costs little, since
+    reading the weights dominates.
     """
     rows, columns = weight.shape
     wide = weight.detach().float()
@@ -85,14 +86,14 @@ def integer_product(weight: Tensor) -> Product:
 
 
 def four_bits(weight: Tensor) -> Product:
-    """Product with half a byte a weight, a scale and an offset for every 32 weights, and inputs in bfloat16."""
+    """Product with half a byte per weight, a scale and an offset for every 32 weights, and inputs in bfloat16."""
     rows, columns = weight.shape
     wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
     scale = ((high - low) / 15).clamp_min(1e-12)
     integers = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(integers, 1)
-    # The kernel counts from the middle of the sixteen steps.
+    # The kernel's zero point is the middle of the sixteen steps.
     both = torch.stack((scale[..., 0], low[..., 0] + 8 * scale[..., 0]), -1).transpose(0, 1)
     scales = both.contiguous().to(torch.bfloat16)
 
@@ -105,13 +106,13 @@ def four_bits(weight: Tensor) -> Product:
 
 Layout = Callable[[Tensor], Product]
 LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
-"""Layouts of a model's layers and of its head, which four bits would blur most."""
+"""Layouts of a model's layers and of its head, which would lose most accuracy in four bits."""
 ON_CUDA: dict[str, tuple[Layout, Layout]] = {"int8": (integer_product, integer_product)}
 
 
 @lru_cache(maxsize=8)
 def _works(kind: str, device: torch.device) -> bool:
-    """Whether this kind of product is right here: torch's operators for it are private, and machines differ."""
+    """Whether this kind of product is correct on this machine: torch's operators for it are private, and machines differ."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(64, 96, generator=generator).to(device)
     rows = torch.randn(5, 96, generator=generator).to(device)

@@ -21,7 +21,8 @@ from specviz.targets.causal import CausalTarget
 from specviz.targets.layers import FULL
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
-"""Most distance of the plain copy's logits from the model's, relative to their norm; halves round a hundred times coarser."""
+"""Largest allowed relative error of the plain copy's logits, by dtype. Half precision (bfloat16, float16) rounds far more
+coarsely: 0.15."""
 
 
 def lean_copy(
@@ -32,10 +33,10 @@ def lean_copy(
     device_map: DeviceMap | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> LeanDecoder:
-    """Copy the target's model with its layers and head in these ``layouts``, and with the layers ``layer_numbers`` (None: all).
+    """Copy the target's model with its layers and head in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
 
-    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``. ``progress`` receives
-    the share of matrices laid out so far. Raises ModelUnavailable for a model of another build.
+    ``group`` layers may run their attention in parallel, on the devices of accelerate's ``device_map``. ``progress`` receives
+    the share of matrices laid out so far. Raises ModelUnavailable for an unsupported architecture.
     """
     shape, layers, ends = read(target, device_map)
     dtype = computed_in(target.dtype, target.device)
@@ -54,8 +55,8 @@ def lean_copy(
 
 
 def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """Number format between a copy's matrices: the model's own, but float32 for halves on a CPU, whose int8 product reads and
-    writes float32."""
+    """Dtype of the copy's activations: the model's own, but float32 for half-precision models on a CPU, whose int8 matmul takes
+    and returns float32."""
     half = dtype in (torch.bfloat16, torch.float16)
     return torch.float32 if half and device.type == "cpu" else dtype
 
@@ -77,7 +78,8 @@ def check_copy(target: CausalTarget) -> None:
 def read(
     target: CausalTarget, device_map: DeviceMap | None = None
 ) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
-    """The model's shape, its layers, and embedding, last norm and head."""
+    """Return the model's shape, its layers, and its embedding, last norm and head. Raises ModelUnavailable for an unsupported
+    architecture."""
     config = target.config
     if set(getattr(target, "kinds", ())) != {FULL}:
         raise _other_build(target, "its layers do not all see the whole text")

@@ -23,7 +23,7 @@ Progress = Callable[[str, float | None], None]
 
 
 MOST_RESERVED = 2e9
-"""Bytes of memory or disk that stay free of models, or a share where that is less: for the app, libraries, KV caches."""
+"""Maximum bytes of memory or disk kept free of models, for the app, libraries and KV caches; on small machines a share."""
 _TURN_SECONDS = 0.25
 _FULL = ("No space left", "Disk quota exceeded", "not enough space on the disk")
 
@@ -98,7 +98,7 @@ def cache_write(name: str) -> Iterator[None]:
     """Guard a write to the cache. Raises ModelUnavailable where its disk is full or cannot be written."""
     try:
         yield
-    except Timeout:  # of a lock, and an OSError
+    except Timeout:  # a lock's, which is an OSError too
         raise
     except (OSError, SafetensorError) as problem:
         reason = "the disk is full" if disk_is_full(problem) else getattr(problem, "strerror", None) or problem

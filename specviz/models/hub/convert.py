@@ -23,7 +23,7 @@ from specviz.models.loading_lock import exclusive_loading
 _MANIFEST = "specviz.json"
 _FORMAT = 3
 """Version of a copy's format, raised whenever older copies may differ from new ones, so that none is reused."""
-# Splitters that transformers 5.23 rebuilds correctly; it takes any other for GPT-2's, which a warning reports.
+# Splitters that transformers 5.23 rebuilds correctly; it treats any other as GPT-2's, which a warning reports.
 _KNOWN_SPLITTERS = frozenset(
     "default gpt-2 llama-bpe llama-v3 llama3 llama4 falcon3 smaug-bpe tekken pixtral qwen2 qwen35 deepseek-r1-qwen "
     "megrez gpt-4o minimax-m2 lfm2".split()
@@ -40,7 +40,7 @@ def safetensors_copy(
     progress: Progress = no_progress,
     unpack: Unpack | None = None,
 ) -> Path:
-    """Return ``folder`` with a GGUF model as safetensors, converted if it is missing, damaged, or of another file.
+    """Return ``folder`` with a GGUF model as safetensors, converted if it is missing, damaged, or made from another file.
 
     ``identity`` is plain JSON that changes when the GGUF does; it is kept beside the copy. ``gguf_file`` is called
     only when the file is needed. ``unpack`` reads a file of another kind. Raises ModelUnavailable when transformers
@@ -171,7 +171,7 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
 def _unused(name: str, config: Any) -> bool:
     """Whether the model computes the same without this tensor.
 
-    This holds for layers behind the model's own that only draft (MTP). It also holds for keys and values of layers that take
+    This holds for layers after the model's own that only draft (MTP). It also holds for keys and values of layers that take
     them from an earlier layer (Gemma 3n and 4).
     """
     block = re.match(r"blk\.(\d+)\.(attn_[kv])?", name)
@@ -208,7 +208,7 @@ def _storage(header: GGUFReader) -> torch.dtype:
 def _mend_splitter(tokenizer: Any, splitter: str) -> tuple[str, ...]:
     """Set the splitter that the file names on the tokenizer where transformers does not. Returns warnings.
 
-    "smollm" cuts out every digit before GPT-2's rule sees the text, so blanks in front of a number stay together.
+    "smollm" splits off every digit before GPT-2's rule applies, so that spaces before a number stay together.
     """
     if splitter == "smollm":
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

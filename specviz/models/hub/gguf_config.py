@@ -38,13 +38,13 @@ _TABLES = tomllib.loads((ASSETS / "gguf_settings.toml").read_text("utf-8"))
 PLACES: Mapping[str, Sequence[str]] = _TABLES["places"]
 """Attributes of a transformers configuration by setting of the file; the first that exists is set."""
 IDLE: Mapping[str, Sequence[Any]] = _TABLES["idle"]
-"""The values at which a setting without a place changes nothing; with any other the file is refused."""
+"""The values at which a setting without an equivalent changes nothing; with any other value the file is refused."""
 SIZES = frozenset(_TABLES["sizes"])
-"""Settings that transformers reads, that the shapes of tensors hold, or that no text depends on."""
+"""Settings that transformers reads, that tensors' shapes imply, or that do not affect the text."""
 APART = ("attention.scale", "attention.sliding_window_pattern")
-"""Settings that need more than a copy."""
+"""Settings that need more than copying."""
 _MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
-"""Layers of the 27B models, whose attention scale llama.cpp takes from the hidden size, as files do not hold it."""
+"""Number of layers of the 27B models, whose attention scale llama.cpp computes from the hidden size: files do not hold it."""
 
 
 def field(header: GGUFReader, name: str, default: Any) -> Any:
@@ -55,7 +55,7 @@ def field(header: GGUFReader, name: str, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rotary:
-    """``rates`` [pair] in radians a position, and the ``scale`` of cosines and sines."""
+    """``rates`` [pair] in radians per position, and the ``scale`` of cosines and sines."""
 
     rates: Tensor
     scale: float = 1.0
@@ -85,7 +85,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
         raise _inexpressible(name, f"sets {about}scaling.{strange[0]}")
     base, size = float(said.get("freq_base", 10000.0)), _rotated(header, said, about)
     plain = base ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
-    # llama.cpp takes a factor without a type for linear scaling, whose old name is scale_linear.
+    # llama.cpp treats a factor without a type as linear scaling, whose old name is scale_linear.
     factor = float(scaling.get("factor") or said.get("scale_linear") or 1.0)
     kind = str(scaling.get("type", "linear")) if factor != 1 or "type" in scaling else "none"
     context = int(field(header, about.replace(".rope.", ".context_length"), 0))
@@ -128,7 +128,7 @@ def apply_rotary(config: Any, said: GgufRotary) -> None:
     nested = _FULL in current
     settings, own = dict(said.settings), dict(current.get(_FULL) or {}) if nested else dict(current)
     rotated = settings.pop("rotated")
-    if own.get("rope_type") == "proportional":  # Gemma 4's: its divisors say which pairs turn, as this kind does
+    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs turn, as this type does
         settings = {"rope_type": "proportional", "rope_theta": settings["rope_theta"]}
     else:
         own = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
@@ -180,7 +180,7 @@ def _rotated(header: GGUFReader, said: Mapping[str, Any], about: str) -> int:
 
 def _divided(divisors: Tensor, rates: Tensor, base: float, context: int) -> dict[str, Any]:
     """Settings for angles divided one by one: Llama 3's rule if it gives these divisors, else longrope. Its divisors are the same
-    before and behind the original context, so that it never switches."""
+    within and beyond the original context, so that it never switches."""
     settings = {**_LLAMA3, "factor": float(divisors.max())}
     config = LlamaConfig(head_dim=2 * len(divisors), rope_parameters={**settings, "rope_theta": base})
     computed, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))

@@ -38,13 +38,13 @@ def _folder(repository: str) -> Path:
 
 
 def cached_revision(repository: str) -> str:
-    """The commit at which a repository was first fetched, which later runs keep to; empty before."""
+    """The commit at which a repository was first fetched and which later runs keep; empty if it was never fetched."""
     file = _folder(repository) / "refs" / "main"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
 
 
 def revisions(names: Sequence[str]) -> dict[str, str]:
-    """Revisions of those of these models that come from the hub, by repository."""
+    """Revisions of the models in ``names`` that come from the hub, by repository."""
     places = [resolve(name) for name in names if is_model(name)]
     sources = [place.entry.source if place.entry is not None else None for place in places]
     repositories = [
@@ -61,7 +61,7 @@ def cached_folder(repository: str) -> Path | None:
 
 
 def cached_bytes(repository: str) -> int:
-    """Bytes of a repository that were fetched already, those of an interrupted download included."""
+    """Bytes of a repository fetched so far, including an interrupted download."""
     blobs = _folder(repository) / "blobs"
     return sum(file.stat().st_size for file in blobs.iterdir() if file.is_file()) if blobs.is_dir() else 0
 
@@ -85,7 +85,7 @@ def _repository_facts(repository: str) -> Facts:
 
 
 def _stored_bytes(repository: str) -> int:
-    """Bytes a number in a repository's files, by its config.json if that is cached; two by default."""
+    """Bytes per number in a repository's files, by its config.json if that is cached; two by default."""
     config = read_json((cached_folder(repository) or Path("none")) / "config.json")
     return NUMBER_BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
 
@@ -116,7 +116,7 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
         raise ModelUnavailable(
             f"The hub knows no {repository}, or it is private. Check the name, or run `hf auth login`."
         ) from problem
-    except Exception as problem:  # whatever the network or the disk did, the user needs one sentence
+    except Exception as problem:  # any error of the network or the disk becomes one sentence
         if disk_is_full(problem):
             raise ModelUnavailable(
                 f"{repository} does not fit on the disk of {constants.HF_HUB_CACHE}. "

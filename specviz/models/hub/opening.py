@@ -21,7 +21,7 @@ _SIZES = frozenset(
 )
 """Settings that fix the size of a model as it is built, before any comparison with its weights."""
 _IDS = re.compile(r"\w*_token_(ids?|index)")
-"""Settings that name a token, or several."""
+"""Settings that hold one or several token ids."""
 _POINTER = b"version https://git-lfs"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
@@ -35,7 +35,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
 
     Raises ModelUnavailable or OutOfMemory, with one sentence, for any error that a damaged or hostile file causes in a library.
     """
-    import torch  # the page, which lists models, does without
+    import torch  # imported here, because the page lists models without torch
 
     try:
         _refuse_pointers(folder)

@@ -11,7 +11,7 @@ from specviz.models.hub.catalog import IMAGE, VISION, Entry, entries, entry_of, 
 from specviz.paths import ASSETS
 
 MTP = "MTP"
-"""The layout of a layer in the target's own repository, which is fetched with it."""
+"""Layout of the MTP layers in the target's own repository, which are fetched with it."""
 _NOT_INSPECTED = ("ViSpec", "DREAM", "LANTERN", "LANTERN for LlamaGen")
 """Layouts whose conventions `inspect` cannot try."""
 _PICTURE = "assets/images/scenes/donuts-tiger.png"

@@ -1,6 +1,6 @@
 """Safe reader of published drafting heads: a folder or hub repository, its tensors checked one by one.
 
-Only safetensors are opened. Every shape is checked against the config and the target. A tensor without a place in our networks
+Only safetensors are opened. Every shape is checked against the config and the target. A tensor unknown to our networks
 is refused, since leaving it out would change the computation.
 """
 
@@ -77,7 +77,7 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
     Raises ModelUnavailable for pickles, damaged files, or missing weights.
     """
     place = resolve(name)
-    if place.entry is not None and not isinstance(place.entry.source, HubRepository):  # the hub's may hold MTP layers
+    if place.entry is not None and not isinstance(place.entry.source, HubRepository):  # a model from the hub may hold MTP layers
         raise ModelUnavailable(f"{name} is a whole model, not heads for one. Give a hub id or a folder with heads.")
     source = None if place.entry is None else place.entry.source
     repository = source.repository if isinstance(source, HubRepository) else place.repository

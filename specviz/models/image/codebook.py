@@ -1,4 +1,4 @@
-"""Codebook for display: each code's place in two dimensions, its patch of a picture, and that patch's colour."""
+"""Codebook for display: each code's position in two dimensions, its patch of a picture, and that patch's colour."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def coloured_by_direction(loaded: LoadedImage) -> bool:
 
 @torch.inference_mode()
 def tiles(loaded: LoadedImage) -> Tensor:
-    """Cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
+    """Decoded cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
 
     Pictures are tiled with squares of one code each, three cells wide and read in the middle. A large codebook gets single
     cells, which are less pure but affordable. The decoder reads neighbours, so a code may look quite different in a picture:
-    ``image_parts.code_patches`` has its average look there.
+    ``image_parts.code_patches`` has its average appearance there.
     """
     width = 3 if loaded.codes <= _FEW and loaded.grid >= 3 else 1
     squares = loaded.grid // width
@@ -68,7 +68,7 @@ def _bytes(colour: Tensor) -> bytes:
 
 
 def codebook_map(loaded: LoadedImage, patches: Tensor | None = None) -> Codebook:
-    """Places, colours and, if known, ``patches`` [code, row, column, rgb] of all codes, in the trace's form."""
+    """Positions, colours and, if known, ``patches`` [code, row, column, rgb] of all codes, in the trace's form."""
     if patches is None and coloured_by_direction(loaded):
         colours = direction_colours(loaded.codebook)
     else:

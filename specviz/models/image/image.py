@@ -1,9 +1,9 @@
-"""Loader of autoregressive image models: transformers' Janus, ours from ``assets/weights`` or another's.
+"""Loader of autoregressive image models: transformers' Janus, shipped in ``assets/weights`` or from elsewhere.
 
 The contract with callers:
 
 - A run's token ids are the prompt tokenizer's own ids for prompt tokens, and ``first_code + c`` for picture code ``c``.
-  So one list of ids describes a whole run. ``codes`` is the number of codes, ``grid`` the number of cells a row and of rows.
+  So one list of ids describes a whole run. ``codes`` is the number of codes, ``grid`` the number of cells per row and of rows.
 - Embeddings: ``loaded.embed(ids)``. A pass: ``model.model.language_model(inputs_embeds=…)``, then
   ``model.model.generation_head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
 - Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
@@ -42,7 +42,7 @@ from specviz.paths import WEIGHTS
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
 """Catalogue names of the image models that ship, and their recipes' names."""
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
-"""Parts of the standard class that drawing does not need: they see pictures, or write text."""
+"""Parts of the standard class that drawing does not need: they read pictures or write text."""
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
 
@@ -90,7 +90,7 @@ class LoadedImage:
 
     @torch.inference_mode()
     def embed(self, ids: Tensor) -> Tensor:
-        """Ids [..] of prompt tokens and codes to embeddings [.., hidden]."""
+        """Return the embeddings [.., hidden] of ids [..] of prompt tokens and codes."""
         return embedding_table(self.model, self.first_code)[ids]
 
     @property
@@ -100,7 +100,7 @@ class LoadedImage:
 
     @property
     def head(self) -> Callable[[Tensor], Tensor]:
-        """From the last hidden states [.., hidden] to logits [.., code]."""
+        """Function from the last hidden states [.., hidden] to logits [.., code]."""
         return self.model.model.generation_head
 
     @property
@@ -110,12 +110,12 @@ class LoadedImage:
         return torch.cat((table[self.first_code :], table[: self.first_code]))
 
     def pixels(self, codes: Tensor) -> Tensor:
-        """A whole picture's codes [cell] to float [row, column, rgb] from -1 to 1."""
+        """Decode a whole picture's codes [cell] to float [row, column, rgb] from -1 to 1."""
         return self.model.decode_image_tokens(codes[None])[0].float()
 
     @property
     def side(self) -> int:
-        """Pixels a side of a whole picture."""
+        """Side of a whole picture in pixels."""
         return self.grid * 2 ** (len(self.model.config.vq_config.channel_multiplier) - 1)
 
     @torch.inference_mode()
@@ -202,7 +202,7 @@ def janus(name: str, model: Any, prompts: PromptReader, guidance: float, digest:
 
 @torch.inference_mode()
 def embedding_table(model: Any, first_code: int) -> Tensor:
-    """Embeddings [id, hidden] of all prompt tokens and, from ``first_code`` on, all picture codes; made once a model."""
+    """Embeddings [id, hidden] of all prompt tokens and, from ``first_code`` on, all picture codes; made once per model."""
 
     def make() -> Tensor:
         codes = torch.arange(model.config.vq_config.num_embeddings, device=model.device)

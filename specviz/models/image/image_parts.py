@@ -30,7 +30,7 @@ from specviz.models.image.llamagen import LoadedLlamaGen
 from specviz.models.image.prompts import CaptionPrompts
 
 _GRIDS = {"c2i": 24, "t2i": 16, "t2i2": 32}
-"""By input_type: cells a row of the pictures that LANTERN's code assumes for such a drafter."""
+"""Cells per row of the pictures that LANTERN's code assumes for a drafter, by its ``input_type``."""
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
@@ -56,7 +56,7 @@ def feature_net(loaded: LoadedImage, config: FeatureConfig, head: torch.Tensor, 
 
 
 def image_samplers(loaded: LoadedImage) -> LatentSamplers:
-    """Load the shipped samplers over this model's codes, in float32: ``up`` and ``down`` between its grid and its partner's."""
+    """Load the shipped samplers over this model's codes, in float32: ``up`` and ``down`` between the shipped models' grids."""
     path = weights_of("image_samplers")
     _, card = read_weights(path)
     _same(card.get("codebook", ""), loaded, "samplers")
@@ -66,7 +66,7 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
 def code_patches(loaded: LoadedImage) -> Tensor | None:
     """Mean of all cells that hold a code in decoded emoji, float [code, row, column, rgb] from -1 to 1.
 
-    None for a model with another codebook than the shipped one, whose runs show each code's colour. Raises ModelUnavailable if
+    None for a model with a codebook other than the shipped one: its runs show each code's colour. Raises ModelUnavailable if
     the file is missing.
     """
     if loaded.name not in SHIPPED:

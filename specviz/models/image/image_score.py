@@ -43,7 +43,7 @@ class Pictures(nn.Module):
 
 
 class Words(nn.Module):
-    """Word pieces [prompt, word] to unit vectors [prompt, shared]; padding is masked."""
+    """Word pieces [prompt, word] to unit vectors [prompt, shared]; special tokens are masked."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Words(nn.Module):
 
 
 class ScoreNet(nn.Module):
-    """Both encoders; ``sharpness`` turns cosines into logits."""
+    """Both encoders. ``sharpness`` is the log of the logit scale (inverse temperature)."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class ScoreNet(nn.Module):
 
 @dataclass(frozen=True)
 class ImageScore:
-    """A loaded score. ``accuracy`` is the text of its card's metrics."""
+    """A loaded scorer. ``accuracy`` is the text of its card's metrics."""
 
     net: ScoreNet
     prompts: WordPrompts
@@ -80,26 +80,27 @@ class ImageScore:
 
     @torch.inference_mode()
     def of(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> np.ndarray:
-        """Cosines [picture, prompt] of uint8 pictures [row, column, 3] of any size and prompts: -1 to 1, more is better."""
+        """Cosine similarity of every picture (uint8 [row, column, 3], any size) to every prompt, [picture, prompt]; higher is
+        better."""
         pixels = torch.cat([pixels_of(picture) for picture in pictures])
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
 
     def retrieval_rate(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
-        """The share of pictures whose own prompt is among the ``among`` nearest prompts of the list."""
+        """Recall: the share of pictures whose own prompt ranks in the top ``among``."""
         scores = self.of(pictures, prompts)
         nearer = (scores > scores.diagonal()[:, None]).sum(1)
         return float((nearer < among).mean())
 
 
 def pixels_of(picture: np.ndarray) -> Tensor:
-    """A uint8 picture [row, column, 3] as the score's input, [1, rgb, 32, 32]."""
+    """A uint8 picture [row, column, 3] as the scorer's input, [1, rgb, 32, 32]."""
     pixels = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
     return F.interpolate(pixels, size=(SIDE, SIDE), mode="area")
 
 
 def load(path: Path) -> ImageScore:
-    """Load the score in ``path``, float32 on the CPU. Raises ModelUnavailable if the file holds no score."""
+    """Load the scoring model from ``path``, float32 on the CPU. Raises ModelUnavailable if the file holds none."""
     tensors, card = read_weights(path)
     if "prompts" not in card:
         raise ModelUnavailable(f"{path.name} holds no picture score: choose a file written by this app's training.")

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class VqShape:
-    """The picture tokenizer: codes of ``dim`` numbers, one for 4 x 4 pixels; channels by resolution."""
+    """The picture tokenizer: codes of ``dim`` numbers, one per 4 x 4 pixels; channels by resolution."""
 
     codes: int = 512
     dim: int = 8
@@ -35,7 +35,7 @@ class TextShape:
 
 
 def janus_config(vq: VqShape, text: TextShape, grid: int) -> dict[str, Any]:
-    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes. The part that sees pictures is minimal."""
+    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes. The part that reads pictures is minimal."""
     patch = 2 ** (len(vq.multiplier) - 1)
     return {
         "text_config": _text(text),

@@ -1,6 +1,6 @@
 """Vocabulary of the shipped image models: prompt words and combinations beyond it are reported, not silently dropped.
 
-Their prompt tokenizer spells any word in pieces, so it does not show this: "owl" was learned and is three pieces, as is "blorp".
+Their prompt tokenizer spells any word in pieces and does not reveal this: "owl" was learned and is three pieces, as is "blorp".
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import cache
 from specviz.paths import ASSETS
 
 WORDS = ASSETS / "words" / "emoji.txt"
-"""A line of name and keywords for every training picture; then styles ("noto style") and grounds ("on blue"). Written by the
+"""One line of name and keywords per training picture; then styles ("noto style") and grounds ("on blue"). Written by the
 recipe ``image_ar``."""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
-"""A run of letters, or one pictograph."""
+"""A sequence of letters, or one pictograph."""
 _FILLERS = frozenset("a an and in is of on that the with".split())
 _MOST, _LETTERS = 8, 30
 

@@ -1,7 +1,7 @@
 """LlamaGen (Sun et al. 2024, arXiv 2406.06525): a Llama decoder over VQ codes, prompted by a class or a caption.
 
 transformers has no such class. The decoder is its Llama with rotary positions in two dimensions (``grid_rotary``). A picture
-follows one embedding of its class, or 120 places of T5 features of a caption, padded on the left with places that are masked.
+follows one embedding of its class, or 120 positions of T5 features of a caption, padded on the left with masked positions.
 The empty prompt is a separate class, or 120 learned features. A folder holds
 
     config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion;
@@ -56,7 +56,7 @@ _PARTS = ("decoder.", "post_quant_conv.", _CODEBOOK)
 
 
 class GridRotary(nn.Module):
-    """Cosines and sines [row, place, size] of places, in the interface of transformers' Llama; kept in float32 at least."""
+    """Table of cosines and sines [2, position, rate], in the interface of transformers' Llama; kept in float32 at least."""
 
     table: Tensor
 
@@ -65,7 +65,7 @@ class GridRotary(nn.Module):
         self.register_buffer("table", table.to(torch.promote_types(dtype, torch.float32)), persistent=False)
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        # A node drafted behind the last cell is never kept: any place will do.
+        # A node drafted beyond the last cell is never committed: any position will do.
         cosine, sine = self.table[:, position_ids.clamp_max(self.table.shape[1] - 1)]
         return torch.cat((cosine, cosine), dim=-1).to(x.dtype), torch.cat((sine, sine), dim=-1).to(x.dtype)
 
@@ -74,8 +74,8 @@ class VQDecoder:
     """Pixel decoder of LlamaGen's VQ tokenizers (``vq_ds16_c2i``, ``vq_ds16_t2i``, ``vq_ds8_c2i``), from its tensors by name.
 
     The layout is VQGAN's (Esser et al. 2021, arXiv 2012.09841): a middle, then levels of residual blocks with attention in the
-    deepest, each level but the last doubled in size. ``codebook`` [code, dim] has rows of length one; a code covers ``scale``
-    pixels a side.
+    deepest, each level but the last doubled in size. ``codebook`` [code, dim] has rows of length one; a code covers
+    ``scale`` x ``scale`` pixels.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -87,7 +87,7 @@ class VQDecoder:
 
     @torch.inference_mode()
     def __call__(self, codes: Tensor, grid: int) -> Tensor:
-        """A picture's codes [cell] to float [row, column, rgb], about from -1 to 1."""
+        """Decode a picture's codes [cell] to float [row, column, rgb], about from -1 to 1."""
         x = self.codebook[codes].view(1, -1, grid, self.codebook.shape[1]).permute(0, 3, 1, 2)
         x = self._conv("decoder.conv_in", self._conv("post_quant_conv", x))
         x = self._residual("decoder.mid.0", x)
@@ -131,7 +131,7 @@ class VQDecoder:
 @dataclass(frozen=True, kw_only=True)
 class LoadedLlamaGen(LoadedImage):
     """A LlamaGen. ``labels`` [class, hidden] embed the classes, the last the empty prompt; they are empty for captions.
-    ``first`` is the number of places before the picture."""
+    ``first`` is the number of positions before the picture."""
 
     decoder: VQDecoder
     labels: Tensor
@@ -208,7 +208,7 @@ def _authors_names(stored: Repository) -> dict[str, Tensor]:
 
 
 def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tuple[Any, int, int]:
-    """The decoder's configuration, its cells a row, and its places before the picture."""
+    """The decoder's configuration, its cells per row, and the number of positions before the picture."""
     said = stored.config
     missing = [
         part
