@@ -1,9 +1,9 @@
 """Speculative rejection sampling: the ratio test on a chain, and without replacement among the siblings of a tree.
 
 Leviathan et al. (arXiv 2211.17192) algorithm 1 and Chen et al. (arXiv 2302.01318) for the chain; for siblings the
-recursive form of SpecInfer and EAGLE. Each child is accepted with min(1, r/q), r being the target's residual. Exact only
-for children drawn from q, in draw order. A node without a stored distribution has children chosen deterministically; each
-then counts as a point mass (q = 1).
+recursive form of SpecInfer and EAGLE. Each child is accepted with probability min(1, r/q), where r is the target's
+residual. Exact only for children drawn from q, in draw order. A node without a stored distribution has children chosen
+deterministically; each then counts as a point mass (q = 1).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Walk:
         return left
 
     def _try_children(self, node: int, left: Residual) -> int | None:
-        """Return the accepted child of ``node``, if any; else ``left`` ends as the distribution of the replacement token."""
+        """Return the accepted child of ``node``, if any; otherwise ``left`` becomes the replacement token's distribution."""
         tokens = self.draft.tree.host_tokens
         for child in self.draft.tree.shape.children[node]:
             self.judged.append(child)

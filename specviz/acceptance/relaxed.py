@@ -1,16 +1,16 @@
 """Relaxed verification of image codes: a drafted code is judged with the probability of its nearest latent codes (LANTERN).
 
 LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
-code c, A is the longest nearest-first run whose mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
+code c, A is the longest nearest-first prefix whose total mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
 judged with P = p(c) + S in the place of p(c). The rule is not exact. Proven bounds above temperature 0 (``tests`` enumerate
 them):
 
-* m certain candidates, with A and c removed after a rejection, change the distribution by at most 1 - (1 - delta)^m in total
-  variation.
+* m deterministically chosen candidates (point masses), with A and c removed after a rejection, change the distribution by at
+  most 1 - (1 - delta)^m in total variation.
 * Candidates sampled without replacement, with the ordinary residual (p - q)+, change it by at most TV(p, q), for any number of
-  them; under lambda no code becomes more than lambda times as likely, which is at most 1 - 1/lambda in total variation. The
-  reason: the residual is zero wherever q exceeded it, so a code gains mass from one sibling only, from a residual of at most
-  its own p.
+  them; under lambda no code becomes more than lambda times as likely, which is at most 1 - 1/lambda in total variation. Why: a
+  code can be over-accepted only in a trial where q exceeds the residual at it. The residual there is zero afterwards, so each
+  code gains mass in at most one trial, where its unnormalised residual is at most p.
 
 With delta 0, k 0 or lambda 1 the rule is rejection without replacement; at temperature 0 one code may replace another
 entirely.
@@ -34,7 +34,8 @@ from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED, Note
 
 FORMS = ("exact", "aggregated", "repository")
-"""Residual after a rejection: the exact rule's, that of the distribution with A moved onto c, or the published code's."""
+"""Residual after a rejection: the exact rule's (p - q)+; the same with A's mass moved onto c; or that of the authors'
+implementation."""
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Neighbourhood sizes whose mass is recorded, so that another limit can be tried on the recorded step."""
 SHOWN = 10
@@ -44,30 +45,31 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Limit:
-    """Limit of a code's mass: ``delta`` bounds the mass it gains, or ``factor`` (lambda) its total as a multiple of its own."""
+    """Limit of a code's mass: ``delta`` bounds the mass that it gains; alternatively ``factor`` (lambda) bounds its total mass as
+    a multiple of its original one."""
 
     delta: float | None = None
     factor: float | None = None
 
     def of(self, p: float) -> float:
-        """Return the most mass that a code of probability ``p`` may gain."""
+        """Return the maximum mass that a code of probability ``p`` may gain."""
         return self.delta if self.delta is not None else ((self.factor or 1.0) - 1.0) * p
 
 
 def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
-    """Return the codes whose mass ``code`` gains under ``distribution`` [code], nearest first, and the cumulative mass of all
-    its ``neighbours`` [rank], float64."""
+    """Return the neighbours whose mass under ``distribution`` [code] is added to that of ``code`` (A), nearest first, and the
+    cumulative mass of all its ``neighbours`` [rank], float64."""
     sums = distribution[neighbours].double().cumsum(0)
     most = limit.of(float(distribution[code]))
-    if most <= 0:  # exclude even codes of zero mass, since the published residual depends on the region being empty
+    if most <= 0:  # exclude even codes of zero mass, since the authors' residual depends on the region being empty
         return neighbours[:0], sums
     return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """Relaxed rule. ``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks, is on the target's device. At
-    temperature 0 a code is kept if it is the likeliest once its nearest latent codes' mass is moved onto it."""
+    """Relaxed rule. ``neighbours`` int64 [code, rank], nearest first, has at least ``k`` ranks and is on the target's device. At
+    temperature 0 a code is accepted if it is the likeliest once its nearest latent codes' mass is moved onto it."""
 
     neighbours: Tensor
     limit: Limit
@@ -82,7 +84,7 @@ def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, 
     """Copy a walk's inputs from the device at once: the target's ``logits`` [node, code], the rows [child, rank] of
     ``neighbours`` [code, rank] for all nodes but the root, and each node's proposal.
 
-    Whole rows are copied, a few megabytes a tree: each rejection changes all of a row, and the residual is sampled at the end.
+    Whole rows are copied, a few megabytes per tree: each rejection changes a whole row, and the residual is sampled at the end.
     """
     near, proposals = neighbours.index_select(0, draft.tree.tokens[1:]), dict(draft.proposals)
     if logits.device.type == "cpu":
@@ -197,7 +199,7 @@ class _Walk:
         """Return the unnormalised residual of ``distribution`` after a rejection."""
         form, code = self.rule.form, self.draft.tree.host_tokens[child]
         struck_codes = self._near(child)
-        if len(region_codes):  # the published code removes one neighbour more than k, whatever A contains
+        if len(region_codes):  # the authors' implementation removes k + 1 neighbours, whatever A contains
             struck_codes = self.neighbours[child - 1]
         if q is None:
             zeroed_codes = struck_codes if form == "repository" and len(region_codes) else region_codes
@@ -255,9 +257,10 @@ def packed(codes: Sequence[int]) -> str:
 
 
 def nearest_codes(codebook: Tensor, most: int = 1025) -> Tensor:
-    """Return the ``most`` nearest other codes of every code, int64 [code, rank], by distance in ``codebook`` [code, dim].
+    """Return the ``most`` nearest neighbours of every code, itself excluded, int64 [code, rank], by distance in ``codebook``
+    [code, dim], which must hold the vectors in the form that the decoder uses.
 
-    Vectors are as the decoder uses them. Computed in blocks, since all distances at once would take gigabytes for a real model.
+    Computed in blocks, since all distances at once would take gigabytes for a real model.
     """
     count = min(most, len(codebook) - 1)
     wide, rows = codebook.double(), []

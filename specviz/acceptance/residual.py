@@ -21,7 +21,7 @@ from specviz.engine.to_device import to_device
 from specviz.trace.notes.verdicts import OverlapPosition
 
 SHOWN = 8
-# Up to this many tokens, plain numbers on the host are faster than tensors; a GPU's need a single copy.
+# Up to this many tokens, plain numbers on the host are faster than tensors; they need a single copy from a GPU.
 _FEW = 64
 # Below this mass the running difference is mostly rounding error, so the mass is summed afresh.
 _SMALL = 1e-3

@@ -1,7 +1,7 @@
 """Probabilities at the inner nodes of a scored tree, for a rule that walks it on the host.
 
-On a GPU all of them are computed and copied at once; on a CPU only those of nodes that the walk visits. Axis names: ``node``,
-``vocab``, ``support`` (the tokens that a node's children are drawn from).
+On a GPU the probabilities of all nodes are computed and copied at once; on a CPU only those that the walk visits. Axis names:
+``node``, ``vocab``, ``support`` (the tokens that a node's children are drawn from).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NodeTable:
 class TreeProbabilities:
     """Probabilities of one scored tree under ``warp``. ``outside`` requests the mass outside of each node's support.
 
-    Drafters on the device have supports there, shared by many nodes; lookup drafters have one for each node, on the host.
+    Drafters on the device have supports there, shared by many nodes; lookup drafters have one support per node, on the host.
     """
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp, outside: bool = False) -> None:

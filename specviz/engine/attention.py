@@ -2,7 +2,7 @@
 
 Under a mask transformers repeats keys and values for each query head, in every layer of every pass. The CPU's fused kernel
 accepts grouped heads directly. It processes a single row head by head, so for one row the heads of a group become rows instead:
-behind 400 tokens that takes 30 us a layer instead of 160 (two Zen 5 cores). The results are the same. CUDA has no fused kernel
+after 400 tokens that takes 30 us per layer instead of 160 (two Zen 5 cores). The results are the same. CUDA has no fused kernel
 for grouped heads with a mask, so every other case uses transformers' own function.
 """
 
@@ -57,7 +57,7 @@ def on_processor(
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bool ``mask`` as the numbers that an eager kernel adds to its scores: 0 where a row attends, else the least number."""
+    """Return a bool ``mask`` in the additive form of an eager kernel: 0 where a row attends, else the minimum of ``dtype``."""
     return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 

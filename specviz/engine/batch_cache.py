@@ -26,7 +26,7 @@ MOST_ROWS = 8
 
 @lru_cache(maxsize=64)
 def shared(curve: CostCurve, rows: int) -> CostCurve:
-    """Cost curve of a pass shared by ``rows`` rows, by the nodes of *one* row's tree: all rows' nodes share the pass."""
+    """Return the cost curve of a pass shared by the trees of ``rows`` rows, by the number of nodes of *one* row's tree."""
     return CostCurve(curve.widths, tuple(curve.at(rows * width) for width in curve.widths))
 
 
@@ -118,11 +118,11 @@ class RowCache:
         return len(self.slots_of)
 
     def length(self, row: int) -> int:
-        """Committed tokens of a row."""
+        """Number of committed tokens of a row."""
         return len(self.slots_of[row])
 
     def aim(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
-        """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each behind its row's entries."""
+        """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each after its row's entries."""
         rows = range(first, first + len(trees))
         wide = max(map(len, trees))
         width = max(self.tails[row] for row in rows) + wide
@@ -170,7 +170,7 @@ class RowCache:
         return self.tails[row] - self.length(row)
 
     def runs(self, row: int) -> list[int]:
-        """Lengths of alternating kept and rejected runs, kept first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
+        """Lengths of alternating stretches of kept slots and holes, kept first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
         lengths, place = [0], 0
         for slot in self.slots_of[row]:
             if slot > place:

@@ -1,7 +1,7 @@
 """Batched decoding loop: each round every row drafts, one pass scores all trees, then every row judges and commits.
 
-A row uses the same :class:`~specviz.engine.run_state.RunState` as a run with its own session, so its text equals that of the
-run alone: its draws depend on its own seed and positions, and no row attends to another's keys.
+A row uses the same :class:`~specviz.engine.run_state.RunState` as a run with its own session, and its text equals that run's:
+its draws depend on its own seed and positions, and no row attends to another's keys.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BatchRow(RunState):
 
     @classmethod
     def of(cls, alone: RunState) -> BatchRow:
-        """Turn a run built for its own session into a row. Its outcome stays the caller's object."""
+        """Turn a run built for its own session into a row, which updates the run's ``outcome``."""
         settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
         return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
 
@@ -139,7 +139,7 @@ class BatchDecoding:
         ]
         cache_note = None
         cache = self.batch.cache
-        if any(row.recorder.record_notes for row in rows):  # the cache after this round, before any sweep, as row 0 sees it
+        if any(row.recorder.record_notes for row in rows):  # the cache after this round, before any sweep
             layout = [BatchRowCache(row.number, cache.runs(place), cache.holes(place)) for place, row in enumerate(self.running)]
             cache_note = BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
         self._round += 1

@@ -1,4 +1,4 @@
-"""KV cache of the target: score a tree behind the committed path, keep one path of it, roll back.
+"""KV cache of the target: score a tree after the committed path, keep one path of it, roll back.
 
 Two stores with one behaviour: :class:`GrowingCache` (slots chosen on the host, passes of any width; the eager tier) and
 :class:`FixedCache` (fixed address, slots from a device tensor; the graph tier). Both hold all layers of one shape in one
@@ -25,7 +25,7 @@ CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
 
 
 class _Bank:
-    """Entries of several layers in one tensor [place, batch, head, kv, size]; keys and values have separate places."""
+    """Entries of several layers in one tensor [place, batch, head, kv, size]. A layer's keys and values have separate places."""
 
     def __init__(self, places: int, like: Tensor, capacity: int, blank: bool) -> None:
         batch, heads, _, size = like.shape
@@ -41,7 +41,7 @@ class _Bank:
 
 
 class KeyValueLayer(DynamicLayer):
-    """One layer's part of a :class:`KeyValues`: views [batch, head, kv, size] of its keys and of its values."""
+    """One layer's part of a :class:`KeyValues`: views [batch, head, kv, size] of its keys and values."""
 
     key_buffer: Tensor
     value_buffer: Tensor
@@ -58,7 +58,7 @@ class KeyValueLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write behind ``length``, or at the store's slots. Return the attended keys and values, [batch, head, kv, size]."""
+        """Append, or write at the store's slots. Return the attended keys and values, [batch, head, kv, size]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         store = self.store
@@ -90,8 +90,8 @@ def layer_words(layers: int | Sequence[Hashable]) -> list[Hashable]:
 class KeyValues:
     """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the allocated columns.
 
-    ``layers`` is their number, or a word for each: layers with the same word have entries of the same shape on the same device,
-    and one tensor holds them all. ``blank`` memory is zeroed, since a masked NaN times 0 is still NaN.
+    ``layers`` is the number of layers, or a word for each: layers with the same word have entries of the same shape on the same
+    device, and share one tensor. ``blank`` memory is zeroed, since a masked NaN times 0 is still NaN.
     """
 
     def __init__(self, layers: int | Sequence[Hashable], capacity: int, blank: bool = False) -> None:
@@ -108,7 +108,7 @@ class KeyValues:
         self._homes: dict[int, tuple[tuple[Hashable, int], tuple[Hashable, int]]] = {}
 
     def admit(self, layer: KeyValueLayer, keys: Tensor, values: Tensor) -> None:
-        """Assign a layer its places, by the shape, dtype and device of its first entries."""
+        """Assign a layer its places in the banks, by the shape, dtype and device of its first entries."""
         word = self.words[layer.number]
         place = self.words[: layer.number].count(word)
         many = self.words.count(word)
@@ -139,7 +139,7 @@ class KeyValues:
             self._show(self.layers[number])
 
     def width(self, nodes: int) -> int:
-        """Return the attention mask's columns for an eager pass over ``nodes`` tokens."""
+        """Return the number of columns of the attention mask of an eager pass over ``nodes`` tokens."""
         return self.length + nodes
 
     def advance(self, tokens: int) -> None:
@@ -166,11 +166,11 @@ class KeyValues:
         """Drop all but the first ``length`` tokens."""
         self.length = length
         for layer in self.layers:
-            layer.length = length  # entries behind it may be overwritten
+            layer.length = length  # later entries may be overwritten
 
     @torch.inference_mode()
     def put(self, slots: Tensor, source: int) -> None:
-        """Move the entries from column ``source`` on to ``slots`` (int64 [node], absolute, none beyond its own source column)."""
+        """Move the entries at columns ``source``, ``source`` + 1, … to ``slots`` (int64 [node], none above its source column)."""
         end = source + slots.shape[0]
         for bank in self._banks.values():
             bank.entries.index_copy_(3, slots.to(bank.entries.device), bank.entries[..., source:end, :])
@@ -181,7 +181,7 @@ class KeyValues:
 
 
 class GrowingCache(KeyValues):
-    """KV cache of the eager tier: every pass writes behind ``length``."""
+    """KV cache of the eager tier: every pass appends."""
 
 
 class FixedCache(KeyValues):

@@ -20,10 +20,10 @@ _OF_THREAD = threading.local()
 
 
 class Untimed:
-    """Time spent only on notes (another drafter's proposals, say), or once for all runs on capturing.
+    """Time spent on notes alone (such as another drafter's proposals), or on captures, which serve all later runs.
 
     It is not part of the method, so steps report it separately. On a GPU, entering and leaving synchronize. Nested blocks count
-    once. ``spent`` is the total in nanoseconds, ``capturing`` the part of it that ``captures`` captures took.
+    once. ``spent`` is the total in nanoseconds, ``capturing`` the part spent on ``captures`` captures.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -62,7 +62,7 @@ class Untimed:
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """Time of a capture that all later passes share: excluded from the current thread's run, which reports it separately."""
+    """Exclude the ``with`` block, a capture for all later passes, from the current thread's run, which reports it separately."""
     untimed: Untimed | None = getattr(_OF_THREAD, "untimed", None)
     if untimed is None:
         yield
@@ -80,7 +80,7 @@ def capturing() -> Iterator[None]:
 class Stopwatch:
     """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
 
-    Time spent in ``untimed`` counts towards no phase, and its capture time is not reported with the step either.
+    Time spent in ``untimed`` counts towards no phase. The step reports it as ``aside``, without the capture time.
     """
 
     device: torch.device
@@ -94,7 +94,7 @@ class Stopwatch:
     _captured: int = 0
 
     def start(self, carried: int = 0) -> None:
-        """Begin a step. ``carried`` nanoseconds of host work since the last one count towards it."""
+        """Begin a step. ``carried`` nanoseconds of host work since the last step count towards it."""
         self._marks = []
         self._started = time.perf_counter_ns() - carried
         self._before = self._aside()

@@ -33,28 +33,28 @@ CONTEXT = 128
 FORWARD = 0.07
 """Default cost of an untimed drafter forward, in passes of one row: one layer of thirty and a small head."""
 FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
-"""Standard deviations of its logarithm: between models, of one measurement, and of the drift between two measurements."""
+"""Standard deviations of a forward's log cost: between models, of one measurement, of the drift between two measurements."""
 
 NOISE = 0.08
 """Standard deviation of the logarithm of a pass's time on a quiet machine."""
 TOGETHER, APART = 0.3, 0.05
-"""Drift of the logarithms per second: common to all sizes, as the load changes, and of one size against the next."""
+"""Drift of the logarithms per second: common to all sizes, as the load changes, and of single sizes."""
 UNKNOWN = 0.5
-"""Prior deviation of a size from the usual curve, as a standard deviation of the logarithm, before any pass is timed."""
+"""Standard deviation of a size's log cost around the prior curve, before any pass is timed."""
 REACH = 2.0
 """Length scale, in doublings of the rows, over which deviations are correlated."""
 LONGEST = 60.0
-"""Most seconds of drift between two passes."""
+"""Maximum drift between two passes, in seconds."""
 TRUSTED = 2.0
 """Standard deviations beyond which a pass is down-weighted."""
 JUMP = 0.5
-"""Fraction of such a pass's squared error that is added to the common variance of all sizes."""
+"""Fraction of a down-weighted pass's squared error that is added to the common variance of all sizes."""
 DISTURBED = 0.15
 """Contention (fraction of time that threads waited for a core) at which a measurement counts half."""
 SURE = 0.2
-"""Uncertainty of the cost ratio of 48 rows to one, as a standard deviation of the logarithm, above which it is timed again."""
+"""Standard deviation of the log cost ratio of 48 rows to one above which passes are timed again."""
 MOVED = 0.08
-"""Change of a ratio's logarithm that changes the trees. Below it, runs of one seed keep the same trees."""
+"""Change of a log cost ratio that changes the trees. Below it, runs of one seed keep the same trees."""
 MOST_FORWARDS = 32
 MOST_SPREAD = 2.0
 
@@ -144,7 +144,7 @@ class PassTimes:
 
     @property
     def curve(self) -> CostCurve:
-        """Cost curve that sizes trees; unchanged until a ratio has moved by ``MOVED``."""
+        """Cost curve that sizes trees; unchanged until a log ratio has moved by ``MOVED``."""
         return self._curve
 
     @property
@@ -243,8 +243,8 @@ def _ratios(curve: CostCurve) -> numpy.ndarray:
 
 @dataclass
 class RunCosts:
-    """Costs that size one run's trees and are updated by its steps. ``times`` returns those of the current number of threads,
-    timed first if called with True; ``name`` identifies the run's drafter."""
+    """Costs that size one run's trees and are updated by its steps. ``times`` returns the pass times for the current number of
+    threads; called with True, it first measures uncertain ones. ``name`` identifies the run's drafter."""
 
     times: Callable[[bool], PassTimes]
     name: str = ""
@@ -252,7 +252,7 @@ class RunCosts:
     _sized: bool = False
 
     def curve(self) -> CostCurve:
-        """Return the cost curve of a pass. If uncertain, it is timed on the first call, which is before the run."""
+        """Return the cost curve of a pass. The first call, which precedes the run, times passes if the curve is uncertain."""
         return self._times().curve
 
     def forward(self, rows: int, timed: Callable[[], float] | None = None, taught: bool = True) -> float:
@@ -268,7 +268,7 @@ class RunCosts:
         return self.times(first)
 
     def learn(self, step: Step) -> None:
-        """Update from the times of a finished step, which may size later steps, never itself."""
+        """Update from the times of a finished step, for the trees of later steps."""
         if step.passes != 1:
             return
         times, contention = self.times(False), threads.contention()
@@ -295,10 +295,10 @@ def measure(
     target: Timed, learn: Callable[[int, float], None], sizes: Sequence[int] = TIMED, chains: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> None:  # fmt: skip
-    """Time a few passes behind 128 cached tokens, cycling through the sizes so that drift affects all alike.
+    """Time a few passes after 128 cached tokens, cycling through the sizes so that drift affects all alike.
 
-    ``learn`` receives rows and milliseconds of each. ``chains`` is for models that score chains only. ``progress`` receives the
-    fraction of passes done.
+    ``learn`` receives each pass's rows and milliseconds. ``chains`` is for models that score chains only. ``progress`` receives
+    the fraction of passes done.
     """
     context = max(1, min(CONTEXT, target.context_length - 2 * max(sizes)))
     sizes = tuple(size for size in sizes if context + size < target.context_length)

@@ -73,10 +73,10 @@ class DeltaRule:
 def tree_delta(
     layer: DeltaRule, inputs: Tensor, log_decay: Tensor, rate: Tensor, window: Tensor, state: Tensor, shape: TreeShape
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return y [node, head, size] of every node of a tree behind one layer's carried window and state, and the pass's writes.
+    """Return y [node, head, size] of every node of a tree after one layer's carried window and state, and the pass's writes.
 
-    ``inputs`` [node, channel] are the convolution's, ``log_decay`` (g) and ``rate`` (b) [node, head]. The writes are keys
-    [node, head * key size] and corrections [node, head * size].
+    ``inputs`` [node, channel] are the convolution's inputs; ``log_decay`` (g) and ``rate`` (b) are [node, head]. The writes are
+    keys [node, head * key size] and corrections [node, head * size].
     """
     queries, keys, values = layer.split(convolved(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)

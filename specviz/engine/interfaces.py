@@ -1,6 +1,6 @@
 """Contracts between the loop and the rooms around it. The loop depends on these alone.
 
-Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens with drafter's mass).
+Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens to which the drafter gives mass).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Session(Protocol):
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
+        """Number of committed tokens in the cache."""
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
@@ -57,7 +57,7 @@ class Session(Protocol):
 
 
 class Target(Protocol):
-    """A model that verifies. Shared between runs, never changed by one."""
+    """A model that verifies. Runs share it and never change it."""
 
     name: str
     vocab_size: int
@@ -97,8 +97,8 @@ class Context:
     noise: Noise
     device: torch.device
     max_depth: int
-    """Most tokens that this round may add: a path's drafted nodes, one fewer than this, and the bonus token. At the beginning of
-    a run, the room in the context window."""
+    """Maximum number of tokens that this round may add: ``max_depth`` - 1 drafted nodes and the bonus token. At the beginning of
+    a run, the number of free positions in the context window."""
     record_notes: bool = True
     """Whether to make notes that cost time."""
     untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
@@ -112,7 +112,7 @@ class Context:
         return len(self.ids) - 1
 
     def notes(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
-        """Return the notes from ``make``, in time that does not count as the method's; empty if notes are not recorded."""
+        """Return the notes from ``make``, whose time does not count as the method's; empty if notes are not recorded."""
         if not self.record_notes:
             return ()
         with self.untimed:
@@ -162,8 +162,8 @@ class Verdict:
     """Result of an accept rule. ``path`` excludes the root; ``visited`` are the nodes whose target row was read.
 
     ``bonus`` is None if the step ends with a drafted position. ``replaced`` are nodes of the path whose drafted token was
-    replaced, and ``passes`` counts the target passes. ``certain``: a deterministically chosen token was weighed with
-    probability 1.
+    replaced, and ``passes`` counts the target passes. ``certain``: the drafted tokens were deterministic, and were verified as
+    point masses.
     """
 
     rule: str
@@ -198,7 +198,7 @@ class Drafter(Protocol):
         """Begin a run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
 
     def observe(self, finished: Round) -> None:
-        """Learn from a finished round: committed tokens, the target's rows on the whole tree."""
+        """Learn from a finished round: its committed tokens, and the target's rows for the whole tree."""
 
     def close(self) -> None:
         """Release memory."""

@@ -35,8 +35,8 @@ TOP = 3
 
 @dataclass
 class Pending:
-    """A round whose step is not yet made. ``numbers`` are log p [visited, TOP], their ids, and log p [visited, child]; below
-    level "tree", only the largest logit of each visited row."""
+    """A round whose step is not yet made. ``numbers`` are the top log p [visited, TOP], the ids of these tokens, and log p
+    [visited, child]; below level "tree", only the largest logit of each visited row."""
 
     round: Round
     cut: str | None
@@ -270,7 +270,7 @@ class DeferredSteps:
             self.spent_ns += time.perf_counter_ns() - started
 
     def pop(self) -> Step | None:
-        """Return the step made but not yet taken, or else that of the pending round; None without either."""
+        """Return the finished step not yet taken, or else the pending round's step; None without either."""
         if self._step is None:
             self.make()
         step, self._step = self._step, None

@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def captures(self) -> int:
-        """Passes captured in this run."""
+        """Number of passes captured in this run."""
         return 0 if self.untimed is None else self.untimed.captures
 
     @property
@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """A judged round before it is recorded. ``cut`` is the reason some of its tokens were dropped, ``stop`` that the run ends."""
+    """A judged round before it is recorded. ``cut``: why some of its tokens were dropped, if any; ``stop``: why the run ends."""
 
     finished: Round
     cut: str | None
@@ -66,7 +66,7 @@ class RunCache(Protocol):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out. CUDA's allocator raises its own class; the CPU's and CUDA's libraries only a message."""
+    """Return whether memory ran out. CUDA's allocator raises its own class; CPU and CUDA libraries give only a message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)

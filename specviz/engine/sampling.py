@@ -62,8 +62,8 @@ def _uniform(counters: Tensor) -> Tensor:
 
 @device_cache(32)
 def counters(size: int, device: torch.device | str) -> Tensor:
-    """Counters of one place's numbers, int64 [size]: 1, 2, 3, … times the increment. Read only, as runs share them; a
-    captured graph must hold a reference while in use."""
+    """Return the counters of the numbers at one place, int64 [size]: 1, 2, 3, … times the increment. Read only, as runs share
+    them; a captured graph must hold a reference while in use."""
     with torch.inference_mode(False):
         return torch.arange(1, size + 1, dtype=torch.long, device=device) * _GOLDEN
 
@@ -74,15 +74,15 @@ def exponentials_of(keys: Tensor, counts: Tensor) -> Tensor:
 
 
 def keys_below(key: Tensor, numbers: Tensor) -> Tensor:
-    """int64 [place]: the noise keys of the places that continue the one with ``key`` [1] by these ``numbers`` [place]."""
+    """int64 [place]: the noise keys of the places that extend the place with ``key`` [1] by one of ``numbers`` [place] each."""
     return _mix((numbers + 1) * _GOLDEN + key)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Random numbers keyed by place.
+    """Random numbers keyed by place: integers such as a position, or a round and a node.
 
-    ``seed`` is the run's. ``trajectory`` numbers the preliminary decodings for a run, from 1; 0 is the run itself.
+    ``seed`` is the run's seed. ``trajectory`` numbers the preliminary decodings for a run, from 1; 0 is the run itself.
     ``generation`` counts the earlier runs that the drafter learned from. Each combination has independent numbers.
     """
 
@@ -98,7 +98,7 @@ class Noise:
     def _start(self) -> int:
         if not (self.trajectory or self.generation):
             return _mix_host(self.seed * 2 + 1)
-        key = _mix_host(self.seed * 2)  # even, where no seed starts
+        key = _mix_host(self.seed * 2)  # even, while the keys of plain runs start from odd numbers
         for part in (self.trajectory, self.generation):
             key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
         return key
@@ -122,7 +122,7 @@ class Noise:
     def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard exponential noise E, one for each token id.
 
-        The argmax of p / E is a draw from p: it equals that of log p + Gumbel noise (-log E), and saves one logarithm.
+        The argmax of p / E is a draw from p: it equals the argmax of log p + Gumbel noise (-log E), and saves one logarithm.
         """
         return self.uniforms(size, stream, *place, device=device).log_().neg_()
 
@@ -175,8 +175,8 @@ class Warp:
         if self.greedy:
             return scores
         if self.temperature < _COLD:
-            # Logits over so small a number overflow, and inf - inf is NaN. Only differences count, so the largest may be 0. A
-            # temperature whose reciprocal overflows (1e-40 in float32, say) is clamped to the smallest normal float.
+            # Dividing logits by so small a number overflows, and inf - inf is NaN. Only differences matter, so the largest logit
+            # may be 0. A temperature whose reciprocal overflows (1e-40 in float32, say) is clamped to the smallest normal float.
             scores = scores - scores.amax(-1, keepdim=True)
         scores = scores / max(self.temperature, torch.finfo(scores.dtype).tiny)
         if 0 < self.top_k < scores.shape[-1]:
@@ -213,7 +213,7 @@ class Warp:
     def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise, stream: int = TARGET) -> Tensor:
         """Draw the target's own token at each row, int64 [row]: row i uses the noise of absolute ``positions[i]``.
 
-        ``positions`` are those of the drawn tokens (one past each row's node). The stream ``TARGET`` uses the noise shared by
+        ``positions`` are the drawn tokens' own (one past each row's node). The stream ``TARGET`` uses the noise shared by
         all generations; drafters that draw this way use a different stream.
         """
         if self.greedy:

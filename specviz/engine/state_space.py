@@ -107,8 +107,8 @@ class Carried:
 class Activations:
     """A pass's activations for the replay.
 
-    ``inputs`` [layer, node, channel] are the convolution's; ``steps`` [layer, node, head] are time steps, or a delta rule's log
-    decays. ``written`` are the factors of each node's write into the state, if ``inputs`` do not determine them.
+    ``inputs`` [layer, node, channel] are the convolution's inputs; ``steps`` [layer, node, head] are time steps, or a delta
+    rule's log decays. ``written`` are the factors of each node's write into the state, if ``inputs`` do not determine them.
     """
 
     inputs: Tensor
@@ -153,7 +153,7 @@ def layered(layers: Sequence[Activations]) -> Activations:
 
 @lru_cache(maxsize=256)
 def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
-    """Row that each tap reads in window and inputs end to end, int64 [node, tap]: the node, its ancestors, then the window."""
+    """Row of the concatenated window and inputs that each tap reads, int64 [node, tap]: the node, its ancestors, the window."""
     rows = []
     for node in range(len(parents)):
         row, at, older = [], node, 0
@@ -201,7 +201,7 @@ def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
 
 
 def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
-    """Return y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
+    """Return y [node, head, size] of every node of a tree after one layer's carried window and state, in one pass."""
     x, b, c = layer.split(convolved(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
     fade = ancestors.to(steps.dtype) @ (steps * layer.rate)  # the logarithm of the decay from the carried state to each node

@@ -1,4 +1,4 @@
-"""Stop conditions from outside a run: its user, or a time limit; also during a long prefill."""
+"""Stopping a run from outside, by its user or a time limit, even in the middle of a long prefill."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Stop(threading.Event):
         self._preparing = limit, self._clock()
 
     def begin(self) -> None:
-        """Start counting the run's time. Earlier work, such as fetching a model, serves all users."""
+        """Start counting the run's time. Time spent earlier, such as fetching a model, is not charged to the run, since it
+        benefits all users."""
         if self._began is None:
             self._began = self._clock()
 
@@ -57,11 +58,12 @@ class Stop(threading.Event):
         return super().is_set()
 
     def halfway(self) -> bool:
-        """Whether half of the time is used up, or the run must end. Preparation for a run stops here."""
+        """Whether half of the time is used up, or the run must end. Warm-up decoding stops at this point, so that the run itself
+        keeps half of its time."""
         return self.is_set() or self._spent() > self._limit()[0] / 2
 
     def has_time_for(self, seconds: float) -> bool:
-        """Whether ``seconds`` are left for the next phase; if not, end the run now instead of past its limit."""
+        """Stop the run now if fewer than ``seconds`` are left; return whether it goes on."""
         if not self.is_set() and self._spent() + seconds > self._limit()[0]:
             self.why = self._limit()[1]
             self.set()
@@ -77,8 +79,8 @@ def stop_reason(cancel: threading.Event) -> str:
 
 
 class Interrupted(BaseException):
-    """The current thread's run must end. Not an ``Exception``, like KeyboardInterrupt: code that turns faults of a library or a
-    user's file into messages must not catch a stop."""
+    """The current thread's run must end. Like KeyboardInterrupt, derives from BaseException, so that ``except Exception`` blocks
+    that turn library errors or bad user files into messages do not swallow it."""
 
 
 class Stopped(SpecvizError):
@@ -88,13 +90,13 @@ class Stopped(SpecvizError):
 NOTHING_RUN = "Stopped before the first step; nothing was run."
 
 ProgressHook = Callable[[int, int], None]
-"""Receives the number of tokens read, and their total."""
+"""Receives the number of tokens read so far, and the total."""
 
 LOOK_SECONDS = 0.1
 """Interval at which a waiting thread checks whether its run was stopped."""
 
 PATIENCE_SECONDS = 60.0
-"""Longest wait for a stopped run that is still computing."""
+"""Maximum wait for a stopped run that is still computing."""
 
 
 class _Thread(threading.local):
@@ -111,7 +113,7 @@ _THREAD = _Thread()
 
 @contextmanager
 def stoppable(cancel: threading.Event) -> Iterator[None]:
-    """Make :func:`heed` raise Interrupted in this thread once ``cancel``, or that of an outer block, is set."""
+    """Make :func:`heed` raise Interrupted in this thread once ``cancel``, or the flag of an outer block, is set."""
     outer = _THREAD.cancels
     _THREAD.cancels = (*outer, cancel)
     try:
@@ -128,7 +130,8 @@ def heed() -> None:
 
 @contextmanager
 def computing(lock: threading.Lock, progress: Callable[[str, float | None], None]) -> Iterator[None]:
-    """Hold ``lock`` inside, except under :func:`waiting`: of the threads that share it, one computes at a time.
+    """Hold ``lock`` for the ``with`` block, released during :func:`waiting`, so that only one of the threads sharing it computes
+    at a time.
 
     Raises Interrupted, or a SpecvizError if a stopped run does not end.
     """
@@ -169,7 +172,7 @@ def waiting() -> Iterator[None]:
 
 
 class Lock(Protocol):
-    """A lock of ``threading``, of either kind."""
+    """A ``threading.Lock`` or ``threading.RLock``."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -178,7 +181,8 @@ class Lock(Protocol):
 
 @contextmanager
 def locked(lock: Lock) -> Iterator[None]:
-    """Hold ``lock`` inside. Waiting for it lets other threads compute; raises Interrupted if this thread's run is stopped."""
+    """Hold ``lock`` for the ``with`` block. While this thread waits for it, others may compute; raises Interrupted if this
+    thread's run is stopped."""
     held = lock.acquire(blocking=False)
     try:
         if not held:
@@ -204,8 +208,8 @@ def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
 def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
     """Yield start and end of the chunks of ``total`` tokens, for a prefill in several passes.
 
-    ``size`` is the largest chunk, or a function that returns it for the chunk's start. Raises Interrupted before a chunk if the
-    run was stopped.
+    ``size`` is the maximum chunk size, or a function that returns it for the chunk's start. Raises Interrupted before a chunk if
+    the run was stopped.
     """
     start = 0
     while start < total:

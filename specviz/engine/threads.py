@@ -1,7 +1,7 @@
-"""Processor threads of a run: fewer when other programs keep them waiting for a core.
+"""Number of processor threads of a run, reduced when other programs keep them waiting for a core.
 
 OpenMP's threads spin while they wait for each other. That is fastest on idle cores and ruinous on busy ones: a thread that
-lost its core delays all the others, hundreds of times a pass. No wait policy or spin count is fast in both cases (figures in
+lost its core delays all the others, hundreds of times per pass. No wait policy or spin count is fast in both cases (figures in
 .github/RESULTS.md, measured by ``bench --suite contention``), so the number of threads follows the load.
 """
 
@@ -20,7 +20,7 @@ WINDOW = 0.2
 
 TOLERATED = 0.25
 """Largest summed wait of this process's threads for a core, as a fraction of a window. Measured on two cores: 0.01 to 0.04
-with nothing else running, 1.0 beside a busy loop on each."""
+with nothing else running, 1.0 with a busy loop on each core."""
 
 _TASKS = Path("/proc/self/task")
 
@@ -52,7 +52,7 @@ class ThreadLimit:
 
     @property
     def sentence(self) -> str:
-        """Caveat for readers of the timings; empty if all threads stayed."""
+        """Caveat for readers of the timings; empty if the number of threads was not reduced."""
         if self.now == self.full:
             return ""
         return (
@@ -82,7 +82,7 @@ class ThreadLimit:
 def waited() -> float:
     """Seconds, summed over this process's threads, spent ready to run without a core.
 
-    Linux counts them; on other systems it is 0 and all threads stay.
+    Linux counts this time; on other systems it is 0, and the number of threads is never reduced.
     """
     total = 0
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():

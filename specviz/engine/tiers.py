@@ -26,7 +26,7 @@ from specviz.errors import BadInput
 
 TIERS = ("auto", "eager", "graph")
 WIDTHS = (1, 8, 16, 32, 64, 96, 128, 256, 640)
-# Slots a cache keeps free behind the committed tokens for the rows of one pass, padding included. A larger tree makes it grow.
+# Slots a cache keeps free after the committed tokens for the rows of one pass, padding included. A larger tree makes it grow.
 TREE_ROOM = 128
 COLUMNS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 """Numbers of columns that attention is captured for. A pass uses the smallest that fits, since its cost grows with them."""
@@ -70,7 +70,7 @@ def bucket(needed: int) -> int:
 
 
 def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, device: torch.device) -> Tensor:
-    """Bool [rows, width]: the tree's attention mask behind ``length`` cached tokens, True where a row attends.
+    """Bool [rows, width]: the tree's attention mask after ``length`` cached tokens, True where a row attends.
 
     Rows past the tree's nodes are padding; each attends only to its own slot, because an empty row is backend-defined.
     """
@@ -85,7 +85,7 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
 
 Outputs = tuple[Tensor, Mapping[int, Tensor]]
 Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
-"""Function from tokens [batch, row], places in the text [row], bool mask [row, kv] and a session's own numbers [number] to
+"""Function from tokens [batch, row], positions [row], bool mask [row, kv] and a session's own numbers [number] to
 logits [row, vocab] and hidden states [row, hidden] by layer."""
 
 
@@ -119,7 +119,7 @@ class Inputs:
 
     def fill(self, tree: DraftTree, length: int, numbers: Sequence[int] = ()) -> None:
         """Copy the tree into the static inputs. Rows after its nodes are padding: each sees the text and its own slot, and no
-        node sees it."""
+        node sees the padding."""
         nodes, width = len(tree), self.tokens.shape[1]
         self.tokens[:, :nodes] = tree.tokens
         copy_into(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
@@ -220,8 +220,8 @@ CACHE_POOL = CachePool()
 class GraphRunner:
     """Padded passes of one session: ``forward`` over the cache in ``pooled``. ``taps`` are the hidden states it returns.
 
-    ``others`` are the beginnings of the texts of the batch's other rows, which continue as the first one does; ``numbers``
-    are further per-session values that a capture must not freeze.
+    ``others`` are the first tokens of the batch's other rows, whose later tokens equal the first row's; ``numbers`` are further
+    per-session values that a capture must not freeze.
     """
 
     forward: Forward
@@ -245,11 +245,12 @@ class GraphRunner:
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
     def rewrite(self, tokens: Tensor, places: Sequence[int], end: int, wanted: Tensor | None = None) -> Tensor:
-        """Run ``tokens`` int64 [place] again at their ``places`` (ascending) in a chain that ends before ``end``; return logits
-        [place, vocab].
+        """Run ``tokens`` int64 [place] again at their positions ``places`` (ascending) in a chain that ends before ``end``.
 
-        Each sees the chain up to itself and takes its old slot. Padding takes slots from ``end`` on, as do places that are not
-        ``wanted``, bool [place]. The next call may overwrite the logits.
+        Returns logits [place, vocab].
+
+        Each token sees the chain up to itself and takes its old slot. Padding takes slots from ``end`` on, as do tokens that are
+        not ``wanted``, bool [place]. The next call may overwrite the logits.
         """
         count, width = len(places), padded_width(len(places))
         variant = ("rewrite", self.variant)

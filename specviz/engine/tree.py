@@ -162,7 +162,7 @@ def chain(length: int) -> TreeShape:
 
 
 def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
-    """Return a shape from child counts: ``levels[d][i]`` is the i-th node of depth d's number of children (0 if missing)."""
+    """Return a shape from child counts: ``levels[d][i]`` is the count of the i-th node at depth d (0 if missing)."""
     parents, level = [-1], [0]
     for counts in levels:
         below: list[int] = []
@@ -174,7 +174,7 @@ def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
 
 
 def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
-    """Return a shape from rank paths, ``(0, 2)`` being the third child of the root's first; every prefix must be present.
+    """Return a shape from rank paths: ``(0, 2)`` is the third child of the root's first child. Every prefix must be present.
 
     Siblings keep rank order, a missing rank leaves no gap, and nodes are in level order. Raises BadInput if a path's parent
     is missing.
@@ -193,8 +193,8 @@ def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
 def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
     """Return the ``nodes`` best rank paths of up to ``depth`` levels, each with a sum of ranks below ``width``.
 
-    A deeper level costs 1, a lower rank 2. Paths are generated best first and only as many as are kept, since there may be
-    hundreds of thousands.
+    A deeper level costs 1, a lower rank 2. Paths are generated best first, and only those kept, since there may be hundreds of
+    thousands.
     """
     waiting: list[tuple[int, tuple[int, ...]]] = [(1, (0,))]
     paths: list[tuple[int, ...]] = []

@@ -12,7 +12,7 @@ from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
 
 def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tuple[str, ...]:
-    """Return a status per node: the path accepted, other judged nodes rejected, nodes never reached skipped."""
+    """Return a status per node: accepted on the path, rejected for other judged nodes, skipped for nodes never reached."""
     marks = [SKIPPED] * len(shape)
     marks[0] = ROOT
     for node in judged:

@@ -1,4 +1,4 @@
-"""Conditional acceptance rate by depth of the draft, given that verification came that far."""
+"""Acceptance rate by depth of the draft, given that verification reached that depth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = 5
 
 
 def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
-    """A point for each depth: the share of steps that accepted a node there, of those that had one to judge there."""
+    """Draw a point per depth: of the steps with a node to judge there, the share that accepted one."""
     look = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
     subtitle = "share accepted, of the steps that reached this depth with a draft to judge" if shares else "nothing was drafted"
@@ -39,7 +39,7 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
 
 
 def judged_at_depth(steps: Sequence[Step]) -> list[int]:
-    """Entry d - 1: the number of steps whose walk came to a node with drafted children at depth d."""
+    """Return, as entry d - 1, the number of steps whose walk reached a node with drafted children at depth d."""
     counts: list[int] = []
     for step in steps:
         parents = {node.parent for node in step.nodes if node.status != PRUNED}

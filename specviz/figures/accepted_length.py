@@ -10,7 +10,7 @@ from specviz.trace.schema import Trace
 
 
 def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
-    """Bar i: the number of steps that put exactly i drafted tokens into the output. Zero is drawn hollow."""
+    """Draw as bar i the number of steps that put exactly i drafted tokens into the output. Bar 0 is hollow."""
     look = theme_of(theme)
     counts = metrics.histogram(trace.steps)
     length = metrics.tau(trace.steps)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from networkx import DiGraph
 
 ROOMY = 40
-"""Most nodes with which rows are wide and judged nodes show their numbers."""
+"""Maximum number of nodes at which rows are wide and judged nodes show their numbers."""
 MANY = 40
 """More pruned nodes than this are folded into counts: unsent nodes must not bury the sent ones."""
 _LETTERS = 18
@@ -44,7 +44,7 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
 
 
 def _words(step: Step, folded: int) -> tuple[str, str]:
-    """Title and subtitle. ``folded``: the nodes of the step that are not drawn."""
+    """Return title and subtitle. ``folded`` is the number of recorded nodes that are not drawn."""
     carried = sum(node.status == PRUNED for node in step.nodes)
     drafted = len(step.nodes) - 1 + step.pruned - carried
     folded += step.pruned - carried
@@ -85,9 +85,8 @@ def _fold(tree: DiGraph, most: int) -> None:
 
 
 def rows(tree: DiGraph) -> dict[str, float]:
-    """Row of every node: those of one depth at least 1 apart, no crossing edges, parents midway between their children.
-
-    A subtree whose top would overlap the one above it moves down as a whole.
+    """Return the row of every node: nodes of one depth are at least 1 apart, no edges cross, parents are midway between their
+    children. A subtree whose top would overlap the one above it moves down as a whole.
     """
     from networkx import descendants, dfs_postorder_nodes  # slow to import, and the app draws no such tree when it opens
 
@@ -107,7 +106,7 @@ def rows(tree: DiGraph) -> dict[str, float]:
 
 
 def _place(tree: DiGraph) -> tuple[int, int]:
-    """Write each node's label, numbers, place in pixels and the end of its column; returns width and height of the drawing."""
+    """Set each node's label, numbers, position in pixels and the end of its column; return width and height of the drawing."""
     roomy = len(tree) <= ROOMY
     pitch, size = (44, TEXT) if roomy else (19, SMALL)
     tree.graph.update(size=size)
@@ -158,7 +157,7 @@ def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
 
 
 def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
-    """Draw the tokens of one status with their hover text, their printed numbers, and its entry in the key."""
+    """Draw the tokens of one status with their hover text and printed numbers, and the status's entry in the key."""
     look, size = LOOKS[status], tree.graph["size"]
     nodes = [(node, data) for node, data in tree.nodes.data() if data["status"] == status]
     line, text = getattr(theme, look.line), getattr(theme, look.text)
@@ -181,7 +180,7 @@ def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
 
 
 def _hover(node: str, data: dict[str, Any]) -> str:
-    """The verdict on a node and the numbers behind it; why it fell so is a sentence of the stage."""
+    """Return the verdict on a node, with its numbers; the stage explains the verdict in a sentence."""
     lines = [f"<b>{escape(show_whitespace(data['text']))}</b>", LABELS[data["status"]]]
     if node == "bonus":
         lines[1] += f", from the {'residual' if data['source'] == 'residual' else 'target'}"

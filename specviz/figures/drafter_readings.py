@@ -14,11 +14,11 @@ _LOOKS = (
     ("cross", "10px,3px,2px,3px", "#CC79A7"),
 )  # fmt: skip
 MOST = len(_LOOKS)
-"""Most readings in one figure."""
+"""Maximum number of readings in one figure."""
 
 
 class Lens(NamedTuple):
-    """A hidden state of the target, read by its final norm and head. ``agreement``: the share of places at which the likeliest
+    """A hidden state of the target, read by its final norm and head. ``agreement``: the share of positions at which the likeliest
     token is the target's final one; ``rank``: the median rank of that token; ``tap``: whether the drafter reads this state."""
 
     layer: int

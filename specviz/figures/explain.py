@@ -14,9 +14,9 @@ from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Baseline, Step, Trace
 
 SILENT = 0.25
-"""Share of steps without a drafted token from which on their term is ``loud``."""
+"""Minimum share of steps without a drafted token at which their term is ``loud``."""
 FEW_TOKENS = 1.3
-"""Tokens a pass below which no saving elsewhere helps much."""
+"""Tokens per pass below which no saving elsewhere helps much."""
 STANDS_OUT = 0.05
 """Share of a step below which an overhead is not named."""
 AGREE = 0.03
@@ -55,7 +55,7 @@ class _Costs:
         return sum(self.phases.values())
 
     def loss(self, phase: str) -> float:
-        """Cost of a phase beyond the autoregressive run's: one target pass is not a loss."""
+        """Cost of a phase beyond its cost in the autoregressive run: one target pass is not a loss."""
         if phase != "verify":
             return self.phases[phase]
         return max(0.0, self.phases["verify"] - (self.plain or 0.0)) if self.plain else 0.0
@@ -66,7 +66,7 @@ class _Costs:
 
 
 def step_cost_label(trace: Trace) -> str:
-    """Label of the costs: of one step, or of a pass's share of it when a step takes several."""
+    """Return the label of the costs: per step, or per pass when a step takes several passes."""
     return "a step ÷ its passes" if any(step.passes > 1 for step in trace.steps) else "one step"
 
 
@@ -101,7 +101,7 @@ def _drafted(step: Step) -> bool:
 
 
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
-    """The term that sums up the run in one sentence."""
+    """Return the term that sums up the run in one sentence."""
     if not any(_drafted(step) for step in trace.steps):
         return _nothing_drafted(trace, found.speedup if found else None)
     if found is None:
@@ -124,7 +124,7 @@ def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
 
 
 def bottleneck(trace: Trace) -> str | None:
-    """The name of the term that limits the speed-up most: a phase, "tau", or None when nothing stands out."""
+    """Return the name of the term that limits the speed-up most: a phase, "tau", or None when nothing stands out."""
     baseline = trace.end.baseline if trace.end is not None else None
     costs = _costs(trace.steps, baseline) if trace.steps else None
     return _bottleneck(costs) if costs is not None else None
@@ -161,7 +161,7 @@ def _if_free(costs: _Costs, phase: str) -> str:
 
 
 def _silence(trace: Trace) -> list[Term]:
-    """The term on steps without a draft, if only some were; for a run without any draft, the verdict covers it."""
+    """Return the term on steps without a draft, if some but not all steps had none; otherwise an empty list."""
     silent = sum(not _drafted(step) for step in trace.steps)
     if silent in (0, len(trace.steps)):
         return []

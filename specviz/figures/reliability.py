@@ -90,7 +90,7 @@ def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]
 
 
 def calibration_error(bins: Sequence[Bin]) -> float | None:
-    """Expected calibration error: mean distance of acceptance from confidence, bins weighted by tokens; None without any."""
+    """Expected calibration error: mean distance of acceptance from confidence, bins weighted by tokens; None without tokens."""
     judged = sum(bucket.judged for bucket in bins)
     return sum(bucket.judged * abs(bucket.share - bucket.confidence) for bucket in bins) / judged if judged else None
 

@@ -1,4 +1,4 @@
-"""Speed-up as two lengths: the cost of one step of this run against that of its tokens in the baseline."""
+"""Speed-up as two bars: the cost of one step of this run, and the cost of the step's tokens in the baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _WIDTH = 1000
 
 
 def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw a mean step phase by phase and, below it, its tokens at the baseline's cost. Their ratio is the speed-up."""
+    """Draw the average step as a stacked bar of its phases and, below it, what its tokens would cost in the baseline. The ratio
+    of their lengths is the speed-up."""
     look = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
     fig = figure(
@@ -50,7 +51,7 @@ def _headline(terms: dict[str, Term]) -> str:
 
 
 def _subtitle(terms: dict[str, Term]) -> str:
-    """The verdict, after a sentence on steps without a draft if there are too many."""
+    """Return the verdict, after a sentence on steps without a draft if there are too many."""
     silence = terms.get("silence")
     first = [silence.sentence] if silence is not None and silence.loud else []
     return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
@@ -81,7 +82,7 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
 
 
 def _passes(fig: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
-    """Draw a block for each pass that the step saves or replaces, the last one a part of a pass."""
+    """Draw one block per baseline pass that the step's tokens would take; the last block may be a fraction."""
     row = f"its {length:.2f} tokens in the baseline"
     whole = min(int(length), 200)
     blocks = [1.0] * whole + ([length - whole] if length - whole > 1e-6 else [])

@@ -9,7 +9,7 @@ from specviz.trace.schema import Trace
 
 
 def speed_table(trace: Trace, theme: str = "light") -> str:
-    """Return the verdict and a row per term; the largest overhead is marked in words and in weight."""
+    """Return the verdict and a row per term; the largest overhead is marked in words and in bold."""
     look = theme_of(theme)
     terms = explain(trace)
     if not terms:

@@ -29,14 +29,14 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
 
 
 def theme_of(name: str) -> Theme:
-    """The theme called ``name``. Raises BadInput when it is neither light nor dark."""
+    """Return the theme called ``name``. Raises BadInput when it is neither light nor dark."""
     if name not in THEMES:
         raise BadInput(f"There is no theme {name!r}; choose light or dark.")
     return THEMES[name]
 
 
 def show_whitespace(text: str, most: int | None = None) -> str:
-    """Token text with its whitespace and invisible characters shown, cut with an ellipsis after ``most`` characters."""
+    """Return token text with its whitespace and invisible characters shown, cut with an ellipsis at ``most`` characters."""
     printable = "".join(_show_character(character) for character in text)
     return printable if most is None or len(printable) <= most else printable[: most - 1] + "…"
 
@@ -63,7 +63,7 @@ def markup(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Number of monospace cells of a text: wide East Asian characters and emoji take two, combining marks none."""
+    """Return the number of monospace cells of a text: wide East Asian characters and emoji take two, combining marks none."""
     return sum(_cells(character) for character in text)
 
 
@@ -110,7 +110,7 @@ def figure(
     theme: Theme, title: str, subtitle: str = "", *, width: int = 960, height: int = 420, key: bool = False,
     **layout: Any,
 ) -> go.Figure:  # fmt: skip
-    """An empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already escaped.
+    """Return an empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already escaped.
 
     ``key`` leaves room for a legend between subtitle and drawing; the figure grows with the lines of its subtitle.
     """
@@ -130,14 +130,14 @@ def figure(
 
 
 def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:
-    """Title and subtitle at the left edge of the figure, not of the drawing."""
+    """Return title and subtitle at the left edge of the figure, not of the drawing."""
     below = {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}
     place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
     return {"text": title, **place, "pad": {"t": 14, "l": 20}, "font": {"size": TITLE}, "subtitle": below}
 
 
 def axis(theme: Theme, title: str = "", *, grid: bool = True, **more: Any) -> dict[str, Any]:
-    """An axis in the shared look: hairline grid, no zero line, ticks at 11 px or more."""
+    """Return an axis in the shared look: hairline grid, no zero line, ticks at 11 px or more."""
     return {
         "title": {"text": title, "font": {"size": TEXT, "color": theme.mute}},
         "tickfont": {"size": 12, "color": theme.mute},

@@ -15,13 +15,13 @@ from specviz.trace.schema import Codebook, Step, Trace
 Colour = tuple[int, int, int]
 
 MISSING = (238, 238, 238)
-"""The colour of cells that were not drawn."""
+"""Colour of cells that were not drawn."""
 UNKNOWN = (200, 200, 200)
-"""The colour of a code that the codebook does not hold."""
+"""Colour of a code that the codebook does not hold."""
 _SIDE = 8
-"""Pixels a side of a cell without a finished row to derive it from."""
+"""Side of a cell in pixels, without a finished row to derive it from."""
 _MOST = 4096
-"""Most pixels a side of a row's picture in a trace."""
+"""Maximum side, in pixels, of a row's picture in a trace."""
 
 
 def unfinished(trace: Trace) -> str:
@@ -50,7 +50,7 @@ def unfinished(trace: Trace) -> str:
 
 
 def _colours(book: Codebook | None) -> list[Colour]:
-    """Mean colour of every code; none without a codebook or with a damaged one."""
+    """Return the mean colour of every code; empty without a codebook or with a damaged one."""
     try:
         raw = base64.b64decode(book.colours, validate=True) if book is not None else b""
     except (binascii.Error, ValueError):
@@ -60,7 +60,7 @@ def _colours(book: Codebook | None) -> list[Colour]:
 
 
 def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
-    """Yield the finished rows of a step: the number of the first, and their pixels."""
+    """Yield the finished rows of a step: the number of the first row, and the rows' pixels."""
     for note in step.notes:
         if note.type != "canvas":
             continue

@@ -1,7 +1,7 @@
 """Inspection of a drafter head: how well it predicts a target as loaded, and whether another reading would do better.
 
 A head loaded with other conventions than it was trained with runs without an error and drafts badly. Here the target writes a
-few answers once. Every reading of the head is then teacher-forced along them, so that readings are compared on the same places.
+few answers once. Every reading of the head is then teacher-forced along them, so readings are compared at the same positions.
 """
 
 from __future__ import annotations

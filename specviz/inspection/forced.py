@@ -1,7 +1,7 @@
-"""Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every place.
+"""Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every token index.
 
-A greedy answer is the target's argmax at every place, so walking along it with the head's own states *is* chain drafting from
-every place of it. Rates are conditional on the shallower drafts being right, as engines report them.
+A greedy answer is the target's argmax at every position, so teacher-forcing the head along it, fed its own states, is exactly
+chain drafting from every token of the answer. Rates are conditional on the shallower drafts being right, as engines report them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage
 
 LEAST = math.log(1e-6)
-"""log q of a token that the head cannot draft."""
+"""Floor of log q; also the value for tokens outside the draft vocabulary."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A head under some conventions, and its inputs. ``shift`` is added to the position of every drafted token, by default one
-    after its parent's. ``lag`` is the number of tokens by which the target's states are delayed."""
+    """One interpretation of a head's weights and inputs, where published heads or engines differ in convention.
+
+    ``shift`` is added to the position id of every drafted token; with the default 0 it is its parent's plus one. ``lag`` is the
+    number of tokens by which the target's states are delayed.
+    """
 
     head: FeatureHead
     shift: int = 0
@@ -35,13 +38,16 @@ class Reading:
 
 @dataclass
 class TeacherForcedStats:
-    """Predictions of one reading of a drafter.
+    """Teacher-forced statistics of one :class:`Reading`.
 
-    By passage, [place]: ``lengths`` counts consecutive right drafts. ``evidence`` is the mean over depths of log q of the
-    target's token, whether or not earlier drafts were right. It separates two readings on far fewer places than acceptance
-    does. By depth: ``reached`` and ``right``. By place: ``overlap``, the sum over tokens of min(p, q) at depth 1, is the
-    acceptance rate at temperature 1. ``sure`` pairs confidence and verdict of each draft whose shallower drafts were right.
-    ``known`` counts labels at depth 1 that are in the draft vocabulary.
+    ``lengths``: by passage, [place], the number of consecutive right drafts.
+    ``evidence``: by passage, [place], the mean over depths of log q of the target's token, whether or not earlier drafts were
+    right. It separates two readings with far fewer positions than acceptance does.
+    ``reached``, ``right``: by depth, the chains that reached it, and those whose draft there was right.
+    ``overlap``: by position, the sum over tokens of min(p, q) at depth 1: the acceptance rate at temperature 1.
+    ``sure``: confidence and verdict of each draft whose shallower drafts were right.
+    ``known``: the number of labels at depth 1 that are in the draft vocabulary.
+    ``places``: the number of positions that chains started from.
     """
 
     depth: int
@@ -64,18 +70,19 @@ class TeacherForcedStats:
 
     @property
     def accepted(self) -> float:
-        """Mean drafted tokens accepted by a chain of this depth."""
+        """Mean number of drafted tokens accepted per chain of ``depth`` tokens."""
         return float(torch.cat(self.lengths).float().mean()) if self.lengths else 0.0
 
     @property
     def overlap_rate(self) -> float:
-        """The expected acceptance rate of the first drafted token at temperature 1."""
+        """Expected acceptance rate of the first drafted token at temperature 1."""
         return sum(self.overlap) / max(1, len(self.overlap))
 
 
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Walk ``reading`` along the passages, drafting ``depth`` tokens from every place with as many tokens behind it."""
+    """Walk ``reading`` along the passages, drafting ``depth`` tokens from every position that is followed by enough tokens to
+    score them."""
     stats, stepper = TeacherForcedStats(depth), FeatureRuntime(reading.head)
     for passage in passages:
         heed()
@@ -85,7 +92,7 @@ def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> 
 
 @torch.inference_mode()
 def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Statistics of a network that predicts all depths from one state of the target: Medusa's heads."""
+    """Return the statistics of a network that predicts all depths from one state of the target: Medusa's heads."""
     stats = TeacherForcedStats(min(depth, net.config.heads))
     for passage in passages:
         heed()
@@ -143,12 +150,13 @@ def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: T
 
 
 def _positions(stepper: FeatureRuntime, passage: Passage, places: Tensor) -> Tensor:
-    """Positions of rows at these places, with as many axes as the head reads."""
+    """Return the position ids of rows at these token indices, with as many axes as the head reads."""
     return places if passage.layout is None or stepper.axes == 1 else passage.layout.axial(places)
 
 
 def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
-    """Embeddings of all tokens but the first if the head reads a picture's own, and the mask of those that skip fc."""
+    """Extra keyword arguments of a head that reads image embeddings: the embeddings of all tokens but the first, and, if the head
+    has such a path, the mask of visual tokens that bypass fc."""
     if passage.layout is None or not stepper.pictured:
         return {}
     stats = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
@@ -159,7 +167,7 @@ def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
 
 
 def _rows(head: FeatureHead, device: torch.device) -> Tensor:
-    """Row of the head for each token [vocab], -1 for a token without one."""
+    """Return the head's row for each token [vocab], -1 for tokens outside the draft vocabulary."""
     if head.draft_ids is None:
         return torch.arange(head.config.vocab_size, device=device)
     rows = torch.full((head.config.vocab_size,), -1, device=device)
@@ -168,13 +176,13 @@ def _rows(head: FeatureHead, device: torch.device) -> Tensor:
 
 
 def _evidence(logits: Tensor, rows: Tensor) -> Tensor:
-    """log q of the target's token [place], at least that of a token that cannot be drafted."""
+    """log q of the target's token at each place, clamped below at LEAST."""
     q = logits.log_softmax(-1).gather(1, rows.clamp_min(0)[:, None])[:, 0]
     return torch.where(rows < 0, LEAST, q.clamp_min(LEAST))
 
 
 def _judged(stats: TeacherForcedStats, level: int, ids: Tensor | None, logits: Tensor, labels: Tensor, alive: Tensor) -> Tensor:
-    """Count right drafts at this depth; return the places whose chain goes on."""
+    """Count right drafts at this depth; return a mask of the chains that go on."""
     sure, best = logits.softmax(-1).max(-1)
     hit = (best if ids is None else ids[best]) == labels
     stats.reached[level] += int(alive.sum())

@@ -1,4 +1,4 @@
-"""Answers of the target, with its hidden states and its distribution at every place."""
+"""Answers of the target, with its hidden states and its distribution at every position."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from specviz.targets.vision_language import VisionLanguageTarget
 @dataclass(frozen=True)
 class Passage:
     """A prompt and the greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
-    transformers' numbering; ``logits`` [place, vocab] of the target at the answer's places, the first one's from the token
-    before it. ``layout`` locates the prompt's picture, None for text."""
+    transformers' numbering; ``logits`` [place, vocab] are the target's for each token of the answer, each from the token before.
+    ``layout`` locates the prompt's picture, None for text."""
 
     ids: Tensor
     first: int
@@ -44,8 +44,8 @@ class Passage:
 def open_target(
     name: str, dtype: str = "auto", image: Any = None, progress: Progress = no_progress
 ) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
-    """Load the model called ``name`` and its target; one that reads pictures requires an ``image``. Raises ModelUnavailable for
-    one that draws pictures or cannot verify trees, BadInput for a missing or unwanted picture."""
+    """Load the model called ``name`` and its target; a model that reads pictures requires an ``image``. Raises ModelUnavailable
+    for a model that draws pictures or cannot verify trees, BadInput for a missing or unwanted picture."""
     kind = modality_of(name, progress)
     if kind == IMAGE:
         raise ModelUnavailable(
@@ -92,7 +92,7 @@ def passages(
 
 @torch.inference_mode()
 def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
-    """Passage from one pass of the target over prompt and answer."""
+    """Return the passage from one pass of the target over prompt and answer."""
     ids = torch.tensor([*prompt, *answer], device=target.device)
     output = target.model(input_ids=ids[None], output_hidden_states=True, use_cache=False)
     states = {layer: output.hidden_states[layer][0].clone() for layer in layers}
@@ -103,7 +103,7 @@ def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Se
 def seen_passage(
     target: VisionLanguageTarget, layout: Layout, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]
 ) -> Passage:
-    """Passage of a prompt with a picture at this ``layout``."""
+    """Return the passage of a prompt with a picture at this ``layout``."""
     session = target.open(len(prompt) + len(answer), tuple(layers))
     seen = session.prefill(prompt)
     written = session.score(DraftTree.of(answer, range(-1, len(answer) - 1), target.device))
@@ -114,7 +114,7 @@ def seen_passage(
 
 
 def prompts_in(text: str) -> tuple[str, ...]:
-    """One prompt for each line that is not empty. Raises BadInput if there is none."""
+    """Return one prompt per line that is not empty. Raises BadInput if all are empty."""
     prompts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not prompts:
         raise BadInput("The file with prompts is empty; write one prompt a line.")

@@ -26,8 +26,8 @@ class Alternative:
 def alternatives(
     reading: Reading, target: Fit, theta: float | None = None, sections: tuple[int, ...] | None = None
 ) -> Iterator[Alternative]:
-    """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts its
-    rates for time, height and width: () if a token has one position, None without a picture."""
+    """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts the
+    target's rotary rates for time, height and width: () if a token has one position, None without a picture."""
     yield from _taps(reading, target.layers)
     yield from _norms(reading)
     yield from _positions(reading, theta)
@@ -37,7 +37,7 @@ def alternatives(
 
 
 def layers_wanted(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
-    """Hidden states that readings up to ``rounds`` conventions away may read."""
+    """Return the hidden states that readings up to ``rounds`` conventions away may use."""
     near = {tap + step for tap in taps for step in range(-rounds, rounds + 1)}
     return tuple(sorted(tap for tap in near if 0 <= tap <= layers))
 
@@ -93,7 +93,7 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
 
 
 def _distances(reading: Reading) -> Iterator[Alternative]:
-    """Readings of norms' weights as factors, or as distances from one: converters shift them once, twice or in part."""
+    """Yield readings of norms' weights as factors, or as distances from one: converters shift them once, twice or in part."""
     how = reading.head.config.how
     entry, rest = not how.centred_entry, not how.centred
     for name, changed in (

@@ -45,7 +45,7 @@ Target = TextTarget | HybridTarget
 
 @dataclass
 class Report:
-    """All findings of an inspection. ``stored`` and ``head`` are facts as plain data; ``lens`` by hidden state."""
+    """All findings of an inspection. ``stored`` and ``head`` are facts as plain data; ``lens`` has an entry per hidden state."""
 
     name: str
     target: str
@@ -65,7 +65,7 @@ class Report:
         return binned(self.verdict.loaded.sure)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         verdict = self.verdict
         compared = [
             {
@@ -93,7 +93,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """The report as text, the advice last."""
+        """Return the report as text, the advice last."""
         return "\n".join([*self.summary, "", *self._foresight(), "", *self._readings(), "", self.advice])
 
     def _foresight(self) -> Iterator[str]:
@@ -125,7 +125,7 @@ class Report:
                 yield f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}"
 
     def figures(self, theme: str = "light") -> dict[str, Any]:
-        """Plotly figures by name: acceptance by depth, calibration, and the logit lens if there is one."""
+        """Return Plotly figures by name: acceptance by depth, calibration, and the logit lens if taken."""
         rates = {"as loaded": self.verdict.loaded.rates}
         rates |= {f"with {one.other.name}": one.foresight.rates for one in self.verdict.steps}
         others = self.verdict.rounds[0] if self.verdict.rounds else []
@@ -163,7 +163,7 @@ def inspect(
     progress: Progress, image: Any = None,
 ) -> Report:  # fmt: skip
     """Inspect the drafter called ``name`` on this target, with ``image`` for targets that read pictures. ``whole_lens`` takes
-    the logit lens of every hidden state.
+    the logit lens of every hidden state, not of the drafter's taps alone.
 
     Raises ModelUnavailable naming the tensor or setting that prevents reading, after reporting the stored files.
     """
@@ -197,7 +197,7 @@ def inspect(
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
-    """Facts about the stored files, the drafter, and lines about both. If reading fails, the lines are reported first."""
+    """Return facts about the stored files, the drafter, and lines about both. If reading fails, report the lines first."""
     if ours(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
@@ -247,7 +247,7 @@ def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
 
 
 def stored_facts(stored: Repository) -> dict[str, Any]:
-    """Facts about a folder of heads, with or without a reader: dialect, files with size and hash, names of tensors."""
+    """Return facts about a folder of heads, even without a reader: dialect, files with size and hash, names of tensors."""
     stored = drafting(stored)
     files = []
     for file in sorted(set(stored.files.values())):
@@ -263,7 +263,7 @@ def stored_facts(stored: Repository) -> dict[str, Any]:
 
 
 def head_facts(head: FeatureHead) -> dict[str, Any]:
-    """Sizes, conventions and vocabulary of a head as read."""
+    """Return sizes, conventions and vocabulary of a head as read."""
     config = head.config
     sizes = {name: value for name, value in asdict(config).items() if name != "how"}
     how = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()}
@@ -279,7 +279,7 @@ def head_facts(head: FeatureHead) -> dict[str, Any]:
 
 
 def unusual(head: FeatureHead) -> str:
-    """Conventions that differ from EAGLE-3's paper, in words; a description of the paper's if none differs."""
+    """Return the conventions that differ from EAGLE-3's paper, in words; the paper's own if none differs."""
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
         "entry_norm": f"norm before the projection ({how.entry_norm})",
@@ -300,7 +300,7 @@ def unusual(head: FeatureHead) -> str:
 
 
 def _odd(head: FeatureHead) -> Iterator[str]:
-    """Notes on tensors that no training produces."""
+    """Yield notes on tensors that no training produces."""
     for name, value in head.tensors.items():
         if not bool(value.any()):
             yield f"{name} is zero throughout: it was never trained, or got lost on the way."
@@ -312,7 +312,7 @@ def _odd(head: FeatureHead) -> Iterator[str]:
 def lenses(
     target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
 ) -> list[Lens]:
-    """One lens for each of ``layers``, which the passages must hold; none if the target has no final norm called ``norm``."""
+    """Return one lens per entry of ``layers``, all of which the passages must hold; empty without a final norm ``norm``."""
     norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
     if norm is None:
         return []

@@ -1,4 +1,4 @@
-"""Verdict on a head: the reading that is clearly better, if there is one, and one sentence of advice."""
+"""Verdict on a head: the clearly better reading, if any, and one sentence of advice."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
-"""Neighbouring places that count as one: a head's errors at neighbouring places are correlated."""
+"""Neighbouring positions that count as one, since a head's errors at neighbouring positions are correlated."""
 SURE, GAIN = 4.0, 0.05
 """Thresholds of a clearly better reading: its gain in evidence, in standard errors of the paired difference, and its gain in
-accepted tokens a chain."""
+accepted tokens per chain."""
 ROUNDS = 3
-"""Most conventions that are changed together."""
+"""Maximum number of conventions changed together."""
 STRANGER = 0.2
 """Acceptance rate of the first drafted token below which a head counts as trained for another model."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A reading compared with another: ``gain`` in accepted tokens a chain with its standard ``error``, and ``likelier``, the
+    """A reading compared with another: ``gain`` in accepted tokens per chain with its standard ``error``, and ``likelier``, the
     gain in evidence in standard errors."""
 
     other: Alternative
@@ -44,7 +44,7 @@ class Compared:
 
 @dataclass
 class Verdict:
-    """Result of all comparisons. ``rounds``: readings compared with the one as loaded, then with each better one in turn;
+    """Result of all comparisons. ``rounds``: readings compared with the head as loaded, then with each better reading in turn;
     ``steps``: the better readings, in order."""
 
     loaded: TeacherForcedStats
@@ -60,12 +60,12 @@ def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
     report: Progress = no_progress, sections: tuple[int, ...] | None = None,
 ) -> Verdict:  # fmt: skip
-    """Compare every reading with the one as loaded; if one is clearly better, compare all others with that one, and so on.
+    """Compare every reading with the head as loaded; if one is clearly better, compare all others with that one, and so on.
 
-    ``theta`` and ``sections`` are the target's own, as :func:`specviz.inspection.readings.alternatives` takes them.
+    ``theta`` and ``sections`` are as in :func:`specviz.inspection.readings.alternatives`.
     """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
-    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # halves are slow on a CPU, and their rounding blurs gains
+    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # slow on a CPU, and rounding blurs gains
         reading = replace(reading, head=reading.head.to(exact))
     base = teacher_force(reading, passages, depth)
     verdict = Verdict(base)
@@ -88,7 +88,7 @@ def judge(
 
 
 def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[float, float]:
-    """Mean difference over the same places, given by passage [place], and its standard error over blocks of them."""
+    """Return the mean difference over the same positions, given by passage [place], and its standard error over blocks."""
     apart = [(one - two).float() for one, two in zip(first, second, strict=True)]
     blocks = [piece.mean() for passage in apart for piece in passage.split(BLOCK)]
     if len(blocks) < 2:
@@ -97,7 +97,7 @@ def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[floa
 
 
 def advice(verdict: Verdict) -> str:
-    """One sentence on the fault of the head as loaded, if any."""
+    """Return one sentence on the fault of the head as loaded, if any."""
     loaded, best = verdict.loaded, verdict.best
     if not loaded.places:
         return "The answers are too short to judge the head on: give other prompts, or allow more tokens."
@@ -118,7 +118,7 @@ def advice(verdict: Verdict) -> str:
 
 
 def _where(loaded: TeacherForcedStats, best: TeacherForcedStats) -> int:
-    """The depth that separates the two: the first with a difference of at least 0.05, else the one with the largest."""
+    """Return the depth that separates the two: the first with a difference of at least 0.05, else that of the largest."""
     gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
     return next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), max(range(len(gaps)), key=gaps.__getitem__))
 

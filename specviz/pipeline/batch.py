@@ -22,9 +22,9 @@ def assemble(
 ) -> BatchDecoding:
     """Join the prepared requests in one batch on the first one's target, each with its own method, seed and budget.
 
-    ``record`` overrides the requests' level of recording. A tree sized by the cost of a pass is sized by its row's share of a
-    pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name different targets,
-    or one whose rows cannot share a cache.
+    ``record`` overrides the requests' level of recording. Trees sized by the cost of a pass use the cost of the pass over all
+    rows. ``cancel`` ends all runs after the round. Raises BadInput when the requests name different targets, or a target whose
+    rows cannot share a cache.
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
         raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
@@ -43,9 +43,9 @@ def assemble(
 
 
 def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
-    """Decode the requests in step and return a trace for each, whose steps report the shared cache as well.
+    """Decode the requests in one batch and return a trace of each, whose steps also report the shared cache.
 
-    Steps before ``cancel`` or an interrupt are kept: those traces end as cancelled.
+    Steps before ``cancel`` or an interrupt are kept: the traces then end as cancelled.
     """
     batch = assemble(ready, every, cancel=cancel)
     rows = list(batch.running)

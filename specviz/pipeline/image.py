@@ -44,11 +44,11 @@ UNUSED = {
     "image": "a model that draws pictures reads none",
     "raw": "a picture's prompt has no chat template that could be left out",
 }
-"""Fields of a request without meaning here, and the reasons."""
+"""Request fields that have no meaning here, with the reasons."""
 PARTNERS = {"emoji-64": "emoji-32"}
 """Partner by target: the model that draws the same picture on half the grid."""
 LIVE_SIDE = 128
-"""Most pixels a side of a picture that the steps carry; larger ones are shown in colours of codes until the end."""
+"""Maximum side, in pixels, of a picture that the steps carry; larger ones are shown in their codes' colours until the end."""
 MOST_GUIDANCE = 20.0
 
 BY_DIRECTION = (
@@ -81,9 +81,9 @@ class PreparedImage(Prepared):
         return Recorder(self.text, record, self.resources.grid)
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """The step with the rows of the picture that it finished, for display before the end.
+        """Return the step with the rows of the picture that it finished, for display before the end.
 
-        Decoding costs as much as a pass of a small target, so it runs once a row and not once a step.
+        Decoding costs as much as a pass of a small target, so it runs once per row, not once per step.
         """
         loaded = self.loaded
         first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
@@ -104,7 +104,8 @@ class PreparedImage(Prepared):
 
 
 def png(pixels: np.ndarray, colours: int = 0) -> str:
-    """A PNG, in base64, of uint8 [row, column, 3]; with at most ``colours`` colours, unless 0, for a small file."""
+    """Return ``pixels``, uint8 [row, column, 3], as a PNG in base64; ``colours``, if not 0, limits its colours, for a small
+    file."""
     image = Image.fromarray(pixels)
     if colours:
         image = image.quantize(colours)
@@ -123,7 +124,7 @@ class DrawingResources(ImageResources):
     progress: Progress
 
     def drafter_weights(self, kind: str) -> FeatureRuntime:
-        """Return the drafter over ids with the codes first, laid out for this machine."""
+        """Return the drafter, laid out for this machine; in its ids the codes come first."""
         if self.draft_name:
             return cached(self.loaded.model, f"published {kind} {self.draft_name}", lambda: self._published(kind))
         if kind != "eagle":
@@ -219,7 +220,7 @@ def _loaded(request: Request, progress: Progress) -> LoadedImage:
 
 
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
-    """The target for a prompt, the prompt's ids (offset by the number of codes, which come first), and its unread rest."""
+    """Return the target for a prompt, the prompt's ids (offset by the number of codes, which come first), and its unread rest."""
     rows = loaded.prompts.rows(prompt)
     conditional, unconditional = (
         [token if token < 0 else loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional)
@@ -232,11 +233,11 @@ def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> t
 
 
 def codes_first(loaded: LoadedImage) -> torch.Tensor:
-    """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
+    """Return the embeddings [id, hidden] of the codes, then of the prompt's tokens."""
     return cached(loaded.model, "table", lambda: loaded.table)
 
 
 def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, samplers: Any) -> CoarsePartner:
-    """A low-resolution target with its prompt and the samplers to and from its grid."""
+    """Return a low-resolution target with its prompt and the samplers to and from its grid."""
     capacity = target.context_length
     return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)

@@ -48,8 +48,8 @@ class PreparedTarget(Target, Protocol):
 class Prepared:
     """A request whose models are loaded and whose prompt is tokenized; nothing has been decoded.
 
-    ``budget`` is the most new tokens, ``run_fields`` are this modality's fields of the run line. ``memory`` is the user's,
-    ``costs`` are the target's.
+    ``budget`` is the maximum number of new tokens, ``run_fields`` are this modality's fields of the run line. ``memory`` belongs
+    to the user, ``costs`` to the target.
     """
 
     request: Request
@@ -97,19 +97,19 @@ class Prepared:
         return Decoding(self.target, composition, self.prompt_ids, warp, noise, self.budget, recorder, cancel, progress=progress)
 
     def recorder(self, record: str) -> Recorder:
-        """The recorder of a run's steps."""
+        """Return the recorder of a run's steps."""
         return Recorder(self.text, record, ends=frozenset(self.target.eos_ids))
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """The step for the trace; ``output`` holds all tokens up to the step's end."""
+        """Return the step for the trace; ``output`` holds all tokens up to the step's end."""
         return step
 
     def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
-        """This modality's fields of the end line."""
+        """Return this modality's fields of the end line."""
         return {}
 
     def baseline_fields(self, output: list[int], parting: int) -> dict[str, Any]:
-        """This modality's fields of a baseline whose ``output`` differs from the run's from token ``parting`` on."""
+        """Return this modality's fields of a baseline whose ``output`` differs from the run's from token ``parting`` on."""
         return {"pieces": written(self.text, output[:parting], output[parting:], frozenset(self.target.eos_ids))}
 
     def steps(self, decoding: Decoding) -> Iterator[Step]:
@@ -127,7 +127,7 @@ class Prepared:
 
 
 def no_draft(method: Method) -> BadInput:
-    """The error for a draft with a method that takes none."""
+    """Return the error for a request that names a draft for a method that takes none."""
     return BadInput(f"{method.title} takes no draft: it drafts without a second model; leave draft out.")
 
 

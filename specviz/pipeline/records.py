@@ -26,7 +26,7 @@ FAULTS = frozenset({"error", "out_of_memory"})
 
 
 def run_record(prepared: Prepared, composition: Composition) -> Run:
-    """The run line: request, method, target, machine and libraries."""
+    """Return the run line: request, method, target, machine and libraries."""
     request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.resources.warp
     more = dict(prepared.run_fields)
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
@@ -63,7 +63,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
 
 
 def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
-    """The end line. A fault in the modality's own fields becomes the reason unless an earlier fault is recorded."""
+    """Return the end line. A fault in the modality's own fields becomes the reason unless an earlier fault is recorded."""
     outcome = decoding.outcome
     try:
         more = prepared.end_fields(outcome.output_ids)
@@ -112,7 +112,7 @@ def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline 
 
 
 def _gap(prepared: Prepared, output: list[int]) -> float:
-    """Difference of the target's two best logits after ``output``; if it is tiny, rounding decided."""
+    """Gap between the top two target logits after ``output``; if it is tiny, the divergence is a matter of rounding."""
     text = prepared.prompt_ids + output
     session = prepared.target.open(len(text) + 1)
     best = session.prefill(text).logits[-1].float().topk(2).values

@@ -17,7 +17,7 @@ from specviz.methods.registry import get
 
 MOST_NEW_TOKENS = 4096
 MOST_LETTERS = 1_000_000
-"""Most characters of a prompt in a trace."""
+"""Maximum number of characters of a prompt in a trace."""
 _BOUNDS = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
 _TEXTS = ("method", "prompt", "target", "dtype", "device", "tier", "record")
 _SWITCHES = ("raw", "baseline")
@@ -120,7 +120,7 @@ def _number(name: str, value: Any) -> float:
 
 @dataclass
 class _Entry:
-    """A stored value, and the first generation that none of its runs has had."""
+    """A stored value, and the lowest generation that no run using it has had."""
 
     value: Any
     generation: int = 0
@@ -150,8 +150,8 @@ class Memory:
             return self._entries[key]
 
     def next_generation(self, entries: Sequence[_Entry]) -> int:
-        """Return a generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
-        first. Two runs that share an entry never get the same one, even if they decode at the same time."""
+        """Return a generation for a run that uses ``entries``: above those of all earlier runs that used one of them, 0 for the
+        first run. Two runs that share an entry never get the same generation, even if they decode at the same time."""
         with self._lock:
             generation = max((entry.generation for entry in entries), default=0)
             for entry in entries:
@@ -177,5 +177,5 @@ class RunMemory:
         return self._entries[-1].value
 
     def generation(self) -> int:
-        """The run's generation: see :meth:`Memory.next_generation`. Call it once, after all entries are recalled."""
+        """Return the run's generation (:meth:`Memory.next_generation`). Call it once, after all entries are recalled."""
         return self._memory.next_generation(self._entries)

@@ -33,9 +33,9 @@ UNUSED = {
     "guidance": "only a model that draws pictures is guided by its prompt",
     "raw": "a question about a picture is always asked through the model's own template",
 }
-"""Fields of a request without meaning here, and the reasons."""
+"""Request fields that have no meaning here, with the reasons."""
 MOST_BOXES = 2500
-"""Most visual tokens whose places in the picture a trace carries if they form no plain grid."""
+"""Maximum number of visual tokens whose boxes in the picture a trace carries if they form no plain grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class PreparedPicture(Prepared):
     question: PictureQuestion
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """The step; the first one carries the picture, so that a trace shows it wherever it is opened."""
+        """Return the step. The first one carries the picture, so that a trace shows it wherever it is opened."""
         if step.index or self.request.record != "tree":
             return step
         return step.replace(notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
@@ -118,7 +118,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
 
 
 def layout_of(question: PictureQuestion, seen: ImagePrompt) -> Layout:
-    """Layout of the prompt for drafters."""
+    """Return the layout of the prompt for drafters."""
     return Layout(len(question.ids), question.visual, question.hidden, seen.positions, seen.shift)
 
 
@@ -130,7 +130,7 @@ def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, 
 
 
 def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
-    """Note with the picture as the model read it, and the places of its tokens in the prompt and in the picture."""
+    """Return a note with the picture as the model read it, and the positions of its tokens in the prompt and the picture."""
     rows, columns = question.grid
     has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
     boxes = None

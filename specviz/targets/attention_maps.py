@@ -25,7 +25,7 @@ def text_part(model: Any) -> Any:
 
 
 def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
-    """Causal attention weights [head, row, column] of layer ``layer``, whose input is ``hidden`` [row, hidden].
+    """Return the causal attention weights [head, row, column] of layer ``layer`` for its input ``hidden`` [row, hidden].
 
     ``hidden`` is the target's hidden state of the same index. Raises ModelUnavailable for layers that are not Llama-like.
     """
@@ -45,7 +45,7 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
 
 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
-    """Entropy of each layer's attention weights, [layer, row] in nats, averaged over heads."""
+    """Return the entropy of each layer's attention weights, [layer, row] in nats, averaged over heads."""
     layer_entropies = [
         torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
     ]
@@ -53,7 +53,7 @@ def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tenso
 
 
 def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
-    """Attention weight of the last layer on each of ``places``, [place], averaged over heads and rows."""
+    """Return the last layer's attention weight on each of the positions ``places``, [place], averaged over heads and rows."""
     last = len(text_model.layers) - 1
     return looks_at(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
 
@@ -65,5 +65,5 @@ def most_looked_at(weights: Tensor, share: float) -> list[int]:
 
 
 def middle_layers(layers: int) -> tuple[int, ...]:
-    """Return the candidate layers for the intermediate feature (that of least entropy): the first half, except layer 0."""
+    """Return the candidate layers for the intermediate feature (the layer of least entropy): the first half, except layer 0."""
     return tuple(range(1, layers // 2 + 1))

@@ -15,7 +15,7 @@ from specviz.engine.tree import DraftTree
 
 
 class AttendingTarget(Protocol):
-    """A target whose sessions hold keys and values alone. Layers with equal words in ``alike`` share one tensor of a cache."""
+    """A target whose sessions hold keys and values only. Layers with equal words in ``alike`` share one tensor of a cache."""
 
     model: Any
     tier: str

@@ -35,7 +35,7 @@ from specviz.trace.schema import Note
 CHUNK = 128
 """Tokens per prefill chunk: the masked product grows with their square."""
 REWIND = 64
-"""Tokens that a session can rewind without reading the text again, after its first rewind."""
+"""Number of tokens that a session can rewind without prefilling the text again, after its first rewind."""
 _SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
 """Heads to show, as quantiles of decay speed: 0 is the slowest."""
 _LARGEST_SHOWN = 96
@@ -92,7 +92,7 @@ class HybridTarget:
     def run(
         self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _Attended, taps: Sequence[int]
     ) -> tuple[Tensor, Activations, dict[int, Tensor]]:
-        """Run one pass over a tree behind ``start`` tokens; return the head's input [node, hidden], activations, and taps."""
+        """Run one pass over a tree after ``start`` tokens; return the head's input [node, hidden], activations, and taps."""
         body = self.body
         x = body.embed(tokens)[None]
         x = x.to(self.wide) if body.wide else x
@@ -144,8 +144,8 @@ class _Attended:
         return layer(inner, position_embeddings=turns, attention_mask=self._mask, **{CACHE_ARGUMENT: self})[0]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
-        """Write to the cache; called by the layer. Its index counts recurrent layers too, so the cache counts attention layers
-        itself. Newer versions of transformers pass further keywords, which are ignored."""
+        """Write to the cache; called by the layer. The index ``layer`` counts recurrent layers too, so attention layers are
+        counted here. Newer versions of transformers pass further keywords, which are ignored."""
         assert self._cache is not None
         place, self._next = self._next, self._next + 1
         return self._cache.cache.update(keys, values, place)
@@ -220,7 +220,7 @@ class HybridSession:
         self._remember(activations)
 
     def _remember(self, activations: Activations) -> None:
-        """Keep the last tokens' activations for rewinding; older ones are folded into its base state."""
+        """Keep the last tokens' activations for rewinding; fold older ones into the base state."""
         if self._since is None or self._base is None:
             return
         self._since.append(activations)
@@ -232,8 +232,8 @@ class HybridSession:
 
     @torch.inference_mode()
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens: replay from a recent state, or read the text again if ``length`` lies too far
-        back or on the first rewind."""
+        """Drop all but the first ``length`` tokens: replay from a recent state, or prefill the text again on the first rewind or
+        if ``length`` lies too far back."""
         if self._cache is not None:
             self._cache.rewind(length)
         if length == self.length:
@@ -282,8 +282,8 @@ class _PassNotes:
 
     def __call__(self) -> tuple[Note, ...]:
         """Return a note on the L matrix: log decays along every path for three heads, and the memory cost of each way of keeping
-        states. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has no note. A delta-rule node's write is its correction:
-        the state is the sum of corrections and carried state, each after its path's decay, as for Mamba-2.
+        states. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has no note. A delta-rule node writes its correction: as
+        for Mamba-2, the state is the sum of the carried state and all writes, each decayed along its path.
         """
         nodes = len(self.shape)
         if not 1 < nodes <= _LARGEST_SHOWN:

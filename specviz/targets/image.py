@@ -1,8 +1,8 @@
 """Autoregressive image target: a transformer over picture codes (Janus, Anole, LlamaGen), with classifier-free guidance as two
 rows that share one draft tree.
 
-Token ids of a run: picture codes first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
-[node, code], and a prompt token is never drawn. With guidance s every pass has two rows, one with the prompt (c) and one
+Token ids of a run: picture codes first, 0 to ``codes`` - 1, then the prompt's tokens. Logits are over codes alone,
+[node, code], so a prompt token is never drawn. With guidance s every pass has two rows, one with the prompt (c) and one
 with an empty prompt (u); logits are u + s (c - u), and both rows keep the same path of the tree. A shorter empty prompt is
 padded in front (-1): no other token sees the padding, and that row's positions start after it.
 """
@@ -31,9 +31,9 @@ class ImageTarget:
     """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
 
     ``unconditional`` is the empty prompt, padded to the prompt's length; ``guidance`` 1 needs no second row. ``stack`` are the
-    model's layers, called with embeddings, and ``head`` maps their output to logits [.., code]; by default those of Janus.
-    ``opening`` [row, place, hidden] replaces the prompt's token embeddings, if given. The first ``unseen`` places of both rows
-    attend and are visible only to themselves.
+    model's layers, called with embeddings, and ``head`` maps their output to logits [.., code]; by default Janus's own.
+    ``opening`` [row, place, hidden] replaces the prompt's token embeddings, if given. The first ``unseen`` positions of both rows
+    attend only to themselves, and no other position attends to them.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class ImageTarget:
 
     @property
     def hides(self) -> bool:
-        """Whether places of the prompt are hidden from later ones."""
+        """Whether some positions of the prompt are hidden from later ones."""
         return self.padding > 0 or self.unseen > 0
 
     def mask(self, mask: Tensor, places: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Convert a bool mask [node, kv] of nodes at ``places`` [node] to the attention's form, [1 or row, 1, node, kv].
 
-        The eager kernel adds its mask, so it gets an additive one. ``hidden`` is the target's own (padding, unseen), int64 [2],
-        for a graph that must not freeze them.
+        The mask is additive for the eager kernel, which adds it. ``hidden`` is the target's own (padding, unseen), int64 [2], for
+        a graph that must not freeze them.
         """
         padding, unseen = (self.padding, self.unseen) if hidden is None else (hidden[0], hidden[1])
         if self.unseen:
@@ -110,7 +110,7 @@ class ImageTarget:
     def embedded(self, ids: Tensor, start: int) -> Tensor:
         """Return embeddings [row, node, hidden] of ``ids`` [node], the first at position ``start``.
 
-        The second row has the empty prompt in the place of the prompt.
+        The second row has the empty prompt instead of the prompt.
         """
         if self.opening is not None and start < self.opening.shape[1]:
             opening = self.opening[:, start : start + len(ids)]
@@ -168,8 +168,8 @@ class ImageSession(CachedSession):
         return GraphRunner(forward, pooled, taps, target.device, variant, others, (target.padding, target.unseen))
 
     def _captured(self, start: int) -> GraphRunner | None:
-        """Return the graph runner for passes from place ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in a
-        prefill."""
+        """Return the graph runner for passes from position ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in
+        a prefill."""
         opening = self.target.opening
         return None if opening is not None and start < opening.shape[1] else self._graph
 

@@ -1,4 +1,4 @@
-"""Encoded prompt of a vision-language run: token ids with places for the picture, and the picture's features, encoded once.
+"""Encoded prompt of a vision-language run: token ids with placeholders for the picture, and its features, encoded once.
 
 An encoded picture depends on the model and the pixels alone. It is cached with the model under the pixels' digest, for other
 methods on the same picture.
@@ -35,9 +35,9 @@ class Encoding:
 
 @dataclass(frozen=True)
 class ImagePrompt:
-    """A prompt with its picture. ``visual`` marks the prompt tokens that are places of the picture.
+    """A prompt with its picture. ``visual`` marks the prompt tokens that are placeholders of the picture.
 
-    ``positions`` [3, 1, token] are set if a position has three axes; a text token's is then its place plus ``shift``.
+    ``positions`` [3, 1, token] are set if a position has three axes; text after the picture then has positions index + ``shift``.
     ``encoding_ns`` is the time spent on encoding the picture, even if in an earlier run.
     """
 
@@ -51,7 +51,7 @@ class ImagePrompt:
 
     @property
     def text(self) -> tuple[int, ...]:
-        """Places of the prompt that hold text."""
+        """Indices of the prompt's text tokens."""
         return tuple(place for place, is_visual in enumerate(self.visual) if not is_visual)
 
 
@@ -62,7 +62,7 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
     """Build the prompt from the output of this model's processor and encode its picture. ``axes`` is as in the model's family.
 
     ``inputs`` hold ``pixel_values`` and the encoder's further inputs; without pixels the prompt is plain text.
-    Raises BadInput if the prompt's places do not match the picture.
+    Raises BadInput if the prompt's placeholders do not match the picture.
     """
     placeholder = int(model.config.image_token_id)
     visual = tuple(token == placeholder for token in ids)
@@ -119,7 +119,7 @@ def digest(inputs: Mapping[str, Tensor]) -> str:
 
 
 def rows_of(features: Any) -> int:
-    """Return the number of prompt tokens of an encoded picture."""
+    """Return the number of prompt tokens that an encoded picture takes."""
     pooled = features.pooler_output
     parts: Sequence[Tensor] = pooled if isinstance(pooled, list | tuple) else [pooled]
     return sum(part.numel() // part.shape[-1] for part in parts)

@@ -9,7 +9,7 @@ FULL = "full_attention"
 SLIDING = "sliding_attention"
 CHUNKED = "chunked_attention"
 _REREADS = {"phi3", "phimoe", "phi4_multimodal"}
-"""Model types whose ``generate`` drops its cache and reads the text anew where long factors begin."""
+"""Model types whose ``generate`` drops its cache and prefills the text again where long factors begin."""
 
 
 def layer_values(config: Any, name: str) -> tuple[Any, ...]:
@@ -22,7 +22,8 @@ def layer_values(config: Any, name: str) -> tuple[Any, ...]:
 
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
-    """Return the kind of every decoder layer, in transformers' words; without a list, as transformers' caches assume."""
+    """Return every decoder layer's kind, in transformers' words. Without a list of kinds, apply the rule of transformers'
+    caches."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
         return tuple(layer_types)
@@ -34,12 +35,12 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
 
 
 def sliding_windows(config: Any, kinds: Sequence[str]) -> set[int | None]:
-    """Return the window sizes of the sliding layers, in tokens: one unless they differ, none without sliding layers."""
+    """Return the distinct window sizes of the sliding layers, in tokens; empty without sliding layers."""
     return {size for size, kind in zip(layer_values(config, "sliding_window"), kinds, strict=True) if kind == SLIDING}
 
 
 def rope_kinds(config: Any) -> dict[str, Mapping[str, Any]]:
-    """Return each kind of rotary positions in use, with its settings; models may have one for each kind of layer."""
+    """Return each kind of rotary positions in use, with its settings; each kind of layer may have its own."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(parameters, Mapping):
         return {}
@@ -65,5 +66,5 @@ def changing_factors(config: Any) -> str:
 
 
 def rereads(config: Any) -> bool:
-    """Whether transformers reads a text anew where long factors begin. In other models cached entries keep the short ones."""
+    """Whether transformers prefills a text again where long factors begin. In other models cached entries keep short factors."""
     return str(config.model_type) in _REREADS

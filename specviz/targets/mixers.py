@@ -21,7 +21,8 @@ Rule = Recurrence | DeltaRule
 
 
 class Mixer(ABC):
-    """One layer's mixer. ``rule`` holds its constants; ``channels`` counts the convolution's, ``state`` is a state's shape."""
+    """One layer's mixer. ``rule`` holds its constants; ``channels`` is the convolution's number of channels, ``state`` the shape
+    of a state."""
 
     rule: Rule
     channels: int
@@ -103,7 +104,7 @@ def mixer_of(module: Any, dtype: torch.dtype) -> Mixer:
 
 
 def _convolution(module: Any, wide: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return kernel [tap, channel] and bias [channel]. transformers' kernel has the oldest input first; this one a node's own."""
+    """Return kernel [tap, channel] and bias [channel]. The first tap is a node's own input; in transformers it is the oldest."""
     kernel = module.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()
     bias = module.conv1d.bias
     return kernel, torch.zeros_like(kernel[0]) if bias is None else bias.detach().to(wide)

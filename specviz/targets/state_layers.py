@@ -1,4 +1,4 @@
-"""Layers by role of a transformers model with recurrent mixers: the only module with the classes' attribute names."""
+"""Layers, by role, of transformers models with recurrent mixers: the only module with the classes' attribute names."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _qwen(model: Any) -> Anatomy:
 
 @dataclass(frozen=True)
 class _Both:
-    """Two feed-forwards added."""
+    """Sum of two feed-forwards."""
 
     first: Any
     second: Any
@@ -137,7 +137,7 @@ class _Both:
 
 @dataclass(frozen=True)
 class _Times:
-    """A module's output times a number."""
+    """A module's output multiplied by ``factor``."""
 
     module: Any
     factor: float

@@ -35,12 +35,12 @@ BRANCHABLE = {FULL, SLIDING}
 # Kernels that accept any mask.
 KERNELS = ("sdpa", "eager")
 PIECES = {"cpu": 256}
-"""Most prompt tokens per pass, by device: half a second on one core with SmolLM2, so that a stop takes effect soon. For 1,500
-tokens, twelve passes cost 50 % more than one, six 20 % more."""
+"""Maximum number of prompt tokens per pass, by device: half a second on one core with SmolLM2, so that a stop takes effect soon.
+For 1,500 tokens, twelve passes cost 50 % more than one pass, six cost 20 % more."""
 PIECE = 4096
-"""Most prompt tokens per pass on every other device."""
+"""Maximum number of prompt tokens per pass on every other device."""
 BEHIND = 1024
-"""Cached tokens that cost as much as the chunk itself: behind them a chunk has half its length, and always at least a quarter."""
+"""Cached tokens that cost as much as the chunk itself: after them a chunk has half its length, and always at least a quarter."""
 # These RoPE kinds read the largest position on the host, which a captured graph cannot do.
 HOST_ROPE = {"dynamic", "longrope"}
 
@@ -134,7 +134,7 @@ class TextTarget:
         return rope_obstacle(self.config)
 
     def piece_at(self, start: int) -> int:
-        """Return the chunk size behind ``start`` tokens, chosen so that all chunks take about equally long."""
+        """Return the chunk size after ``start`` tokens, chosen so that all chunks take about equally long."""
         return max(1, self.piece // 4, self.piece * BEHIND // (BEHIND + start))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
@@ -153,7 +153,7 @@ class TextTarget:
     def mask(self, mask: Tensor, distance: Callable[[], Tensor]) -> Any:
         """Convert a bool mask [batch, row, kv] to the model's form: additive on eager, a dict if some layers slide.
 
-        ``distance`` returns the positions [batch, row, kv] between a row and a column.
+        ``distance`` returns the number of positions from a column to a row, [batch, row, kv].
         """
         if SLIDING not in self.kinds:
             return self.finished(mask)
@@ -200,8 +200,8 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
 class TextSession(CachedSession):
     """One run's cache on a :class:`TextTarget`.
 
-    If a target's rotary factors depend on the text's length, every row uses those of the text up to its pass's root, as in
-    ``generate``. No draft that the engine judges crosses ``boundary``.
+    If a target's rotary factors depend on the text's length, every row uses the factors for the text up to its pass's root, as
+    in ``generate``. No draft that the engine judges crosses ``boundary``.
     """
 
     target: TextTarget
@@ -248,7 +248,7 @@ class TextSession(CachedSession):
         return scored
 
     def _reach(self, tokens: int) -> None:
-        """Choose the rotary factors for a text of ``tokens`` tokens. If they change, the cached text is read again in models
+        """Choose the rotary factors for a text of ``tokens`` tokens. If they change, the cached text is prefilled again in models
         where transformers does so."""
         boundary = self.target.boundary
         long = 0 < boundary < tokens
@@ -260,7 +260,7 @@ class TextSession(CachedSession):
                 self._append(known)
 
     def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run one pass over ``ids`` behind the cache; return logits of the ``last`` of them, hidden states of all."""
+        """Run one pass over ``ids`` after the cached tokens; return the logits of the ``last`` ids, and all hidden states."""
         target, start, rows = self.target, self.length, len(ids)
         places = list(range(start, start + rows))
         far = self._long and places[-1] < target.boundary
@@ -305,7 +305,7 @@ class TextSession(CachedSession):
         super().keep(path)
 
     def close(self) -> None:
-        """As :meth:`CachedSession.close`. Graphs of a run's own embeddings go with it: no other run can use them."""
+        """As :meth:`CachedSession.close`. Graphs of a run with its own embeddings are dropped: no other run can use them."""
         if self._graph is not None and self._embed is not None:
             self._graph.pooled.forget(self._graph.variant)
         super().close()

@@ -14,14 +14,14 @@ from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import TextTarget
 
-# Slots behind the committed tokens for one tree and for holes not yet swept; the buffers grow if needed.
+# Slots after the committed tokens for one tree and for holes not yet swept; the buffers grow if needed.
 TREE_ROOM = 256
 
 
 class TextRows:
     """Cache of up to eight rows on ``target``, scored eagerly whatever the target's own tier.
 
-    ``capacities`` are the maximum numbers of committed tokens per row.
+    ``capacities`` holds each row's maximum number of committed tokens.
     """
 
     def __init__(self, target: Target, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:

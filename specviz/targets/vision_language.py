@@ -68,7 +68,7 @@ def family_of(model: Any, name: str) -> Family:
 
 
 class VisionLanguageTarget(TextTarget):
-    """Wraps a loaded model for one run: ``sight`` is its prompt with its picture. Runs share only the model."""
+    """Wraps a loaded model for one run: ``sight`` is the run's prompt with its picture. Runs share only the model."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], sight: ImagePrompt, tier: str = "auto") -> None:
         self.family = family_of(model, name)
@@ -91,7 +91,7 @@ class VisionLanguageTarget(TextTarget):
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
         embed: Embedding | None = None, **more: Any,
     ) -> tuple[Tensor, dict[int, Tensor]]:  # fmt: skip
-        """As :meth:`TextTarget.run`; ``positions`` [1, row] are places in the text, [axis, 1, row] are final."""
+        """As :meth:`TextTarget.run`; ``positions`` [1, row] are indices in the text, [axis, 1, row] are final."""
         if positions.ndim == 2:
             positions = positions + (self.family.first + self.sight.shift)
             if self.family.axes > 1:
