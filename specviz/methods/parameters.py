@@ -1,4 +1,4 @@
-"""Method parameters: frozen dataclasses whose fields have units, bounds and help, the source of every control."""
+"""Method parameters: frozen dataclasses whose fields have units, bounds and help, from which every control is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specviz.errors import BadInput, shown
 
 @dataclass(frozen=True)
 class Bounds:
-    """Help, unit and bounds of one field. ``choices`` excludes ``low`` and ``high``."""
+    """Help, unit and bounds of one field. A field has either ``choices`` or ``low`` and ``high``."""
 
     help: str
     unit: str = ""
@@ -33,7 +33,7 @@ class Parameter:
 
 
 def number(default: float, low: float, high: float, help: str, unit: str = "", step: float | None = None) -> Any:
-    """Return a dataclass field for an int or a float (by its annotation) from ``low`` to ``high`` inclusive."""
+    """Return a dataclass field for an int or a float (as annotated) from ``low`` to ``high`` inclusive."""
     return field(default=default, metadata={"bounds": Bounds(help, unit, low, high, step=step)})
 
 
@@ -49,7 +49,7 @@ def switch(default: bool, help: str) -> Any:
 
 @dataclass(frozen=True)
 class NoParameters:
-    """Parameters of a method without any."""
+    """Parameters of a method that has none."""
 
 
 def describe(parameters: type) -> tuple[Parameter, ...]:
@@ -64,7 +64,7 @@ def describe(parameters: type) -> tuple[Parameter, ...]:
 
 
 def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
-    """Make the dataclass from text or numbers. Raises BadInput with the field, its bounds and the invalid value."""
+    """Build the dataclass from text or numbers. Raises BadInput with the field, its bounds and the invalid value."""
     known = {parameter.name: parameter for parameter in describe(parameters)}
     for name in values:
         if name not in known:

@@ -46,10 +46,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class Exactness:
-    """A method's guarantee about its output, and the one (parameter, choice) that weakens or strengthens it.
+    """A method's guarantee about its output, and the one (parameter, choice) that weakens or strengthens it, if any.
 
-    Token exact: the autoregressive run's tokens with the same seed, at any temperature; with the exception, only its
-    distribution. Exact in distribution or relaxed: token exact with the exception.
+    If ``token_exact``, the output equals the autoregressive run's with the same seed at any temperature; the exception weakens
+    this to equality in distribution. Otherwise (exact in distribution, or relaxed) the exception strengthens it to token-exact.
     """
 
     output: str = "exact"
@@ -69,7 +69,7 @@ class Exactness:
 
     @property
     def exceptional(self) -> Exactness:
-        """Guarantee with the exception's choice."""
+        """The guarantee when the excepted choice is set."""
         return IN_DISTRIBUTION if self.token_exact else TOKEN_EXACT
 
     def __str__(self) -> str:
@@ -86,15 +86,14 @@ TOKEN_EXACT, IN_DISTRIBUTION, RELAXED = Exactness(token_exact=True), Exactness()
 class Card(Generic[Parameters]):
     """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name.
 
-    ``published`` are modalities in which it drafts only with heads that the user names, as none ship.
-    ``look_at`` tells a class what to watch. ``weights`` are the catalog names it requires. ``targets`` are the catalog's targets
-    that it runs on, the shipped one first; empty for any target.
-    ``needs`` states requirements beyond a drafter or a draft model for the target.
-    ``family`` is a key of FAMILIES. ``claim`` is the paper's reported speed, with its model. ``differs`` explains why results
-    with a small model on a small machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair`` is
-    its row in PAIRS.md: a published pair with its command, or the missing parts.
-    ``warm_up`` decodes text that the drafter learns from before a prepared run begins: (run, cancel, progress) to a warning,
-    or "".
+    ``published`` are modalities for which no heads ship, so that the user must name some. ``look_at`` tells students what to
+    watch for. ``weights`` are the required weights' names in the catalog. ``targets`` are the catalog's targets that the method
+    runs on, the shipped one first; empty for any target. ``needs`` states requirements beyond a drafter or a draft model for the
+    target. ``family`` is a key of FAMILIES. ``claim`` is the paper's reported speed, with its model. ``differs`` explains why
+    results with a small model on a small machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair``
+    is its row in PAIRS.md: a published target and drafter with the command to run them, or what is missing. ``warm_up`` decodes
+    text from which the drafter learns before a prepared run begins. Called as ``warm_up(run, cancel, progress)``; returns a
+    warning or "".
     """
 
     name: str
@@ -126,17 +125,17 @@ class Card(Generic[Parameters]):
         return compose
 
     def runs_on(self, modality: str) -> bool:
-        """Whether it can run on such targets, possibly only with heads that the user names."""
+        """Whether the method runs on targets of this ``modality``, possibly only with heads that the user names."""
         return modality in (*self.modality, *self.published)
 
     @property
     def takes_draft(self) -> bool:
-        """Whether a user may name a draft model; methods that draft from the text alone, with every setting, use none."""
+        """Whether a user may name a draft model; methods that draft from the text alone, whatever their settings, use none."""
         drafts_from_text = self.family in ("none", "memory")
         return not drafts_from_text or any(own.name == "drafter" for own in describe(self.parameters))
 
     def plain(self) -> dict[str, Any]:
-        """Return identity and exactness of the method as plain data, for programs."""
+        """Return the method's identity and exactness as plain data, for other programs."""
         promise = self.exactness
         exception = list(promise.exception or ())
         return {

@@ -33,7 +33,7 @@ PUBLISHED = TREES / "published.json"
 
 
 def published_tree(name: str) -> TreeShape:
-    """Return a fixed tree of ``assets/trees/published.json``, stated there by child counts, level by level; 0 for a leaf."""
+    """Return a fixed tree of ``assets/trees/published.json``, which states child counts level by level; 0 for a leaf."""
     from specviz.engine.tree import shape_from_counts
 
     return shape_from_counts(json.loads(PUBLISHED.read_text("utf-8"))[name]["counts"])
@@ -48,7 +48,7 @@ class UserMemory(Protocol):
 
 @dataclass
 class MethodResources(ABC):
-    """Resources for every kind of target. ``prompt_key`` identifies the prompt, for stores that must not outlive one.
+    """Resources for every kind of target. ``prompt_key`` identifies the prompt, for stores that belong to one prompt.
 
     ``draft_name`` is the draft model the user named, if any. ``uses_shipped_weights`` is False if ``drafter_weights`` returns
     networks published by others, to which the shipped calibrations do not apply. ``guidance`` is (scale, empty prompt) for
@@ -68,7 +68,8 @@ class MethodResources(ABC):
     costs: RunCosts | None = None
 
     def cost_curve(self) -> CostCurve:
-        """Return the current cost curve of a target pass by its nodes, from all passes so far; a new object if it changed."""
+        """Return the current cost of a target pass by number of nodes, estimated from all passes so far; a new object if it
+        changed."""
         assert self.costs is not None, "the preparation of a run gives the cost of its passes"
         return self.costs.curve()
 
@@ -80,7 +81,8 @@ class MethodResources(ABC):
     def forward_cost(self, network: Any, rows: int, taught: bool = True) -> float:
         """Return milliseconds of a forward of a drafter's ``network`` over ``rows`` nodes on this machine.
 
-        Timed before its first run, except for None; with ``taught``, updated by the runs' draft times.
+        The network is timed before its first run, unless it is None. With ``taught``, the cost is updated from the runs' draft
+        times.
         """
         from specviz.drafting.networks.forward_cost import forward_cost
 
@@ -117,7 +119,7 @@ class TextResources(MethodResources):
 
     @abstractmethod
     def draft_models(self) -> dict[str, DraftModel]:
-        """Return the language models that the user named, separated by commas, by short names."""
+        """Return, by short name, the language models that the user named, separated by commas."""
 
     @abstractmethod
     def intermediate(self, kind: str) -> IntermediateModel:
@@ -125,11 +127,11 @@ class TextResources(MethodResources):
 
     @abstractmethod
     def grouped(self, kind: str, group: int) -> GroupedModel:
-        """Return a draft model, up to ``group`` of whose layers attend side by side."""
+        """Return a draft model with the attention of up to ``group`` layers in parallel."""
 
     @abstractmethod
     def cost_curve_of(self, draft: Target) -> CostCurve:
-        """Return the cost curve of a tree-scoring draft model's passes, consistent with the target's."""
+        """Return the cost curve of passes of a draft model that scores trees, consistent with the target's."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Measured figures from ``assets/results.json``: each is stated there once, and cards quote it by its key."""
+"""Measured figures from ``assets/results.json``: each is stated there once, and cards quote it by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speculative sampling: a small model drafts a chain, the ratio test judges it.
+"""Speculative sampling: a small model drafts a chain, which the ratio test verifies.
 
 Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """γ of the papers."""
+    """The papers' γ."""
 
     gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
 

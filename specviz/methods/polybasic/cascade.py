@@ -1,10 +1,10 @@
 """Polybasic's cascade: an intermediate model verifies the drafter until μ tokens are buffered; the target verifies the
 buffer.
 
-After Wang et al. (arXiv 2510.26527) in a lossless form. The intermediate model decodes with the drafter below it, by an accept
-rule that is exact for it: its output has its own distribution, whatever the drafter proposes. It continues until the buffer is
-full, a stop rule that depends only on past tokens. So each buffered token was drawn from the intermediate model's distribution
-after the ones before it, and that distribution is the q of the target's accept rule; the drafter's would be wrong.
+After Wang et al. (arXiv 2510.26527) in a lossless form. The intermediate model decodes with the drafter below it, by an exact
+acceptance rule: its output has the intermediate model's distribution, whatever the drafter proposes. It continues until the
+buffer is full, a stop rule that depends only on past tokens. So each buffered token was sampled from the intermediate model's
+distribution after the tokens before it. That distribution is the q of the target's acceptance rule; the drafter's would be wrong.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, C
 from specviz.trace.schema import Note
 
 LONGEST = 64
-"""Largest number of tokens in a buffer."""
+"""Maximum number of tokens in a buffer."""
 
 
 class Provisional(Drafter, Protocol):
     """A drafter that can roll back to an earlier state."""
 
     def bookmark(self) -> Any:
-        """Return its state between two rounds."""
+        """Return the drafter's state between two rounds."""
 
     def back(self, bookmark: Any) -> None:
         """Restore that state."""
@@ -49,7 +49,7 @@ class Provisional(Drafter, Protocol):
 
 @dataclass
 class _Buffer:
-    """The tokens gathered in a round, with the intermediate model's logits for each."""
+    """The tokens buffered in a round, with the intermediate model's logits for each."""
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
@@ -60,10 +60,10 @@ Below = TypeVar("Below", bound=Provisional)
 
 
 class Cascade(Generic[Below]):
-    """Controller of a cascade: ``builder`` drafts with ``drafter`` below ``intermediate``, whose rule is ``judge``.
+    """Controller of a cascade: ``builder`` drafts with ``drafter`` for ``intermediate``, which verifies by the rule ``judge``.
 
-    A round gathers ``gathered`` tokens, or fewer if one of ``ends`` is among them. ``facts`` are the levels' costs and
-    acceptance, for the screen; ``taps`` are the hidden states that the drafter reads.
+    A round buffers at least ``gathered`` tokens, or fewer if one of ``ends`` is among them. ``facts`` are the levels' costs and
+    acceptance, for display; ``taps`` are the hidden states that the drafter reads.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Cascade(Generic[Below]):
                 self._session.prefill(context.ids[:-1])
 
     def _fits(self, context: Context) -> bool:
-        """Whether the text and a buffer behind it fit the intermediate model's context."""
+        """Whether the text and a buffer after it fit the intermediate model's context."""
         return len(context.ids) + min(context.max_depth, 2 * LONGEST) <= self.intermediate.context_length
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Cascade(Generic[Below]):
         return self._block(context, buffer, most)
 
     def _filter(self, inner: Context, buffer: _Buffer) -> None:
-        """Run one round of the intermediate model with the drafter below it, at the end of the buffer."""
+        """Run one round of the intermediate model with the drafter below it; append its tokens to the buffer."""
         started = time.perf_counter_ns()
         draft = self._builder.build(self._drafter, inner)
         between = time.perf_counter_ns()
@@ -153,8 +153,8 @@ class Cascade(Generic[Below]):
         )
 
     def _score(self, inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
-        """Run the intermediate model over missing committed tokens and the tree in one pass; return the tree's part, and the
-        number of missing tokens."""
+        """Run the intermediate model over committed tokens missing in its cache and the tree in one pass; return the tree's part
+        of the pass, and the number of missing tokens."""
         session = self._session
         assert session is not None
         lead = list(inner.ids[session.length : -1])
@@ -179,12 +179,12 @@ class Cascade(Generic[Below]):
                     confidence[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
         notes = context.notes(lambda: [self._note(buffer, len(tokens))])
-        # Everything that drafts for the target counts: the drafter's forwards and the intermediate model's passes.
+        # All forwards that draft for the target count: the drafter's, and the intermediate model's passes.
         calls = sum(filter_pass.calls for filter_pass in buffer.passes) + len(buffer.passes)
         return Draft(tree, proposals, confidence, calls, notes=notes)
 
     def _count(self, buffer: _Buffer, length: int) -> None:
-        """Update the run's totals by level, for the screen."""
+        """Update the run's totals by level, for display."""
         totals = {
             "rounds": 1,
             "buffered": length,
@@ -202,7 +202,7 @@ class Cascade(Generic[Below]):
         return CascadeNote(self.intermediate.name, self.gathered, length, buffer.passes, so_far, self._facts).to_note()
 
     def observe(self, finished: Round) -> None:
-        """Update the drafter with the target's own states; drop rejected tokens from the intermediate model's cache."""
+        """Update the drafter with the target's hidden states; drop rejected tokens from the intermediate model's cache."""
         self._drafter.observe(finished)
         accepted = len(finished.verdict.path)
         self._so_far["kept"] += accepted

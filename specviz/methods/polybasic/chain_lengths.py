@@ -16,7 +16,8 @@ from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths
 
 @dataclass(frozen=True)
 class ChainLengths:
-    """Acceptance lengths: ``alone`` of ``target`` with ``drafter`` directly below it, ``middles`` with each model between."""
+    """Acceptance lengths of ``target``: ``alone`` with ``drafter`` directly below it, ``middles`` with each intermediate
+    model."""
 
     target: str
     drafter: str
@@ -42,7 +43,8 @@ class ChainLengths:
         return next((lengths for lengths in known if (lengths.target, lengths.drafter) == (target, drafter)), None)
 
     def save(self, path: Path) -> None:
-        """Save next to other pairs' calibrations. This pair's older results stay for intermediate models not calibrated again."""
+        """Save alongside other pairs' calibrations. This pair's older results are kept for intermediate models not calibrated
+        again."""
         other_pairs: list[ChainLengths] = []
         lengths_by_model = dict(self.middles)
         for lengths in ChainLengths.load(path) if path.is_file() else ():
@@ -70,7 +72,7 @@ class WeighedModel:
 
     @property
     def gain(self) -> float:
-        """Expected speed-up over the chain without it; 1 if unknown."""
+        """Expected speed-up over the chain without this model; 1 if unknown."""
         return self.forecast.gain if self.forecast else 1.0
 
     def describe(self) -> str:
@@ -85,7 +87,7 @@ class WeighedModel:
 
 
 def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str = "") -> str:
-    """Return a warning about the best of these candidates, or an empty string if it should pay.
+    """Return a warning about the best of these candidates, or an empty string if it is expected to pay off.
 
     ``recipe`` is the command that calibrates it, if any.
     """

@@ -1,8 +1,8 @@
-"""Time model of a cascade that verifies at every level, and its condition for an intermediate model to pay.
+"""Time model of a cascade that verifies at every level, and its condition for an intermediate model to pay off.
 
 In Polybasic speculative decoding (Wang et al., arXiv 2510.26527) the time of N tokens is a sum over levels: N / L passes of time
-T each, where L is the mean number of tokens per pass. Its condition for inserting a model neglects the drafter's own time. For
-a new model directly above the drafter, the exact form includes that time.
+T each, where L is the mean number of tokens per pass. The paper's condition for inserting a model neglects the drafter's own
+time. For a new model directly above the drafter, the exact form here includes that time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class CascadeForecast:
 
     Milliseconds: a target pass without (``above``) and with the model (``above_new``), a pass of the model itself (``new``), a
     drafter forward (``drafter``). Tokens per pass: of the target with the drafter alone (``without``) and with the model between
-    (``with_it``), and the finally kept ones per pass of the model (``below``). Drafter forwards per pass without the model
-    (``calls``) and with it (``calls_new``).
+    (``with_it``), and tokens accepted by the target per pass of the model (``below``). Drafter forwards per pass without the
+    model (``calls``) and with it (``calls_new``).
     """
 
     above: float
@@ -44,12 +44,12 @@ class CascadeForecast:
 
     @property
     def bound(self) -> float:
-        """Ratio below which the model pays by the published condition: L_new (1 / L - 1 / L')."""
+        """Ratio below which the model pays off by the published condition: L_new (1 / L - 1 / L')."""
         return self.below * (1 / self.without - 1 / self.with_it)
 
     @property
     def margin(self) -> float:
-        """Bound minus ratio; negative if the model does not pay."""
+        """Bound minus ratio; negative if the model does not pay off."""
         return self.bound - self.ratio
 
     @property
@@ -64,33 +64,33 @@ class CascadeForecast:
 
     @property
     def gain(self) -> float:
-        """Predicted speed-up of the chain of three over the chain of two, the drafter's time included."""
+        """Predicted speed-up of the three-model chain over the two-model one, the drafter's time included."""
         return self.before / self.after
 
     @property
     def pays(self) -> bool:
-        """Whether the model pays by the exact form."""
+        """Whether the model pays off by the exact form."""
         return self.gain > 1
 
 
 def kept_of(probability: float, block: float) -> float:
-    """Return the mean tokens per pass over a buffer of ``block`` tokens, each kept with this probability if all before it were:
-    1 plus a capped geometric variable."""
+    """Return the mean tokens per pass over a buffer of ``block`` tokens, each accepted with this probability if all before it
+    were: 1 plus the mean of a capped geometric variable."""
     if probability >= 1:
         return 1 + block
     return 1 + probability * (1 - probability**block) / (1 - probability)
 
 
 def passes_for(size: int, below: float) -> float:
-    """Return the mean number of passes of ``below`` tokens each until at least ``size`` are gathered: the last one overshoots by
-    half of a pass's tokens beyond its first."""
+    """Return the mean number of passes of ``below`` tokens each until at least ``size`` are buffered. The last pass overshoots on
+    average by half of its tokens beyond the first."""
     return max(1.0, (size + (below - 1) / 2) / below)
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Acceptance of a chain's levels, measured by decoding: ``probability`` that the target keeps one token of the intermediate
-    model; ``below`` tokens per pass of the intermediate model, kept or not, and ``calls`` drafter forwards for it."""
+    """Acceptance of a chain's levels, measured by decoding: the ``probability`` that the target accepts a token of the
+    intermediate model; per pass of the intermediate model, ``below`` tokens, accepted or not, and ``calls`` drafter forwards."""
 
     probability: float
     below: float
@@ -100,7 +100,7 @@ class Lengths:
 @dataclass(frozen=True)
 class Costs:
     """Milliseconds of target passes (``above``) and intermediate passes (``new``) by width, and of a drafter forward. ``nodes``
-    counts the drafter's tree under the intermediate model."""
+    is the size of the drafter's tree below the intermediate model."""
 
     above: CostCurve
     new: CostCurve
@@ -134,7 +134,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
 
 
 def as_note(forecast: CascadeForecast) -> CascadeCosts:
-    """Convert a forecast to its note for the screen."""
+    """Convert a forecast to its note, for display."""
     return CascadeCosts(
         target=forecast.above,
         target_block=forecast.above_new,

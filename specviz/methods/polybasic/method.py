@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 INTERMEDIATES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
 UNKNOWN = 8
-"""Tokens gathered by default without a calibration."""
+"""Default buffer size in tokens without a calibration."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's intermediate model is the target in 4 bits above EAGLE-2's drafter; it states no K and μ that we found."""
+    """The paper's intermediate model is the target in 4 bits, above EAGLE-2's drafter. We found no values of K and μ in it."""
 
     middle: str = choice(
         "auto",
@@ -119,7 +119,7 @@ def _best(parameters: Parameters, resources: TextResources, below: str, forward:
     if not candidates:
         raise refused[0]
     best = max(candidates, key=lambda candidate: candidate.gain)
-    # The command that measures such a chain's acceptance: calibrate supports these two pairs.
+    # The command that measures such a chain's acceptance; calibrate supports only these two kinds of chains.
     recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
     if kinds == ("draft",):
         recipe = f"{recipe} --draft {resources.draft_name}" if below == "copy" else ""

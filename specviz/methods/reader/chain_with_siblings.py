@@ -1,4 +1,4 @@
-"""Chain with siblings: the likeliest token is extended, and the next best stay leaves."""
+"""Chain with siblings: each level's most likely token is extended, the next best ones remain leaves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from specviz.engine.tree import DraftTree
 
 
 class Ladder:
-    """Ladder of ``depth`` levels with the ``width`` likeliest tokens each; it ends once the chain is less likely than ``floor``.
-    The tokens depend on the distribution alone, so every child is a point mass."""
+    """Tree builder of ``depth`` levels with the top ``width`` tokens each; it stops once the chain's probability is below
+    ``floor``. The tokens are chosen deterministically, so every child is a point mass."""
 
     def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:
         self.depth = depth

@@ -11,7 +11,7 @@ MOST = 200.0
 
 
 class Estimates:
-    """Probability of acceptance by kind of node. The caller may keep it across runs."""
+    """Estimated acceptance probability by kind of node. The caller may keep the object across runs."""
 
     def __init__(self) -> None:
         self._counts: dict[Hashable, tuple[float, float]] = {}
@@ -22,7 +22,7 @@ class Estimates:
         return min(0.999, max(0.001, (hits + WEIGHT * prior) / (tried + WEIGHT)))
 
     def learn(self, kind: Hashable, accepted: bool) -> None:
-        """Count one more judged node of this kind, whose parent was accepted."""
+        """Count one more verified node of this kind, whose parent was accepted."""
         hits, tried = self._counts.get(kind, (0.0, 0.0))
         fade = MOST / (MOST + 1) if tried >= MOST else 1.0
         self._counts[kind] = (hits * fade + accepted, tried * fade + 1)

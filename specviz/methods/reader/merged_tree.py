@@ -1,8 +1,8 @@
 """Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the optimal size.
 
-READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value.
-Here the acceptance of each kind of node is estimated while decoding, and a node's value is the product along its path. A parent's
-value is at least its child's, so the best n nodes form a tree. Their sum, the expected number of accepted tokens, is the
+READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value. Here the acceptance
+probability of each kind of node is estimated while decoding, and a node's value is the product along its path. A parent's value
+is at least its child's, so the best n nodes form a tree. The sum of their values, the expected number of accepted tokens, is the
 largest of any tree of n nodes.
 """
 
@@ -28,13 +28,13 @@ BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
 BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 # Prior of a drafter's token by its rank among its siblings, for drafters without probabilities.
 BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
-# Least value of a leaf for a look-up.
+# Minimum value of a leaf that is looked up.
 FAINT = 0.02
 
 
 @dataclass
 class _Leaf:
-    """A candidate. ``probabilities`` by source: (kind, prior) of its estimate."""
+    """A candidate node. ``sources`` maps each source to the (kind, prior) of its estimate."""
 
     parent: int
     token: int
@@ -55,7 +55,7 @@ class _Merging:
         self._deepest = deepest
 
     def add(self, parent: int, token: int, source: str, kind: Hashable, prior: float) -> int | None:
-        """Return the node of this token, made if needed; None beyond the end of the context."""
+        """Return the node of this token, created if needed; None beyond the end of the context."""
         depth = self.leaves[parent].depth + 1
         if depth > self._deepest:
             return None
@@ -112,7 +112,8 @@ class _Merging:
         return tokens[::-1]
 
     def weigh(self, estimates: Estimates) -> None:
-        """Set every node's probability and value. Siblings are mutually exclusive, so their probabilities sum to at most 1."""
+        """Set every node's probability and value. Siblings are mutually exclusive, so their probabilities are scaled to sum to at
+        most 1."""
         for leaf in self.leaves[1:]:
             weighted_kinds = [(estimates.probability(kind, prior), kind) for kind, prior in leaf.sources.values()]
             leaf.probability, leaf.kind = max(weighted_kinds, key=lambda pair: pair[0])
@@ -130,14 +131,15 @@ class _Merging:
                 leaf.value = self.leaves[node].value * leaf.probability
 
     def ranked(self) -> list[int]:
-        """Return all nodes but the root by descending value; ties in order of insertion, so parents precede children."""
+        """Return all nodes but the root by descending value; ties are in order of insertion, so parents precede children."""
         return sorted(range(1, len(self.leaves)), key=lambda node: -self.leaves[node].value)
 
 
 class Merged:
-    """Drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: the optimal number).
+    """Controller that drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: the
+    optimal number).
 
-    The ``deepened`` likeliest leaves of the drafter's tree are looked up as well. Trees are deterministic at every
+    The ``deepened`` most valuable leaves of the drafter's tree are looked up as well. Trees are deterministic at every
     temperature: the inner drafter always drafts as at temperature 0.
     """
 
@@ -190,7 +192,7 @@ class Merged:
     def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
     ) -> Draft:
-        """Return the kept nodes as a tree, with the best of the others as pruned nodes numbered after them."""
+        """Return the kept nodes as a tree, and the best of the others as pruned nodes, numbered after them."""
         nodes, place = [0], {0: 0}
         for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
             place[node] = len(nodes)

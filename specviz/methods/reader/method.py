@@ -61,7 +61,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.methods.reader.estimates import Estimates
     from specviz.methods.reader.merged_tree import Merged
 
-    # More generous than the length rule's defaults: the merged tree is cut to the optimal size later.
+    # Drafts more than with the length rule's defaults, since the merged tree is cut to the optimal size later.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else tree_costs(resources, None, 1)

@@ -1,10 +1,10 @@
 """Jacobi drafter: a window of tokens that the target itself updates in every pass (arXiv 2410.01699).
 
-Every pass over the window yields the target's distribution at each of its places. Places after the accepted ones are redrawn
-from their distributions in the last pass, which are the q of the next pass's ratio test. Since each draw uses fresh noise and
-its distribution was fixed before, the test is the ordinary one and the output keeps the target's distribution. Places that no
-pass has reached yet are filled by repeating the last code to the left, or at random, as point masses. The draft tree is a chain
-of the window's tokens, each from its own distribution, independent of the token before.
+Every pass over the window yields the target's distribution at each position. Positions after the accepted ones are resampled from
+their distributions in the last pass, which are the q of the next pass's ratio test. Since each sample uses fresh noise and its
+distribution was fixed before, the test is the ordinary one and the output keeps the target's distribution. Positions that no pass
+has reached yet are filled with the last code to their left, or at random, as point masses. The draft tree is a chain of the
+window's tokens, each from its own distribution, independent of the previous token.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from specviz.trace.notes.images import JacobiWindowNote
 
 
 class JacobiWindow(NullDrafter):
-    """Window of ``size`` places; ``fill`` is the rule for places new to the window; ``codes`` is the vocabulary size."""
+    """Window of ``size`` positions; ``fill`` is the rule for positions new to the window; ``codes`` is the vocabulary size."""
 
     def __init__(self, size: int, fill: str, codes: int) -> None:
         self._size, self._fill, self._codes = size, fill, codes
         self._logits: Tensor | None = None
-        """Logits [place, code] of the places after the committed ones, from the last pass."""
+        """Logits [place, code] of the positions after the committed ones, from the last pass."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._logits = None
 
     def window(self, context: Context, most: int) -> tuple[Tensor, Tensor]:
-        """Return guesses int64 [place] for at most ``most`` next places, and the distributions [drawn, code] of the first ones;
-        the others are point masses. All stay on the device."""
+        """Return guesses int64 [place] for at most ``most`` next positions, and the distributions [drawn, code] of those sampled
+        from one, which come first; the others are point masses. All stay on the device."""
         count = min(self._size, most)
         logits = torch.empty(0, self._codes, device=context.device) if self._logits is None else self._logits[:count]
         distributions = context.warp.probabilities(logits)
@@ -42,7 +42,7 @@ class JacobiWindow(NullDrafter):
         return torch.cat((drawn, self._filled(context, drawn, count))), distributions
 
     def _filled(self, context: Context, drawn: Tensor, count: int) -> Tensor:
-        """Return the fill codes of the places after those ``drawn``, int64 [place]."""
+        """Return the fill codes of the positions after those ``drawn``, int64 [place]."""
         fresh = range(len(drawn), count)
         if self._fill == "random":
             codes = [int(context.noise.uniform(EXTRA, context.round, place) * self._codes) for place in fresh]
@@ -53,7 +53,8 @@ class JacobiWindow(NullDrafter):
         return to_device([root] * len(fresh), context.device)
 
     def observe(self, finished: Round) -> None:
-        """Keep the logits of the next places: row i of the pass is the distribution at place i, given the window's guesses."""
+        """Keep the logits of the next positions: row i of the pass is the distribution at position i, given the window's
+        guesses."""
         self._logits = finished.target.logits[len(finished.emitted) :]
 
 

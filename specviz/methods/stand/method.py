@@ -41,7 +41,7 @@ class Parameters:
 
 
 def warm_up(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
-    """Decode the earlier trajectories. Returns a warning if time cut them short, or ""."""
+    """Decode the earlier trajectories; return a warning if the time did not suffice for all, or ""."""
     from specviz.methods.stand.trajectories import decode
 
     return decode(run, cancel, progress)
@@ -78,7 +78,8 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
 
 def _shape(parameters: Parameters, resources: MethodResources, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
-    """Return a tree of ``parameters.nodes`` nodes, or a function to the optimal tree for the longest known n-gram."""
+    """Return a tree of ``parameters.nodes`` nodes, or (0) a function that returns the optimal tree for the longest known
+    n-gram."""
     from specviz.drafting.trees.calibrated import load_all
     from specviz.engine.cost import best_size
 

@@ -1,4 +1,4 @@
-"""N-gram store of STAND: for recent n-grams the target's ten likeliest next tokens with averaged probabilities.
+"""N-gram store of STAND: for recent n-grams, the target's top ten next tokens with averaged probabilities.
 
 Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned
 from committed positions only and at temperature 1; the run's temperature is applied when a row is read, so trajectories
@@ -29,7 +29,7 @@ MOST_ENTRIES = 200_000
 
 @dataclass
 class Entry:
-    """One n-gram: its visits, and its likeliest next tokens with averaged probability, likeliest first."""
+    """One n-gram: its number of visits, and its top next tokens with averaged probabilities, most likely first."""
 
     visits: int
     distribution: dict[int, float]
@@ -46,7 +46,7 @@ class Entry:
 
 
 class NgramStore:
-    """The table, shared by all trajectories of one prompt. The oldest entries are evicted when it is full.
+    """Table of n-grams, shared by all trajectories of one prompt. The oldest entries are evicted when it is full.
 
     An n-gram of order n is n - 1 tokens and their successor, so order 2 depends on the last token alone.
     """
@@ -56,7 +56,8 @@ class NgramStore:
         self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
 
     def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
-        """Add the target's best next tokens after ``suffix`` (at least as long as the longest order, or the whole text)."""
+        """Add the target's top next tokens after ``suffix``, which is at least as long as the longest order, or the whole
+        text."""
         for order in self.orders:
             if len(suffix) < order - 1:
                 continue
@@ -83,7 +84,7 @@ class NgramStore:
 
 
 def best_tokens(logits: Tensor) -> list[dict[int, float]]:
-    """Return the likeliest tokens of each row of [node, vocab] at temperature 1, ``{id: probability}``."""
+    """Return the top tokens of each row of [node, vocab] at temperature 1, as ``{id: probability}``."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     best = wide.topk(min(KEPT, wide.shape[-1]), dim=-1)
     log_p = best.values - torch.logsumexp(wide, -1, keepdim=True)
@@ -104,7 +105,7 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
 
 
 class NgramDrafter(NullDrafter):
-    """Drafts from the store, and updates it with the target's rows at committed positions."""
+    """Drafter that reads the store, and updates it from the target's rows at committed positions."""
 
     def __init__(self, store: NgramStore) -> None:
         self.store = store

@@ -21,7 +21,8 @@ from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 
 LONGEST_PROMPT = 512
-"""Most prompt tokens for rows of a batch: each row is prefilled in one chunk, and a run can stop only between chunks."""
+"""Maximum number of prompt tokens for decoding in a batch: each row is prefilled in one chunk, and a run can stop only between
+chunks."""
 CUT = frozenset({"cancelled", "time_limit"})
 
 
@@ -51,10 +52,10 @@ class PreparedRun(Protocol):
 
 
 def decode(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
-    """Decode the run's ``earlier_trajectories``, in at most half of a time limit.
+    """Decode the run's ``earlier_trajectories``, within half of the time limit.
 
-    Their noise differs from every run's, whatever its seed. Otherwise a run would be judged by random numbers that its drafter
-    has seen, or find its own text in the store. Returns a warning if time cut them short, or "".
+    Their noise differs from every run's, whatever its seed. Otherwise a run would be verified with random numbers from which its
+    drafter has learnt, or find its own text in the store. Returns a warning if the time did not suffice for all, or "".
     """
     count = run.request.parameters.earlier_trajectories
     outcomes: list[Outcome] = []
@@ -99,7 +100,8 @@ def _alone(run: PreparedRun, numbers: Sequence[int], cancel: threading.Event) ->
 
 
 def _batch(run: PreparedRun, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
-    """Return rounds and outcomes of several trajectories as rows of a batch. Trees are sized by a row's share of a pass."""
+    """Return rounds and outcomes of several trajectories as rows of a batch. Trees are sized by a row's share of a pass's
+    cost."""
     rows = []
     for number in numbers:
         composition = run.compose(cost_curve=lambda: shared(run.resources.cost_curve(), len(numbers)))

@@ -1,7 +1,8 @@
 """Tree drafter from a language model that can score trees, one pass per level.
 
-Its session follows the committed text like a target's. The accepted path's entries in the last drafting pass are kept (for a
-state-space model: replayed) at no cost; only tokens beyond them are read again, together with the next root.
+Its session follows the committed text like a target's. After a round, the cache entries of the accepted path from the last
+drafting pass are kept (for a state-space model: replayed) without another pass. Only tokens beyond them are run again, together
+with the next root.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TreeLevels(Levels):
 
 
 class TreeModelDrafter:
-    """Tree drafter. ``model`` is shared; the session belongs to one run. ``vocab_size`` is the verifying target's."""
+    """Tree drafter. ``model`` is shared between runs; the session belongs to one. ``vocab_size`` is the verifying target's."""
 
     def __init__(self, model: Target, vocab_size: int) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""Static tree filled with ranked successors: the r-th child of a node carries its r-th likeliest successor."""
+"""Static tree filled with ranked successors: the r-th child of a node carries its r-th best successor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SHOWN = 12
 
 
 class Static:
-    """Fills ``shape`` level by level. A branch ends where no successor is known, since an arbitrary token would waste a row."""
+    """Tree builder that fills ``shape`` level by level. A branch ends where no successor is known, since an arbitrary token would
+    waste a row."""
 
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape

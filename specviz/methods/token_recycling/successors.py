@@ -1,4 +1,5 @@
-"""Successor matrix: for every token the eight likeliest next tokens seen in any logits, rejected nodes' included.
+"""Successor matrix: for every token, the top eight next tokens of the most recent logits after it, including those of rejected
+nodes.
 
 Luo et al., "Turning Trash into Treasure" (arXiv 2408.08696).
 """
@@ -22,9 +23,9 @@ _GROUP = 64
 def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
     """Return the ids of the ``width`` largest logits, int64 [node, width].
 
-    Computed in two passes, since the largest tokens lie in the groups with the largest maxima: several times faster on a CPU
-    than one top-k over the whole vocabulary. A group is every n-th token, since a maximum over the outer axis is faster. Equal
-    logits may be ranked either way.
+    Computed in two passes, several times faster on a CPU than one top-k over the whole vocabulary. The top logits lie in the
+    groups with the largest maxima. Groups are strided (every ``groups``-th token), because reducing over the outer axis is
+    faster. Equal logits may be ranked either way.
     """
     nodes, vocab = logits.shape
     groups = vocab // _GROUP
@@ -49,14 +50,14 @@ class SuccessorMatrix:
         self.known: set[int] = set()
 
     def write(self, tokens: Sequence[int], best: Tensor) -> None:
-        """Set row ``tokens[i]`` to ``best[i]``; of duplicates the last one wins."""
+        """Set row ``tokens[i]`` to ``best[i]``; the last of duplicate tokens wins."""
         last = {token: place for place, token in enumerate(tokens)}
         where = torch.tensor(list(last))
         self.rows[where, : best.shape[1]] = best[list(last.values())].to(torch.int32)
         self.known.update(last)
 
     def read(self, token: int) -> list[int]:
-        """Return the successors of ``token``, likeliest first; empty if the row was never written."""
+        """Return the successors of ``token``, most likely first; empty if the row was never written."""
         return self.rows[token].tolist() if token in self.known else []
 
 

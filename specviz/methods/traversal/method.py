@@ -1,4 +1,4 @@
-"""Traversal Verification (Weng et al. 2505.12398): sampled trees judged from the leaves up; on a chain, block verification."""
+"""Traversal Verification (Weng et al. 2505.12398): sampled trees verified from the leaves up; on a chain, block verification."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Residual mass of a node in Traversal Verification after k rejected children.
 
-Everything is float64 on the host, on the drafter's support alone: outside it a failed child changes only one common factor,
-so 8,000 drafted tokens against a vocabulary of 50,000 cost a sixth of it.
+Everything is float64 on the host, on the drafter's support alone: outside the support a rejected child only rescales p by a
+common factor. So a draft vocabulary of 8,000 out of 50,000 tokens costs a sixth of the full vocabulary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Warp
 
-# A mass below this is the rounding error of a zero difference.
+# A mass below this counts as zero.
 _NOTHING = 1e-300
 
 
@@ -24,7 +24,7 @@ _NOTHING = 1e-300
 class NodeProbabilities:
     """``p`` float64 [support] is the target's distribution at ``ids`` (None: the whole vocabulary), ``rest`` its mass elsewhere.
 
-    ``q`` is the drafter's distribution, None where each of ``ids`` was chosen deterministically and so is a point mass.
+    ``q`` is the drafter's distribution; None if ``ids`` were chosen deterministically, so that each is a point mass.
     """
 
     p: Tensor
@@ -67,7 +67,8 @@ class NodeResidual:
 
     def fail(self, token: int) -> None:
         """Update after the child carrying ``token`` and its subtree failed: subtract the drafter's distribution from the
-        residual, and remove the child from the drafter's."""
+        residual, then remove the child's token from the drafter's distribution and renormalise it (a point-mass child simply
+        loses its mass)."""
         slot = self._slot(token)
         if self._q is None:
             left = self._mass.clone()
@@ -82,9 +83,9 @@ class NodeResidual:
 
     def _settle(self, left: Tensor) -> None:
         owed = float(left.sum()) + self._rest
-        total = owed + (1.0 - self.weight)  # in this order a weight of 1 stays exactly 1
+        total = owed + (1.0 - self.weight)  # in this order, a weight of 1 stays exactly 1
         if owed < _NOTHING or total < _NOTHING:
-            # Either the residual is empty, or the child could not have failed: a branch of probability 0.
+            # Either the residual is empty, or the child had weight 1 and fails with probability 0.
             sure = self.weight == 1.0
             self.weight, self._scale = float(sure), float(sure)
             self._mass, self._rest = self._distributions.p * self._scale, self._distributions.rest * self._scale
@@ -116,7 +117,7 @@ class TreeResiduals:
         return self._probabilities.row(node)
 
     def at(self, node: int, weight: float) -> NodeResidual:
-        """Return the residual of ``node``, entered with ``weight``, before any of its children is tried."""
+        """Return the residual of ``node``, entered with ``weight``, before any child is tried."""
         table = self._probabilities.table(node)
         p, q = table.p.double(), table.q.double()
         assert table.outside is not None

@@ -1,17 +1,17 @@
-"""Traversal Verification: a draft tree judged from its leaves upwards, so that a good descendant can rescue a weak parent.
+"""Traversal Verification: a draft tree verified from its leaves upwards, so that a good descendant can rescue a weak parent.
 
-Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv
-2403.10444). A node enters with the weight min(1, w p/q), w and p being its parent's current residual. A leaf is accepted
-with its weight, and the whole path above it with it. After a failed child the parent's residual is [w p - q]+; with S its
-mass, p becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the distribution of the next sibling. Once all children
-have failed, the node is judged like a leaf. The root's weight stays 1.
+Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv 2403.10444). A node
+is entered with the weight min(1, w p/q), w and p being its parent's current residual. A leaf is accepted with probability equal
+to its weight, together with the whole path above it. After a failed child the parent's residual is [w p - q]+. With S its mass, p
+becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the distribution of the next sibling. Once all children have failed,
+the node is tested like a leaf. The root's weight stays 1.
 
-Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with
-probability w over the draws below it, and its continuation then has the target's distribution. So the rule is exact for
-children drawn without replacement and kept in draw order. On a chain it never accepts fewer tokens on average than the top-down
-rule. On a tree it mostly accepts more, but not always: a leaf drawn before a sibling with children is judged first, at the
-expense of those children. A node without a stored distribution has children chosen deterministically; each then counts as a
-point mass, and the rule accepts as often as the top-down one.
+Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with probability w over
+the random draws below it, and its continuation then has the target's distribution. So the rule is exact for children sampled
+without replacement and kept in sampling order. On a chain it never accepts fewer tokens on average than the top-down rule. On a
+tree it mostly accepts more, but not always: a leaf sampled before a sibling with children is tested first, at the expense of
+those children. Children of a node without a stored distribution were chosen deterministically. Each counts as a point mass, and
+the rule accepts as often as the top-down one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from specviz.trace.schema import Note
 class Traversal:
     """Leaf-to-root verification. At temperature 0 both distributions are point masses and the rule is plain greedy matching.
 
-    A verdict's ``thresholds`` are the weights compared with uniform draws, in the order of the visits: failed nodes, and last
-    the accepted one unless it is the root. Nodes above it on the path were accepted without a uniform draw.
+    A verdict's ``thresholds`` are the weights compared with uniform draws, in the order of the visits: the failed nodes, then the
+    accepted one if it is not the root. Nodes above it on the path were accepted without a uniform draw.
     """
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
@@ -101,7 +101,7 @@ class _Walk:
             self.judged.append(visit)
             if visit.node == 0:
                 return visit
-            # Keyed by round as well: a later round may try a position again, with a fresh uniform draw.
+            # Keyed by round too: a later round may test a position again, with a fresh uniform draw.
             self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
             if self.draws[visit.node] < visit.weight:
                 return visit
@@ -111,7 +111,7 @@ class _Walk:
             above.fail(self._token(visit.node))
 
     def _enter(self, node: int, weight: float, debts: TreeResiduals) -> _Visit:
-        """Return a new visit. Children of a node of weight 0 are skipped, since none below it can be accepted."""
+        """Return a new visit. Children of a node of weight 0 are skipped, since no node below it can be accepted."""
         if weight == 0 or not self.draft.tree.shape.children[node]:
             return _Visit(node, weight, None)
         self.entered.append(node)
