@@ -194,7 +194,7 @@ class Samples:
 
     def by_depth(self, label: str) -> list[tuple[float, int]]:
         """Return acceptance by depth for arms that draft chains: (fraction, count) over the steps that reached depth d - 1 and
-        offered a node at d. If the last fraction is 0, no step accepted at that depth, and deeper nodes were never judged.
+        offered a node at d. If the last fraction is 0, no step accepted at that depth, and deeper nodes were never reached.
         """
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
         depths = range(1, 2 + max((length for length, _ in steps), default=0))

@@ -1,6 +1,6 @@
 """Quality of generated pictures: the latent distance of their codes to the target's own choice, and a retrieval score.
 
-The target scores the finished codes once more, in one pass; each place's own noise then yields the code that the baseline would
+The target scores the finished codes once more, in one pass; each position's noise then yields the code that the baseline would
 have chosen there. A token-exact method has distance 0 except for rounding; one that is exact in distribution lies between 0
 and about the distance of two independent draws.
 """
@@ -54,14 +54,14 @@ def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distance
 
 
 def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
-    """Return the mean distance of the codes' vectors, place by place."""
+    """Return the mean distance of the codes' vectors, position by position."""
     gaps = codebook[list(ours)] - codebook[list(others)]
     return float(gaps.norm(dim=-1).mean())
 
 
 def independent(codebook: Tensor, distributions: Tensor) -> float:
-    """Return the expected distance of two independent draws from each of ``distributions`` [place, code], averaged over
-    places."""
+    """Return the expected distance of two independent draws from each of ``distributions`` [position, code], averaged over
+    positions."""
     distributions, wide = distributions.double(), codebook.double()
     expected = torch.zeros_like(distributions)
     for start in range(0, len(wide), BLOCK):

@@ -29,7 +29,7 @@ class _Heeding(TorchFunctionMode):
 
 @contextmanager
 def exclusive_loading() -> Iterator[None]:
-    """Exclude other loading, and hide all progress bars but that of unpacking a GGUF file, which has no switch."""
+    """Exclude concurrent loading, and hide all progress bars except for unpacking a GGUF file, which cannot be disabled."""
     with locked(_LOADING), _Heeding():
         bars_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()

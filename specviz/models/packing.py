@@ -40,12 +40,12 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(model: nn.Module) -> bool:
-    """Whether oneDNN's layout pays for this model's matrices; other models keep their layers."""
+    """Whether oneDNN's layout pays off for this model's matrices; other models keep their layers."""
     return packs(next(model.parameters()))
 
 
 def packs(weight: Tensor) -> bool:
-    """Whether oneDNN's layout pays for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with
+    """Whether oneDNN's layout pays off for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with
     oneDNN."""
     operators = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if not (operators and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
@@ -73,7 +73,7 @@ def pack(model: Any) -> bool:
 
 
 def _agrees(dtype: torch.dtype) -> bool:
-    """Whether packed and plain products agree here, for one row and for several: torch's operators are private."""
+    """Whether packed and plain products agree on this machine, for one row and for several: torch's operators are private."""
     generator = torch.Generator().manual_seed(0)
     plain = nn.Linear(96, 64, bias=True, dtype=dtype).requires_grad_(False)
     packed = PackedLinear(plain, keep_weight=False)

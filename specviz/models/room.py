@@ -19,9 +19,9 @@ from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
 from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
-"""Number format of the fewest bytes, assumed until "auto" is resolved."""
+"""Number format with the fewest bytes, assumed until "auto" is resolved."""
 BESIDE = 1.1
-"""Bytes of a loaded model for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
+"""Bytes of a loaded model per byte of its weights: the head is packed beside its plain form, and passes need buffers."""
 
 
 def memory_of_machine(root: Path = Path("/")) -> int:
@@ -47,7 +47,7 @@ def memory_of_machine(root: Path = Path("/")) -> int:
 
 
 def limit(place: str = "cpu") -> int:
-    """Most bytes that models may take on a device: its memory less a reserve, and on a GPU less what other programs hold."""
+    """Return the maximum bytes for models on a device: its memory less a reserve and, on a GPU, less other programs' memory."""
     if not place.startswith("cuda"):
         memory = memory_of_machine()
         return int(memory - min(MOST_RESERVED, memory / 4))
@@ -70,7 +70,7 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
     """Raise OutOfMemory or ModelUnavailable if these models together do not fit in memory or on disk.
 
     A model for one GPU is read into the machine's memory first; one spread over several devices is not. "auto" counts as the
-    format of the fewest bytes.
+    format with the fewest bytes.
     """
     dtype = LEAST if dtype == "auto" else dtype
     sizes = {name: memory_of(name, dtype, ask) for name in dict.fromkeys(names)}
@@ -125,7 +125,7 @@ def _numbers(place: Place, ask: bool) -> float:
         return place.entry.parameters
     if place.path is not None:
         return _numbers_in(place.path)
-    from specviz.models.hub import hub  # its client takes a while to import, and most pages never need it
+    from specviz.models.hub import hub  # the hub's client is slow to import, and most pages never need it
 
     folder = hub.cached_folder(place.repository)
     if folder is not None and any(folder.glob("*.safetensors")):

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specviz.ui.settings import Settings, is_loopback
 
 FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-host", "cf-connecting-ip", "via")
-"""Headers that proxies and tunnels add, and browsers never."""
+"""Headers that proxies and tunnels add and browsers never send."""
 FOREIGN_HOST = (
     "This app answers only where it runs, as localhost or 127.0.0.1. To let others reach it, start it with "
     "GRADIO_SERVER_NAME=0.0.0.0."
@@ -74,8 +74,8 @@ class Gate:
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests that share a limit per address: ``at_once`` of them run concurrently. After ``seconds`` without an answer, a
-    request lets the next one in."""
+    """Requests that share a limit per address: ``at_once`` of them run concurrently. After ``seconds`` without an answer,
+    the next request starts."""
 
     at_once: int
     seconds: float
@@ -86,9 +86,9 @@ PAGE = Kind(2, 5.0)
 EVENT = Kind(4, 1.0)
 """POST requests. A burst would block the event loop for seconds; one that waits for a job lets others in after a second."""
 WAITING = 256
-"""Requests of one kind and address that may wait: several classes behind one router."""
+"""Number of requests of one kind and address that may wait, enough for several classes behind one router."""
 LEAST_BODY = 8_000_000
-"""Bytes that any request may send: a page sends back the runs that it kept."""
+"""Bytes that any request may send at least: a page sends back the runs that it kept."""
 CROWDED = f"{WAITING} requests from your address wait already. Try again in a minute."
 
 
@@ -124,7 +124,7 @@ class Turns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (wanted := kind(scope)) is None:
             return await self.app(scope, receive, send)
-        if (body := await self._body(receive)) is None:  # read first: a slow sender takes nobody's place
+        if (body := await self._body(receive)) is None:  # read first: a slow sender delays nobody else
             detail = f"This request sends more than {self.most_bytes:,} bytes, the most there may be. Send less."
             return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
         key = self.address(scope), wanted

@@ -30,14 +30,14 @@ def register(shared: AppState) -> None:
     ) -> Iterator[str]:  # fmt: skip
         """Decode speculatively and return the trace.
 
-        The last answer is the whole trace file, one JSON object a line: a run line, a line a step, an end line. With
-        baseline, the file up to its first end line comes before. An error is one sentence that says what to change.
+        The last answer is the whole trace file, one JSON object per line: a run line, a line per step, an end line. With
+        baseline, the file up to its first end line comes before. An error is one sentence with a remedy.
 
         Args:
             method: a name that /methods lists.
             prompt: the text to answer, or with raw to continue.
-            max_new_tokens: most tokens to write.
-            temperature: 0 takes the likeliest token every time.
+            max_new_tokens: maximum number of tokens to write.
+            temperature: 0 takes the most likely token every time.
             seed: the same seed draws the same tokens.
             top_p: draw only from the likeliest tokens that together have this probability.
             top_k: draw only from this many of the likeliest tokens; 0 keeps all.
@@ -76,7 +76,7 @@ def _form_state(
 
 
 def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
-    """Yield the trace file at every end line, or when the run breaks off; then raises gr.Error with a sentence on which a user
+    """Yield the trace file at every end line, or when the run breaks off; then raise gr.Error with a sentence on which a user
     can act."""
     try:
         request = request_form.request(form_state, shared.settings)
@@ -91,7 +91,7 @@ def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[
 
 
 def methods() -> list[dict[str, Any]]:
-    """Every method: its name, title, what it does, how exact it is, and its parameters with their bounds."""
+    """List every method: its name, title, description, guarantee, and parameters with their bounds."""
     return [{**method.plain(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
 
 

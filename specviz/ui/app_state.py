@@ -1,4 +1,4 @@
-"""State shared by every tab of one running app, and the sentence on its hardware."""
+"""State shared by every tab of one running app, and the one-sentence description of its hardware."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from specviz.ui.stream.upload_pool import UploadPool
 from specviz.ui.widgets.gallery import Gallery
 
 LOOK_SECONDS = 120
-"""Seconds after which a process that has not loaded torch never will."""
+"""Timeout of the hardware check in seconds; a process that takes longer to load torch is assumed to hang."""
 TIERS = {"graph": "captured graphs", "eager": "eager passes"}
 FAILED = "PyTorch does not start here, so nothing can run live; recorded runs play. The app's log says why."
 
@@ -36,7 +36,7 @@ Look = Callable[[str], Mapping[str, Any]]
 
 
 def looked(device: str) -> Mapping[str, Any]:
-    """Run :func:`specviz.models.hardware.found` in a subprocess and return its result. Raises OSError or ValueError."""
+    """Run :func:`specviz.models.hardware.describe` in a subprocess and return its result. Raises OSError or ValueError."""
     command = [sys.executable, "-m", "specviz.models.hardware", device]
     asked = subprocess.run(command, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
     if asked.returncode:
@@ -90,7 +90,7 @@ class AppState:
     hardware: Hardware
 
     def expose(self) -> None:
-        """Switch to the settings for strangers, because a proxy brings visitors to an app assumed to be private."""
+        """Switch to the settings for public access, once a proxy turns out to forward visitors to an app assumed private."""
         if self.settings.exposed is not None:
             self.settings = self.settings.exposed
             self.live.seconds = most_seconds(self.settings)

@@ -1,4 +1,4 @@
-"""State that a page keeps in its browser over a reload or a restart of the server: its forms, and the visitor's own run.
+"""State that a page keeps in its browser across a reload or a restart of the server: its forms, and the visitor's own run.
 
 The browser stores it for one tab (``sessionStorage``) and returns it when the page opens. It is no more trusted than an
 uploaded file: a run is checked line by line, and of a form only values with a field are used.
@@ -17,7 +17,7 @@ from specviz.ui.stream.engine import stopped
 from specviz.ui.widgets import controls
 
 MOST_LETTERS = 3_000_000
-"""Most characters that come back: page.js keeps at most half of them for runs, and a picture takes at most a fifth."""
+"""Maximum number of characters in the returned state: page.js keeps at most half of them for runs, a picture at most a fifth."""
 
 NAMES = ("method", "target", "prompt", "basics", "advanced", "own")
 """Controls of every run's tab, in the order in which the page keeps them; a tab may append more."""
@@ -77,7 +77,8 @@ def _part(part: Mapping[str, Any]) -> Kept:
 
 
 def overlaid(offered: str, kept: str) -> str:
-    """Return the form ``offered`` with the values of a kept one that it has fields for. Raises BadInput if that is no form."""
+    """Return the form ``offered``, filled with the values of the form ``kept`` where it has such fields. Raises BadInput if
+    ``kept`` is no form."""
     form = json.loads(offered)
     known = {name: value for name, value in controls.values(kept, form["of"]).items() if name in form["values"]}
     return json.dumps(form | {"values": form["values"] | known})

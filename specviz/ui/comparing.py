@@ -32,7 +32,7 @@ WAITS = "Waits until the left run is over"
 
 ROUNDS = 2
 """Number of times that both are run, in turn: A, B, A, B, each beside its own autoregressive run. A machine that slows down then
-slows both, and the range shows the remaining chance."""
+slows both, and the range shows the remaining noise."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] =
 
 
 def _turns(left: Trace, right: Trace, rounds: Sequence[tuple[Trace, Trace]]) -> str:
-    """Describe the measurement and the range of the autoregressive runs, in milliseconds a token."""
+    """Describe the measurement and the range of the autoregressive runs, in milliseconds per token."""
     alone = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
     return (
         f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run beside it, "
@@ -284,7 +284,7 @@ def _times(count: int) -> str:
 
 
 def _baselines(left: Trace, right: Trace) -> str:
-    """Describe the autoregressive runs behind the speed-ups, in milliseconds a token."""
+    """Describe the autoregressive runs that the speed-ups are relative to, in milliseconds per token."""
     rates = [trace.end.metrics["baseline_tokens_per_second"] if trace.end else 0 for trace in (left, right)]
     times = " and ".join(f"{1000 / rate:.1f}" for rate in rates if rate)
     return f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {times} ms a token."

@@ -1,4 +1,4 @@
-"""Printable sheet of a lesson: its texts, the drafts to judge, the questions with tick boxes, the answers on a separate page."""
+"""Printable sheet of a lesson: its texts, the drafts to verify, the questions with tick boxes, the answers on a separate page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specviz.ui import lessons, theme
 from specviz.ui.lessons import Lesson, Page
 
 MOST_NODES = 40
-"""Most nodes of a draft on paper; the rest is counted."""
+"""Maximum number of a draft's nodes on paper; the rest is counted."""
 
 
 def html(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:

@@ -4,8 +4,8 @@ A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method"
 recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
 numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
-``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. A place
-that an earlier page has selects the same step again. Any other is sought among the steps that no page has shown yet. The
+``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. An ``at``
+that an earlier page has selects the same step again. Any other is searched for among steps that no page has shown yet. The
 stage holds the run up to its page's step, so it never shows the answer to a later question. ``veiled`` hides the verdict of
 that step until this page's answer, and on every earlier page. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.

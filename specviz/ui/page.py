@@ -22,7 +22,7 @@ SESSIONS = 256
 """Sessions whose state is kept; closed pages are dropped before open ones."""
 
 OTHER_THREADS = 40
-"""Threads for everything but runs: each run holds one, while it waits too."""
+"""Number of threads for everything but runs, each of which holds a further one, even while it waits."""
 
 QUEUE = 64
 """Events of all kinds that may wait at once; the engine's own queue is bounded separately."""
@@ -117,7 +117,7 @@ def _unhurried(page: gr.Blocks) -> None:
 def _settled(page: gr.Blocks) -> None:
     """Compute every component's configuration once, now.
 
-    Gradio recomputes all of them for each new session, on the event loop and for any session name: 60 ms a request.
+    Gradio recomputes all of them for each new session, on the event loop and for any session name: 60 ms per request.
     """
     for block in page.blocks.values():
         for name in ("get_config", *(() if block.skip_api else OF_API)):

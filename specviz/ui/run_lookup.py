@@ -28,7 +28,7 @@ class Archive:
     gallery: Gallery
     store: TraceStore
     pool: Pool = field(default_factory=Pool)
-    """The only place where kept runs are read."""
+    """The only reader of kept runs."""
 
     def text(self, name: str) -> str:
         """Return the trace file's text. Raises BadInput when no run has that name any more."""
@@ -93,11 +93,11 @@ def title(trace: Trace) -> str:
 
 
 def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:
-    """This session's runs, newest first, then the recorded ones of these kinds: title and name of each."""
+    """This session's runs, newest first, then the recorded ones of these modalities: title and name of each."""
     return [*reversed(runs), *archive.gallery.choices(*modalities)]
 
 
 def grouped(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> dict[str, list[tuple[str, str]]]:
-    """The entries of :func:`choices` under headings: this session's, then the method families."""
+    """The entries of :func:`choices` under headings: this session's runs, then the method families."""
     mine = {SESSION: list(reversed(runs))} if runs else {}
     return mine | archive.gallery.by_family(*modalities)

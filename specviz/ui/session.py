@@ -11,13 +11,13 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.pipeline.request import Memory
 
 MOST_PAGES = 256
-"""Pages whose memory of earlier runs the server keeps; beyond it, the page idle for longest is dropped."""
+"""Maximum number of pages whose memory of earlier runs the server keeps; beyond it, the page idle longest is dropped."""
 
 MOST_EACH = 40
-"""Of these, pages of one address; the app sets two thirds of its queue, enough for a class behind one router."""
+"""Maximum number of these pages per address; the app sets two thirds of its queue, enough for a class behind one router."""
 
 PATIENCE = 3.0
-"""Seconds that a page waits for a run that it stops; one that is loading its model may take longer to end."""
+"""Seconds that a page waits for a run that it stops; a run that is loading its model may take longer to end."""
 
 
 @dataclass

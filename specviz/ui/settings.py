@@ -2,22 +2,22 @@
 
 ==========================  ========================================================================================
 SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct).
-SPECVIZ_MODELS              models that the page offers, names with commas between them (default all that the catalogue
-                            lists; if others than this machine can reach the app, shipped ones and smollm2-135m-instruct).
+SPECVIZ_MODELS              models that the page offers, names separated by commas (default all that the catalogue lists; if
+                            other machines can reach the app, the shipped ones and smollm2-135m-instruct).
 SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder; 0 keeps them to the models that the page
                             offers (default 1 where the app listens to this machine alone; 0 on a Space and on any other
                             address, because there strangers would choose the files to download and read).
 SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto).
-SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may request (default 512).
+SPECVIZ_MAX_NEW_TOKENS      maximum number of new tokens that a visitor may request (default 512).
 SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48); two
                             thirds of these places may be one address's.
-SPECVIZ_MAX_SECONDS         most seconds that one run may compute, its earlier trajectories and its baseline included
-                            (default 120 if others than this machine can reach the app, else no limit; on a ZeroGPU
-                            Space at most its GPU time for a run, less the time to load).
-SPECVIZ_MAX_PREPARING       most seconds that fetching and loading a model may take while other runs wait (default 120).
+SPECVIZ_MAX_SECONDS         maximum seconds that one run may compute, its earlier trajectories and its baseline included
+                            (default 120 if other machines can reach the app, else no limit; on a ZeroGPU Space at most
+                            its GPU time for a run, less the time to load).
+SPECVIZ_MAX_PREPARING       maximum seconds for fetching and loading a model while other runs wait (default 120).
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20).
-SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), with commas between them, that visitors
-                            may send prompts to; they are listed as targets (default none).
+SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), separated by commas, to which visitors
+                            may send prompts; they are listed as targets (default none).
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py).
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py).
 SPECVIZ_PROXIED             1 where every request comes through a proxy that adds the visitor's address to X-Forwarded-For
@@ -25,7 +25,7 @@ SPECVIZ_PROXIED             1 where every request comes through a proxy that add
 SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); files
                             from the model hub are in HF_HOME.
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one).
-GRADIO_TEMP_DIR             folder below which uploads lie, in one of this process alone (default the system's).
+GRADIO_TEMP_DIR             folder in which this process makes its own folder of uploads (default the system's).
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1).
 SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces.
 ==========================  ========================================================================================
@@ -49,9 +49,9 @@ from specviz.models.hub import catalog
 from specviz.paths import ASSETS
 
 PUBLIC_SECONDS = 120
-"""Most seconds of one run where strangers can reach the app."""
+"""Maximum seconds of one run where strangers can reach the app."""
 PREPARING_SECONDS = 120
-"""Most seconds of fetching and loading a model while others wait."""
+"""Maximum seconds for fetching and loading a model while other runs wait."""
 SMALL = (
     catalog.DEFAULT_TEXT_TARGET,
     *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
@@ -60,9 +60,9 @@ SMALL = (
 DEVICES = ("auto", "cpu", "cuda")
 MOST_NUMBER = 1_000_000
 GPU_SECONDS = 60
-"""Most seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
+"""Maximum seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
 LOADING_SECONDS = 20
-"""Seconds of these reserved for starting a process and loading a model; a run has the rest, and ends by itself."""
+"""Share of :data:`GPU_SECONDS` for starting a process and loading a model; a run has the rest, and ends by itself."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ def _host(environment: Mapping[str, str]) -> str:
 
 
 def most_seconds(settings: Settings) -> int | None:
-    """Most seconds that a run may compute; None for no limit."""
+    """Return the maximum seconds that a run may compute; None for no limit."""
     if not settings.zero_gpu:
         return settings.max_seconds
     return min(settings.max_seconds or GPU_SECONDS, GPU_SECONDS - LOADING_SECONDS)
 
 
 def is_loopback(name: str) -> bool:
-    """Whether this name or address of a host stands for this machine alone."""
+    """Whether a host's name or address is one of the loopback interface."""
     try:
         return ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:

@@ -21,7 +21,7 @@ VARIABLE = "GRADIO_TEMP_DIR"
 PREFIX = "specviz-uploads-"
 LOCK = ".lock"
 EVERY, AGE = 300.0, 900.0
-"""Seconds between two sweeps, and the greatest age of a file. Nothing else removes files, since visitors may share one."""
+"""Seconds between two sweeps, and the maximum age of a file. Nothing else removes files, since visitors may share one."""
 STARTING = 60.0
 """Seconds within which a process locks the folder that it made."""
 

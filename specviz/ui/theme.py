@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def _colours(shared: Theme, hover: str) -> dict[str, str]:
-    """The page's names for the shared colours, and one that only a page has."""
+    """The page's names for the shared colours, and one colour that only the page has."""
     return {
         "ground": shared.ground, "card": shared.paper, "ink": shared.ink, "mute": shared.mute, "line": shared.line,
         "edge": shared.strong, "accent": shared.accepted, "accent_hover": hover, "on_accent": shared.on_fill,

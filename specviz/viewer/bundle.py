@@ -42,7 +42,7 @@ MARKS = ("card", "ink", "focus", "acc", "relax", "relaxink", "rej", "resam", "bo
 # Whole-line comments and indentation: a fifth of the bytes that every page would otherwise carry.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
-# In a style sheet only, whose strings hold none of these marks; each of its line ends is two letters of the script.
+# In a style sheet only, whose strings hold none of these marks; each of its line ends takes two characters of the script.
 _LINE_END = re.compile(r"(?<=[{;,:])[ \n]| (?={)")
 
 
@@ -94,7 +94,7 @@ def script() -> str:
 
 
 def written(lengths: Sequence[LengthCurves]) -> str:
-    """The same script with these curves of tokens a pass by length."""
+    """The same script with these curves of tokens per pass by length."""
     sources = {path.relative_to(HERE / "js").with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
     body = _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources)))
     return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'

@@ -1,7 +1,7 @@
 """The stage as a Gradio component: one gr.HTML subclass that is created once per page and fed texts.
 
 ``value`` is the text of a recorded run: lines of a trace, each ended by a line end, oldest first. It may begin with a control
-line {"kind":"stage","mode":"recorded","run":"KEY"}. Of a live run it is the control line alone, which says how the run is now:
+line {"kind":"stage","mode":"recorded","run":"KEY"}. For a live run it is the control line alone, with the run's current state:
 
     {"kind":"stage","mode":"live","run":"KEY","follow":true}
 

@@ -107,13 +107,13 @@ def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
 
 
 def rate(trace: Trace) -> float | None:
-    """Tokens a second after the first step, whose time includes the prompt's in served runs; None for one step."""
+    """Tokens per second after the first step, whose time includes the prompt's in served runs; None for one step."""
     steps = trace.steps[1:]
     return metrics.ratio(sum(len(step.emitted) for step in steps), sum(step.time.total for step in steps) / 1e9)
 
 
 def parting(left: Trace, right: Trace) -> str:
-    """Describe whether two runs wrote the same text, and for how many letters if they did not."""
+    """Describe whether two runs wrote the same text, and over how many characters they agree if they did not."""
     texts = [trace.end.text if trace.end else "".join("".join(step.pieces) for step in trace.steps) for trace in (left, right)]
     if texts[0].strip() == texts[1].strip():
         return "the same"

@@ -46,7 +46,7 @@ STYLE = f"""html, body {{ background: {LIGHT.ground}; }}
 .specviz-notice {{ background: {LIGHT.tints["relaxed"]}; color: {LIGHT.ink}; }}
 """
 
-# ?theme=dark and ?step=4 behind the address of a file; steps are counted as on the screen, from 1.
+# ?theme=dark and ?step=4 after the address of a file; steps are counted as on the screen, from 1.
 START = """(async () => {
 const preferred = matchMedia("(prefers-color-scheme: dark)");
 const query = new URLSearchParams(location.search);

@@ -27,7 +27,8 @@ TOKENS = 64
 
 @dataclass
 class ChainCounts:
-    """Counts of a chain's levels over several runs: target passes and tokens, intermediate passes, tokens kept and judged."""
+    """Counts of a chain's levels over several runs: target passes and tokens, intermediate passes, tokens
+    accepted and tested."""
 
     rounds: int = 0
     emitted: int = 0
@@ -56,12 +57,12 @@ class ChainCounts:
 
     @property
     def alone(self) -> Lengths:
-        """Lengths of a chain of two: tokens per target pass, and drafter forwards for it."""
+        """Lengths of a chain of two: tokens and drafter forwards per target pass."""
         return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
 
     @property
     def between(self) -> Lengths:
-        """Lengths of a chain of three: a token's acceptance, tokens per intermediate pass, and drafter forwards for it."""
+        """Lengths of a chain of three: a token's acceptance, and tokens and drafter forwards per intermediate pass."""
         passes = max(1, self.passes)
         return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
 

@@ -2,7 +2,7 @@
 
 The target writes its answers one token at a time, and a tree is grown to the full depth at every position. It contains every
 shallower and smaller tree: the beams are the same, and the best nodes of fewer levels are among those of more. One text
-therefore shows the accepted path of each depth and size at each position. A walk along it, each round from the last one's end,
+therefore shows the accepted path of each depth and size at each position. Walking along it, each round from the last one's end,
 yields a run's tokens per round at that depth and size: match keeps the target's text.
 """
 
@@ -73,7 +73,7 @@ def place_of(tree: Draft, following: Sequence[int], deepest: int) -> Place:
 
 
 class UnsentTrees:
-    """Builder that grows a tree at every place, but drafts only the root, so that the target decodes autoregressively."""
+    """Builder that grows a tree at every position, but drafts only the root, so that the target decodes autoregressively."""
 
     def __init__(self, depth: int, width: int) -> None:
         self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as in trees of optimised size
@@ -85,7 +85,7 @@ class UnsentTrees:
 
 
 def places_of(unsent: UnsentTrees, output: Sequence[int], deepest: int) -> list[Place]:
-    """Return every place of a text that is followed by at least ``deepest`` tokens."""
+    """Return every position of a text that is followed by at least ``deepest`` tokens."""
     known = range(len(output) - deepest)
     return [place_of(unsent.trees[at], output[at : at + deepest], deepest) for at in known]
 
@@ -123,7 +123,7 @@ def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] 
 
 
 def _places_by_prompt(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[Place]]:
-    """Yield the places of the target's answer for each prompt."""
+    """Yield the positions of the target's answer for each prompt."""
     stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))

@@ -29,7 +29,7 @@ DRAFTER = "eagle3"
 """Drafter whose beams calibrate the threshold of Dynamic Depth Decoding."""
 
 DEPTH = 8
-"""Levels of its rounds."""
+"""Levels of that drafter's rounds."""
 
 
 def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:

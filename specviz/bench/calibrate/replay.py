@@ -42,7 +42,7 @@ RankPath = tuple[int, ...]
 
 @dataclass(frozen=True)
 class FollowedRanks:
-    """The ranks that lead along the text after a place, and the drafter's matched context length there (0: unknown)."""
+    """The ranks that lead along the text after a position, and the drafter's matched context length there (0: unknown)."""
 
     path: RankPath
     evidence: int = 0
@@ -50,18 +50,18 @@ class FollowedRanks:
 
 @dataclass
 class Tally:
-    """Counts of correct rank paths over a number of places."""
+    """Counts of correct rank paths over a number of positions."""
 
     counts: Counter[RankPath] = field(default_factory=Counter)
     places: int = 0
 
     def add(self, path: RankPath) -> None:
-        """Count one place and every prefix of its correct path."""
+        """Count one position and every prefix of its correct path."""
         self.places += 1
         self.counts.update(path[:depth] for depth in range(1, len(path) + 1))
 
     def tree(self, source: str) -> CalibratedTree:
-        """Return the tree of the likeliest paths."""
+        """Return the tree of the most likely paths."""
         tree = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
         return CalibratedTree(tree.paths[:MOST_PATHS], tree.probability[:MOST_PATHS], tree.source)
 
@@ -99,7 +99,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
-            if followed is not None:  # with nothing known nothing is drafted, so such a place carries no information on trees
+            if followed is not None:  # with nothing known nothing is drafted, so this position says nothing about trees
                 tallies[0].add(followed.path)
                 if followed.evidence:
                     tallies[followed.evidence].add(followed.path)
@@ -123,9 +123,9 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
-    """Yield, at every place of every text, the ranks along the following text in the matrix at that time.
+    """Yield, at every position of every text, the ranks along the following text in the matrix at that time.
 
-    None if the matrix had no row for the place's token.
+    None if the matrix had no row for the position's token.
     """
     for text in texts:
         matrix = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))

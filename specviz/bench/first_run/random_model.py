@@ -26,7 +26,7 @@ from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
 PROMPT = 64
-"""Tokens of a prompt."""
+"""Number of tokens in a prompt."""
 
 
 def random_llama(shape: Shape, sizes: Sizes) -> Any:

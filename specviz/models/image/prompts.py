@@ -29,7 +29,7 @@ LONGEST_PROMPT = 2000
 _JANUS_OPENING = "<begin_of_image>"
 _ANOLE_OPENING, _ANOLE_SEPARATOR = "<racm3:break>", "<reserved08706>"
 _CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
-"""One class a line, in ImageNet's order: its names in WordNet, separated by commas."""
+"""One class per line, in ImageNet's order: its WordNet names, separated by commas."""
 _IMAGENET = 1000
 
 
@@ -37,8 +37,8 @@ _IMAGENET = 1000
 class PromptRows:
     """Equally long token rows of one prompt; -1 in the unconditional one is padding that no token sees.
 
-    ``unread`` is the rest of a prompt that did not fit, usually empty. ``embedded`` [row, place, hidden] are the rows'
-    embeddings where tokens do not determine them. The first ``unseen`` places are masked for all later ones.
+    ``unread`` is the rest of a prompt that did not fit, usually empty. ``embedded`` [row, position, hidden] are the
+    rows' embeddings where tokens do not determine them. The first ``unseen`` positions are masked for all later ones.
     """
 
     conditional: tuple[int, ...]
@@ -107,7 +107,7 @@ def valid_prompt(prompt: str) -> str:
 
 
 class ChatPrompts:
-    """Prompts as a chat turn whose answer is a picture. The unconditional row is Janus' own: all but its ends padded out."""
+    """Prompts as a chat turn whose answer is a picture. The unconditional row follows Janus: all but its ends is padding."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -130,7 +130,7 @@ class ChatPrompts:
 
 
 class AnolePrompts:
-    """Prompts of Anole: [begin, words, separator, opening], and without words [begin, opening], as LANTERN's authors draw."""
+    """Prompts of Anole: [begin, words, separator, opening], unconditionally [begin, opening], as in LANTERN's implementation."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self._tokenizer = tokenizer
@@ -200,11 +200,11 @@ class ClassPrompts:
 class CaptionPrompts:
     """Captions as features from transformers' T5 encoder, as LlamaGen reads them.
 
-    A caption takes as many places as the empty prompt has features. A shorter one is padded on its left with zeros, which no
-    later place sees. Both rows hide the same places. Captions are lower-cased and runs of blanks become one. The release also
-    strips addresses and file names of captions from the web, which users do not type.
+    A caption takes as many positions as the empty prompt has features. A shorter one is padded on its left with zeros, which are
+    masked for later positions. Both rows mask the same positions. Captions are lower-cased, and consecutive blanks become one.
+    The authors' implementation also strips web addresses and file names from captions, which users do not type.
 
-    ``empty`` [place, feature] is the empty prompt; ``projection`` holds the two matrices [hidden, ..] that embed features.
+    ``empty`` [position, feature] is the empty prompt; ``projection`` holds the two matrices [hidden, ..] that embed features.
     """
 
     def __init__(self, tokenizer: Any, encoder: Any, empty: Tensor, projection: Sequence[Tensor]) -> None:
@@ -224,7 +224,7 @@ class CaptionPrompts:
         unread = "" if len(every) <= places else str(self._tokenizer.decode(every[len(ids) - 1 : -1]))
         nothing = (self._padding,) * places
         inner = F.gelu(F.linear(torch.stack((padded, self._empty)), self._first), approximate="tanh")
-        embedded = F.linear(inner, self._second)  # [row, place, hidden]
+        embedded = F.linear(inner, self._second)  # [row, position, hidden]
         return PromptRows((*nothing[:unseen], *ids), nothing, unread, embedded, unseen)
 
     def of(self, token: int) -> str:

@@ -2,7 +2,7 @@
 
 Over several devices the layers lie in order, by accelerate's device maps. Embedding, last norm and head lie on the last device:
 token ids, logits and hidden states stay there, and so does the drafter, which reads the target's embedding and head. One hidden
-state a row passes between two devices.
+state per row passes between two devices.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _beside(module: nn.Module, prefix: str, layers: str) -> list[str]:
 def enter_at(model: Any, device: torch.device) -> None:
     """Move inputs of the dispatched ``model`` to ``device``, and its outputs to the device of its inputs.
 
-    By default accelerate picks any of the devices.
+    By default accelerate may pick any of the devices.
     """
     hook = AlignDevicesHook(execution_device=device, io_same_device=True, skip_keys=list(model._skip_keys_device_placement))
     add_hook_to_module(model, hook)

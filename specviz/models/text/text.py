@@ -14,7 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.opening import first_line
 
-# No known tokenizer averages more characters a token; a prompt beyond that is refused before tokenization.
+# No known tokenizer averages more characters per token; a prompt beyond that is refused before tokenization.
 _CHARACTERS_PER_TOKEN = 64
 _BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 """Bytes by the characters that stand for them in a byte-level vocabulary."""
@@ -148,7 +148,7 @@ class TokenizerText:
 
 
 def embedded(model: Any) -> int:
-    """Number of tokens that a loaded model has embeddings of."""
+    """Number of tokens for which a loaded model has embeddings."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
@@ -173,7 +173,7 @@ class Spelling:
         self._known: dict[int, bytes] = {}
 
     def bytes_of(self, token: int) -> bytes:
-        """Bytes that ``token`` adds to a text; none for a model's ids beyond its tokenizer."""
+        """Bytes that ``token`` adds to a text; none for a model's ids beyond the tokenizer's vocabulary."""
         token_bytes = self._known.get(token)
         if token_bytes is None:
             name = self._tokenizer.convert_ids_to_tokens(token)

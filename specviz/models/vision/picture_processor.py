@@ -27,7 +27,7 @@ def _by_patches(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str
 
 
 def _by_tiles(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
-    """SmolVLM: tiles row by row, each behind its number, then the whole picture."""
+    """SmolVLM: tiles row by row, each preceded by its row and column, then the whole picture."""
     rows, columns = int(given["rows"][0][0]), int(given["cols"][0][0])
     around, tokens = "<fake_token_around_image>", mark * int(settings.get("image_seq_len", 169))
     tiles = "".join(

@@ -26,16 +26,16 @@ Box = tuple[float, float, float, float]
 class PictureQuestion:
     """Inputs of a model's prefill. Axis names: ``token`` (of the prompt), ``visual`` (tokens that stand for the picture).
 
-    ``inputs`` are the model's own keywords beside ``input_ids``: pixels, grids, token types; on the device, floats in the
-    model's dtype. ``token_keywords`` names those of them with one entry a prompt token.
+    ``inputs`` are the model's keyword arguments other than ``input_ids``: pixels, grids, token types; on the device, floats in
+    the model's dtype. ``token_keywords`` names those with one entry per prompt token.
     """
 
     ids: tuple[int, ...]
     inputs: Mapping[str, Tensor]
     visual: tuple[int, ...]
-    """Places in ``ids`` whose embedding is a piece of the picture."""
+    """Positions in ``ids`` whose embedding is a piece of the picture."""
     hidden: tuple[int, ...]
-    """Places that a drafter without a picture leaves out: ``visual``, and the markers around them, meaningless alone."""
+    """Positions that a text-only drafter leaves out: ``visual``, and the markers around them, meaningless alone."""
     boxes: tuple[Box, ...]
     """Boxes [visual]: the part of ``picture`` that each visual token stands for."""
     grid: tuple[int, int]
@@ -46,7 +46,7 @@ class PictureQuestion:
 
     @property
     def text(self) -> tuple[int, ...]:
-        """Places in ``ids`` that a drafter without a picture keeps."""
+        """Positions in ``ids`` that a text-only drafter keeps."""
         left_out = frozenset(self.hidden)
         return tuple(place for place in range(len(self.ids)) if place not in left_out)
 
@@ -55,7 +55,8 @@ class PictureReader(Protocol):
     """Prepares a picture and a question for one model. Shared between runs and their threads."""
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        """Return the prompt. ``picture`` is any PIL image, already bounded and upright. Raises BadInput or ContextFull."""
+        """Return the prompt. ``picture`` is any PIL image, already limited in size and with its EXIF orientation applied.
+        Raises BadInput or ContextFull."""
 
 
 def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> tuple[Box, ...]:
@@ -82,7 +83,7 @@ def pad_to_square(picture: Image.Image, side: int) -> Image.Image:
 
 
 def pixels(picture: Image.Image) -> Tensor:
-    """RGB picture to float32 [channel, row, column] in -1 … 1."""
+    """Convert an RGB picture to float32 [channel, row, column] in -1 … 1."""
     flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).float()
     return (flat.view(picture.height, picture.width, 3).permute(2, 0, 1) / 127.5 - 1).contiguous()
 
@@ -109,7 +110,7 @@ def refuse_too_long(ids: tuple[int, ...], context_length: int, name: str) -> tup
 
 
 class SquareReader:
-    """Reader for a SmolVLM with a chat template and one square of ``side`` pixels, ``grid`` visual tokens each way."""
+    """Reader for a SmolVLM that sees a single square image, ``side`` pixels and ``grid`` visual tokens on a side."""
 
     def __init__(self, tokenizer: Any, name: str, model: Any) -> None:
         config = model.config
@@ -135,14 +136,14 @@ class SquareReader:
 
 
 def plain_words(tokenizer: Any, question: str) -> str:
-    """The question with blanks inside any special token that it spells out: typed text must not pass for a picture."""
+    """Put spaces into any special token spelled out in the question, so that typed text cannot be tokenized as an image token."""
     for token in tokenizer.all_special_tokens:
         question = question.replace(token, " ".join(token))
     return question
 
 
 class ProcessorReader:
-    """Reader for any model whose repository has a processor, by its own template and pixels."""
+    """Reader for any model whose repository has a processor, using its own chat template and image preprocessing."""
 
     def __init__(self, processor: Any, name: str, model: Any) -> None:
         self.processor, self.name, self.config = processor, name, model.config
@@ -190,7 +191,8 @@ class ProcessorReader:
     def _grid_and_boxes(
         self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
     ) -> tuple[tuple[int, int], tuple[Box, ...]]:
-        """Grid and boxes of the visual tokens: a measured grid, tiles with the whole picture last, or a square."""
+        """Grid and boxes of the visual tokens: the grid that the processor reports, tiles followed by the whole picture, or one
+        square."""
         if "image_grid_thw" in inputs:
             merge = int(self.config.vision_config.spatial_merge_size)
             _, high, wide = inputs["image_grid_thw"][0].tolist()

@@ -24,19 +24,19 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """Formats that are decoded. JPEG includes MPO, which some phones write."""
 MOST_BYTES = 20 << 20
 MOST_PIXELS = 16_000_000
-"""Most pixels of a picture that must be decoded at full size, which takes up to two seconds and a quarter of a gigabyte."""
+"""Maximum pixels of a picture that must be decoded at full size, which takes up to two seconds and a quarter of a gigabyte."""
 MOST_JPEG_PIXELS = 50_000_000
-"""Most pixels of a JPEG, which is decoded at a fraction of its size unless it is progressive."""
+"""Maximum pixels of a JPEG, which is decoded at a fraction of its size unless it is progressive."""
 MOST_SIDE = 20_000
-"""Most pixels of a side: a decoder spends time on every row, however short."""
+"""Maximum pixels per side: a decoder spends time on every row, however short."""
 MOST_SCANS = 100
-"""Most passes over the picture in a progressive JPEG; encoders write about ten."""
+"""Maximum number of passes over the picture in a progressive JPEG; encoders write about ten."""
 LONGEST_SIDE = 1536
-"""Most pixels of a decoded picture's side; larger ones are scaled down, since no model here reads more."""
+"""Maximum pixels of a decoded picture's side; larger ones are scaled down, since no model here reads more."""
 QUICK_PIXELS = 1_000_000
-"""Pictures up to this many pixels are decoded at once, larger ones in turn."""
+"""Pictures up to this many pixels are decoded without waiting, larger ones one at a time."""
 MOST_IN_LINE = 8
-"""Large pictures that may wait for the one being decoded."""
+"""Number of large pictures that may wait for the one being decoded."""
 
 _PLACES = threading.BoundedSemaphore(1 + MOST_IN_LINE)
 _DECODER = threading.Lock()
@@ -47,7 +47,7 @@ _SHRINKABLE = {"L", "LA", "RGB", "RGBA", "CMYK"}
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
 
 SHOWN_BYTES = 60_000
-"""Most bytes of a picture that travels with a trace."""
+"""Maximum bytes of a picture stored in a trace."""
 PIECE = 4000
 """Characters of one piece; a text in a trace's free JSON may have 4096."""
 
@@ -172,7 +172,7 @@ def _make_picture(opened: Image.Image) -> Picture:
         plain_image, changed = _to_rgb(image)
     except (MemoryError, BadInput):
         raise
-    except Exception as problem:  # as above, for the data behind the header
+    except Exception as problem:  # as above, for the data after the header
         raise _damaged(problem) from problem
     if max(plain_image.size) > LONGEST_SIDE:
         plain_image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
@@ -206,7 +206,7 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
     if image.mode in _DEEP:
         return _to_8_bits(image), "The picture has more than 8 bits a colour; the model sees 8."
     if image.has_transparency_data:
-        clear = image.convert("RGBA").getextrema()[3][0] < 255  # type: ignore[misc]  # one pair a channel
+        clear = image.convert("RGBA").getextrema()[3][0] < 255  # type: ignore[misc]  # one pair per channel
         return on_white(image), "The picture is transparent in places; the model sees white there." if clear else ""
     if image.mode == "CMYK":
         return image.convert("RGB"), "The picture has the colours of a printer; on a screen they look a little different."

@@ -37,7 +37,7 @@ def tokenizer_from(written: str) -> PreTrainedTokenizerFast:
 
 
 def load(path: Path, attention: str = "sdpa") -> tuple[Any, PreTrainedTokenizerFast]:
-    """Load the model (float32, on the CPU) and its tokenizer. Raises ModelUnavailable if the file is missing or another one."""
+    """Load the model (float32, on the CPU) and its tokenizer. Raises ModelUnavailable if the file is missing or damaged."""
     with exclusive_loading():
         packed = read_model(shipped_file(path), AutoModelForImageTextToText, attn_implementation=attention)
     return packed.model.eval().requires_grad_(False), tokenizer_from(packed.tokenizer.to_str())

@@ -26,7 +26,7 @@ FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 TEXT = "vlm_text_only"
 SCENES = "scenes_vlm.safetensors"
 TARGET = "target"
-"""Line of the card with the target that a drafter learned from: its :func:`target_version`."""
+"""Key of the card for the :func:`target_version` of the target that a drafter was trained on."""
 
 
 def target_version(target: Path) -> str:
@@ -37,7 +37,7 @@ def target_version(target: Path) -> str:
 def text_only_model(
     name: str | None, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress = no_progress
 ) -> DraftModel:
-    """Return the language model that drafts from words alone. ``name`` is any model whose tokens the target has too, such as
+    """Return the language model that drafts from the text alone. ``name`` is any model whose tokens the target has too, such as
     SmolLM2 for SmolVLM2; None selects the small one that ships for the scenes model. Raises TokenizerMismatch or
     ModelUnavailable."""
     if name and name != TEXT:

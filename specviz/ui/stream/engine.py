@@ -51,7 +51,7 @@ def borrowed() -> Stream:
     """Return the stream of runs on a ZeroGPU Space, each of which borrows a GPU.
 
     A run is in another process, so only plain data crosses. A stop takes effect here, between two events, and a visitor's
-    memory of earlier runs (n-gram stores, successor matrices) does not reach it. A third process fetches the models first,
+    memory of earlier runs (n-gram stores, successor matrices) does not reach the run. A third process fetches the models first,
     so that progress is visible and no GPU waits. A run ends by itself before the Space's limit.
     """
     limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, and loading the model took its part.")
@@ -112,7 +112,7 @@ def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
 def stopped(trace: Trace, limit: str) -> End:
     """Return the end of a run after these steps, by its time ``limit`` or, if that is empty, by the visitor.
 
-    Its prefill time and the model that decodes codes are lost with the GPU, so a picture consists of the rows that came.
+    Its prefill time and the model that decodes codes are lost with the GPU, so a picture consists of the rows received.
     """
     picture = unfinished(trace)
     message = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)

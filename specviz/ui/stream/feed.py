@@ -21,10 +21,10 @@ def recorded(run: str, text: str, watch: str = "") -> str:
 
 @dataclass
 class Feed:
-    """State of a live run, which its page is told whole each time.
+    """State of a live run, sent to its page as a whole at every change.
 
     ``message`` and ``fraction`` describe the progress before the first step. With ``follow`` the run has lines, which stay on
-    the stage whatever ``error`` says. ``timing``: the run is over, and its autoregressive run is being timed.
+    the stage even if there is an ``error``. ``timing``: the run is over, and its autoregressive run is being timed.
     """
 
     run: str

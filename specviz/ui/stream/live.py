@@ -30,16 +30,16 @@ WAIT_SECONDS = 0.5
 """Seconds between two checks whether a waiting run is still wanted."""
 
 TELL_SECONDS = 3.0
-"""Least seconds between two updates of a page that waits: an answer through the queue costs as much as decoding a token."""
+"""Minimum seconds between two updates of a waiting page: an answer through the queue costs as much as decoding a token."""
 
 CROWD = 4
-"""Waiting runs from which on every run is kept short, so that each of thirty visitors sees one within three minutes."""
+"""Number of waiting runs from which every run is shortened, so that each of thirty visitors sees one within three minutes."""
 
 CROWD_TOKENS = 32
 CROWD_SECONDS = 5.0
 
 ASIDE = (300.0, "An inspection has 300 s here.")
-"""Time limit in seconds of work that is no run, and its message."""
+"""Time limit in seconds of work other than runs, and its message."""
 
 UNFINISHED = "Stopped before it was over; there is nothing to show."
 
@@ -48,11 +48,11 @@ UNREAD = "Nobody listened to this run any more, so its place went to the next on
 
 @dataclass(frozen=True)
 class Frame:
-    """News of a run, without its lines. ``cancel`` stops this run, ``feed`` is the stage's text.
+    """Update on a run, without its lines. ``cancel`` stops this run, ``feed`` is the stage's text.
 
-    ``begun``: the store has lines of it under ``key``. ``trace`` comes with the first ones and with every end line; ``failure``
-    when the run broke off or never began. ``timing``: this run is over, and its autoregressive run is still to come. ``said`` is
-    a progress message.
+    ``begun``: the store has lines of the run under ``key``. ``trace`` comes with the first lines and with every end line,
+    ``failure`` when the run broke off or never began. ``timing``: this run is over, and its autoregressive run is still to come.
+    ``said`` is a progress message.
     """
 
     cancel: Event
@@ -81,9 +81,9 @@ class Live:
     def run(
         self, page: PageSession, request: Request, reader: Reader | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
-        """Yield the news of one run. Raises LineFull before the page changes.
+        """Yield the frames of one run. Raises LineFull before the page changes.
 
-        A run starts once its ``reader`` is connected, and ends when the reader has gone. ``memory`` replaces the page's own.
+        A run starts once its ``reader`` is connected, and ends when the reader has left. ``memory`` replaces the page's own.
         """
         ticket, reader = self.queue.join(), reader or Reader(lambda: True)
         cancel, feed = page.begin(self.limit), Feed(self.streams.begin())
@@ -138,7 +138,7 @@ class Live:
                 ticket.leave()
 
     def limit(self) -> tuple[float, str]:
-        """Most seconds that the current run may compute, and the reason."""
+        """Return the maximum seconds that the current run may compute, and the reason."""
         limits = [(math.inf, "")]
         if self.seconds:
             limits.append((float(self.seconds), f"A run has {self.seconds} s here."))
@@ -147,7 +147,7 @@ class Live:
         return min(limits)
 
     def preparing_limit(self) -> tuple[float, str]:
-        """Most seconds that fetching and loading may take now, and the reason: limited only while other runs wait."""
+        """Return the maximum seconds for fetching and loading, and the reason: limited only while other runs wait."""
         if not self.queue.behind:
             return math.inf, ""
         return self.preparing, (
@@ -157,7 +157,7 @@ class Live:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many wait that runs are kept short."""
+        """Whether so many runs wait that every run is shortened."""
         return self.queue.behind >= CROWD
 
     def _turn(self, ticket: Ticket, cancel: Event, feed: Feed, reader: Reader) -> Generator[Frame, None, str]:

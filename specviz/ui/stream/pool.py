@@ -23,11 +23,11 @@ from starlette.routing import Route
 from specviz.errors import BadInput
 
 WORKERS = 2
-"""Concurrent jobs. A run as data takes ten times the memory of its text; more jobs would not be faster on one interpreter."""
+"""Number of concurrent jobs. A parsed run takes ten times the memory of its text; one interpreter gains nothing from more."""
 WAITING = 64
-"""Jobs that may wait: two classes at once. One address may have half of them."""
+"""Number of jobs that may wait, enough for two classes at once. One address may have half of them."""
 KEPT_BYTES = 64 << 20
-"""Most bytes of finished files cached, compressed, for later requests."""
+"""Maximum bytes of finished files cached, compressed, for later requests."""
 SWITCH_SECONDS = 0.0002
 """Switch interval of the interpreter while jobs run: each answer needs the interpreter dozens of times, and by default (5 ms)
 a hundred requests at once would wait a minute."""
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Made:
-    """A file made of a run: its text, compressed, and the name and type under which it is saved."""
+    """A file made from a run: its text, compressed, and the name and type under which it is saved."""
 
     name: str
     media_type: str
@@ -100,7 +100,7 @@ class Pool:
 
     async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
         """Await the result of ``job``. Raises its exceptions, and BadInput when the pool is full."""
-        return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may wait for the same one
+        return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may await the same job
 
     def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
         """Return the result of ``job``, blocking the calling thread; a job of this pool runs it directly."""
@@ -115,7 +115,7 @@ class Pool:
 
         def kept() -> Made:
             made = known() or make()
-            with self._lock:  # before the job is over: the next request finds one or the other
+            with self._lock:  # before the job is over: the next request finds the job or the file
                 self._files[key] = made
                 while len(self._files) > 1 and sum(len(file.packed) for file in self._files.values()) > self.kept_bytes:
                     self._files.popitem(last=False)

@@ -29,10 +29,10 @@ LEAVING_SECONDS = 1.0
 """Seconds that a run may be without a reader that was connected before."""
 
 MOST_CLOSED = 8
-"""Closed pages whose state is kept."""
+"""Number of closed pages whose state is kept."""
 
 MOST_KEPT = 64
-"""Open sessions of one address that are protected from eviction: more than a class behind one router has."""
+"""Number of open sessions per address that are protected from eviction: more than a class behind one router has."""
 
 
 class Reader:
@@ -186,8 +186,8 @@ def refresh(app: Any, names: list[str]) -> None:
 
 
 class Departures:
-    """Eviction of closed pages' state, of which Gradio would keep several megabytes each until many more sessions have come.
-    The last few stay, for a page whose connection only broke off for a moment."""
+    """Eviction of closed pages' state: Gradio would keep several megabytes per page until many more sessions have opened. The
+    last few stay, for a page whose connection broke off only for a moment."""
 
     def __init__(self, presence: Presence) -> None:
         self.presence = presence

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from specviz.errors import SpecvizError
 
 RECENT = 9
-"""Latest runs, whose durations predict those of the next ones."""
+"""Number of latest runs whose durations predict those of the next ones."""
 
 
 class LineFull(SpecvizError):
@@ -29,7 +29,7 @@ class Ticket:
 
     @property
     def ahead(self) -> int:
-        """Runs that come before this one; 0 means it is this one's turn."""
+        """Number of runs before this one; 0 means that it is this one's turn."""
         return self._line.position(self)
 
     @property
@@ -74,7 +74,7 @@ class RunQueue:
 
     @property
     def behind(self) -> int:
-        """Runs that wait behind the one whose turn it is."""
+        """Number of runs that wait after the one whose turn it is."""
         return max(0, len(self._tickets) - 1)
 
     def position(self, ticket: Ticket) -> int:
@@ -88,8 +88,8 @@ class RunQueue:
             return None if math.isnan(seconds) else seconds
 
     def _left(self, ticket: Ticket) -> float:
-        """Estimated seconds left, from recent runs of its kind; for one longer than their median, from those longer still.
-        NaN without such runs."""
+        """Estimated seconds left, from recent runs of the ticket's kind; past their median, from those that took longer than
+        this one so far. NaN without such runs."""
         spent = 0.0 if ticket.started is None else self.clock() - ticket.started
         recent = list(self._recent[ticket.kind])
         if recent and spent > statistics.median(recent):

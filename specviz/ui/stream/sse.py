@@ -1,4 +1,4 @@
-"""Server-sent events: the only way of a run's lines to the pages that show it, live or from the store.
+"""Server-sent events: the only channel for a run's lines to the pages that show it, live or from the store.
 
 An answer through Gradio's queue costs the server several milliseconds, for which the engine waits on the same cores. A line
 sent this way costs a small part of that.
@@ -22,16 +22,16 @@ PATH = "specviz/tail"
 """Path of the events below the app's address; the run's key follows."""
 
 EVERY_SECONDS = 0.08
-"""Seconds between two reads of the store: twelve a second look like motion."""
+"""Seconds between two reads of the store: twelve a second already look smooth; more would only add cost."""
 
 MOST_LINES, MOST_LETTERS = 64, 400_000
-"""Lines and characters of one event, except for a single longer line: what a slow reader makes the server hold."""
+"""Maximum lines and characters of one event, except for a single longer line: the server holds so much for a slow reader."""
 
 MOST_EACH = 128
-"""Streams of one address: several classes behind one router."""
+"""Maximum number of streams per address, enough for several classes behind one router."""
 
 BACK_MS = 2000
-"""Milliseconds after which a browser connects again, when its stream broke off or there was no room for it."""
+"""Milliseconds after which a browser connects again if its stream broke off or was refused."""
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -93,7 +93,7 @@ class EventStreams:
 
 
 def route(streams: EventStreams, address: Callable[[Scope], str]) -> Route:
-    """Route of the events, from the line in the query or behind the last event that a browser got. A run's key is known only to
+    """Route of the events, from the line in the query or after the last event that a browser got. A run's key is known only to
     the page that began it."""
 
     async def tail(request: Request) -> Response:

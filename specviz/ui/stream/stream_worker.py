@@ -1,6 +1,6 @@
-"""Bridge from the engine's thread to the page: what has happened since the page was told last, at a pace it can follow.
+"""Bridge from the engine's thread to the page: news since the page's last update, at a pace that it can follow.
 
-The place of a stopped run is released without its thread, which may be blocked.
+A stopped run's place in the queue is released without waiting for its thread, which may be blocked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specviz.engine.stop import NOTHING_RUN, Interrupted, stop_reason, stoppable
 from specviz.errors import SpecvizError
 
 TELL_SECONDS = 0.4
-"""Least seconds between two loading messages: a number that counts up is read no faster."""
+"""Minimum seconds between two loading messages: nobody reads a progress counter faster than that."""
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether a run without news is still wanted."""
@@ -32,8 +32,8 @@ STOPPING = "Stopping"
 
 @dataclass
 class Batch:
-    """News since the last batch. ``status`` is the latest loading message with the share done, None if unknown;
-    ``failure`` comes last, if at all.
+    """News since the last batch. ``status`` is the latest loading message and the fraction done (None if unknown), or None
+    without a message; ``failure`` comes last, if at all.
 
     ``lines``: the run's first lines or an end line were written, with ``ended`` an end line. ``abandoned``: the run was stopped
     and its thread writes no more.
@@ -47,12 +47,12 @@ class Batch:
 
     @property
     def urgent(self) -> bool:
-        """Whether the page is told at once."""
+        """Whether the page is updated at once."""
         return self.lines or bool(self.failure) or self.abandoned
 
 
 class StreamSink:
-    """The engine's end, called from its thread."""
+    """The producer side of the queue, called from the engine's thread."""
 
     def __init__(self, cancel: threading.Event) -> None:
         self.cancel = cancel
@@ -83,7 +83,7 @@ class StreamSink:
                 self.changed.notify()
 
     def take(self, until: float) -> Batch:
-        """Wait for news, not before ``until`` unless it is urgent, and return it; an empty batch if there is none for a while."""
+        """Wait for news, not before ``until`` unless it is urgent, and return it; an empty batch if none comes for a while."""
         with self.changed:
             self.changed.wait_for(lambda: self.over or self.batch != Batch(), LOOK_SECONDS)
             if self.batch != Batch():
@@ -103,8 +103,8 @@ def pump(
     """Run ``work`` in its own thread and yield its news in batches; loading messages come at most one every ``every`` seconds.
 
     ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after ``cancel`` was set; it may be called
-    twice. In that thread ``heed`` checks ``cancel``. Closing this generator sets ``cancel`` and returns at once. The same
-    happens once ``is_wanted`` is False; it is checked between two batches and every ``LOOK_SECONDS`` while none comes.
+    twice. Inside ``work``'s thread, ``heed`` checks ``cancel``. Closing this generator sets ``cancel`` and returns at once. The
+    same happens once ``is_wanted`` is False; it is checked between two batches and every ``LOOK_SECONDS`` while none comes.
     """
     outlet, ended = StreamSink(cancel), threading.Event()
     context = contextvars.copy_context()

@@ -20,9 +20,9 @@ from specviz.ui.run_lookup import MINE, title
 from specviz.ui.stream.pool import Pool
 
 SECONDS = 30.0
-"""Most processor seconds for one file, several times those of the largest valid one."""
+"""Maximum processor seconds for one file, several times those of the largest valid one."""
 REMEMBERED = 256
-"""Contents remembered by their digest."""
+"""Number of contents remembered by their digest."""
 
 LOST = "The file did not arrive whole. Choose it again."
 
@@ -37,9 +37,9 @@ class Opened:
 
 
 class UploadPool:
-    """Reads uploads into ``store``. Files of one content are read once, however many visitors upload them.
+    """Reads uploads into ``store``. Files with the same content are read once, however many visitors upload them.
 
-    Gradio stores uploads of one content and name as one file, so none is removed here: the sweep of the folder does that.
+    Gradio stores uploads with the same content and name as one file, so none is removed here: the sweep of the folder does that.
     """
 
     def __init__(self, store: TraceStore, pool: Pool | None = None, seconds: float = SECONDS) -> None:

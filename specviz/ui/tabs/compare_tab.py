@@ -30,7 +30,7 @@ ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
 @dataclass
 class CompareTab:
-    """The components, and how a :class:`Change` reaches them."""
+    """Components of the tab; :meth:`updates` applies a :class:`Change` to them."""
 
     shared: AppState
     left: gr.HTML

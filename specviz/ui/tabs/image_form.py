@@ -124,6 +124,6 @@ def basics(run: Run | None = None) -> str:
 
 
 def advanced(run: Run | None = None) -> str:
-    """Advanced form likewise."""
+    """Advanced form with the settings of a recorded run, or with the defaults."""
     values = {} if run is None else {"top_k": run.sampling.top_k}
     return controls.answer("image-advanced", controls.fields(Advanced), Advanced, values)

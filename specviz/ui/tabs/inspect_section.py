@@ -1,4 +1,4 @@
-"""Inspection of a drafter on the page: its facts, whether it is read right, and the gain of other readings."""
+"""Inspection of a drafter on the page: its facts, whether its conventions are read right, and the gain of other readings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specviz.inspection.report import Report
 
 TOKENS, DEPTH = 64, 5
-"""Most tokens of an answer, and drafted tokens of a chain; the command's own defaults."""
+"""Maximum number of tokens per answer, and drafted tokens per chain; the command's own defaults."""
 PLOTS = 3
 _HEAD = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
 error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded
@@ -54,7 +54,7 @@ def drafter_name(name: str | None, settings: Settings) -> str:
 
 
 def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Generator[str, None, Report | None]:
-    """Yield progress sentences; return the report, or None if this page began something else. Takes its turn among the runs.
+    """Yield progress sentences; return the report, or None if this page began something else. Waits its turn among the runs.
 
     Raises SpecvizError with one sentence when there is no report.
     """

@@ -50,7 +50,7 @@ class View:
 
 
 def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, Lesson]:
-    """The lessons whose recorded runs are here."""
+    """The lessons whose recorded runs exist."""
     return {name: lesson for name, lesson in lesson_by_name.items() if _recording(shared, lesson) is not None}
 
 

@@ -17,7 +17,7 @@ from specviz.ui.stream.served import SERVED
 from specviz.ui.widgets import controls
 
 PROMPT_LETTERS = 24_000
-"""Most characters of a prompt: no model here reads more, and a pasted book is refused before anything is loaded."""
+"""Maximum number of characters in a prompt: no model here reads more, and a pasted book is refused before anything is loaded."""
 
 OWN_DRAFT = ""
 """The draft model that belongs to the target."""
@@ -151,7 +151,8 @@ def basics(settings: Settings, run: Run | None = None) -> str:
 
 
 def advanced(settings: Settings, run: Run | None = None) -> str:
-    """Advanced form likewise. Device, number format and tier keep this machine's defaults."""
+    """Advanced form with the settings of a recorded run, or with the defaults. Device, number format and tier keep this machine's
+    defaults."""
     values: dict[str, Any] = {"device": settings.device}
     if run is not None:
         sampling = run.sampling

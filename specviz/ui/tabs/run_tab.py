@@ -38,7 +38,7 @@ IDEA = (
 
 @dataclass
 class RunTab:
-    """The components, and how a :class:`Change` reaches them."""
+    """Components of the tab; :meth:`updates` applies a :class:`Change` to them."""
 
     modality: ClassVar[str]
     prefix: ClassVar[str]
@@ -72,7 +72,7 @@ class RunTab:
     figures: Figures
     """The whole account of the speed-up, in a fold under the stage."""
     stage_filled: gr.State
-    """Whether the stage has been given a run. All but the first tab's wait until the tab is opened."""
+    """Whether the stage has received a run; except in the first tab, it stays empty until the tab is opened."""
 
     @property
     def outputs(self) -> list[Any]:
@@ -103,7 +103,7 @@ class RunTab:
     def take_over(self, run: Run, run_name: str) -> Updates:
         """Set the controls to a run's settings, so that running live repeats it.
 
-        The settings of this session's runs were the visitor's own choice, and still count as that.
+        The settings of this session's runs were the visitor's own choice and still count as such.
         """
         asked = FormValues(run.prompt, *self.forms(run))
         given = {} if run_name.startswith(MINE) else {self.given: asked}
@@ -139,7 +139,7 @@ class RunTab:
         return {self.summary: panels.summary(name, note), self.own: controls.method_answer(name, values)}
 
     def knows(self, run: Run) -> bool:
-        """Whether the controls can take over a run's settings: an uploaded one may be of an unknown method."""
+        """Whether the controls can take over a run's settings: an uploaded run may be of an unknown method."""
         return run.method in all_methods() and self.modality in all_methods()[run.method].modality
 
     def updates(self, change: Change, runs: Runs) -> Updates:
@@ -170,7 +170,8 @@ class RunTab:
         return [self.stage_filled, self.stage]
 
     def fill(self, request: gr.Request, filled: bool, run_name: str, *_: Any) -> Updates:
-        """Fill an opened tab that shows no run yet: with the run that the address names, which may be on its way, or its own."""
+        """Fill an opened tab that shows no run yet, with the run that the page's address names, even while that is loading, or
+        with the tab's own."""
         recordings = self.shared.archive.gallery.recordings
         addressed = recordings.get(request.query_params.get("trace", ""))
         name = addressed.name if addressed and addressed.run.modality == self.modality else run_name

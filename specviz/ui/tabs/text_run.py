@@ -54,7 +54,7 @@ def recording(shared: AppState, session: str | None, name: str) -> Change:
 
 
 def running(shared: AppState, caller: Caller, run_name: str, ask: Callable[[], Request]) -> Generator[Change, None, None]:
-    """Run the request that ``ask`` makes of a tab's controls. A run that never began changes only the banner, to the reason."""
+    """Run the request that ``ask`` builds from a tab's controls. For a run that never began, only the banner shows the reason."""
     try:
         request = ask()
         page = shared.pages.enter(caller.session, caller.address)

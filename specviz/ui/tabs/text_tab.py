@@ -28,7 +28,7 @@ class TextTab(RunTab):
 
     draft: gr.Dropdown
     target_before: gr.State
-    """Target chosen before a method set one that it runs on; else empty."""
+    """Target chosen before a method switched to one that it runs on; else empty."""
     examples: gr.HTML
 
     @property

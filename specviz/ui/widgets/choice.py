@@ -1,4 +1,4 @@
-"""Drop-downs with headings, for long lists: the browser's own ones, which work with keyboards and phones."""
+"""Drop-downs with headings, for long lists: the browser's native ones, which work with keyboards and phones."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from specviz.methods.parameters import Parameter, choice, describe, number, swit
 from specviz.ui import theme
 
 FORM_LETTERS = 20_000
-"""Most characters of a form's answer; the page's own answers are far shorter."""
+"""Maximum number of characters in a form's answer; the page's own answers are far shorter."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class FormValues:
     """The prompt and the two forms of every method, as a tab filled them in or as they are now. The forms are JSON text.
 
     A form does not record who filled it in, so each tab remembers its own values; any that differ are the visitor's edits.
-    They stay the visitor's as long as they are there, whatever the tab fills in meanwhile.
+    An edit stays the visitor's as long as it is in the form, whatever the tab fills in meanwhile.
     """
 
     prompt: str

@@ -56,7 +56,7 @@ def _replay(trace: Trace) -> str:
 
 
 async def offer(archive: Archive, file_choice: Sequence[Any], owner: str = "") -> dict[str, Any]:
-    """As :func:`make`, but made once, and with the text's path below the app's address instead of the text."""
+    """As :func:`make`, but cached, and with the text's path below the app's address instead of the text."""
     key = tuple(str(part)[:200] for part in file_choice[:3])
     if len(key) > 1 and key[1] not in export.OF_ONE_STEP:
         key = key[:2]

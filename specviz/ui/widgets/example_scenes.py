@@ -22,7 +22,7 @@ FOLDER = SCENES
 SIDE = 768
 """Longest side of a picture that a page's session keeps."""
 MOST_KEPT = 400_000
-"""Most bytes of that picture, since the browser keeps it over a reload; a larger PNG becomes a JPEG."""
+"""Maximum bytes of that picture, since the browser keeps it across reloads; a larger PNG becomes a JPEG."""
 
 _SCRIPT = """
 element.addEventListener("click", (event) => {

@@ -75,8 +75,8 @@ def hardware(sentence: str) -> str:
 
 
 def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
-    """The speed-up in one number and the terms behind it. ``timing``: the autoregressive run is still to come; ``more`` links
-    to the whole account, if the page has one.
+    """The speed-up in one number and the terms that explain it. ``timing``: the autoregressive run is still to come; ``more``
+    links to the whole account, if the page has one.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
