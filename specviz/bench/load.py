@@ -68,7 +68,7 @@ def paused(request, memory, cancel, progress):
 app["running"].live.stream = paused
 app["demo"].launch(**app["options"])
 """
-"""The app with an engine that computes nothing, so that its cost is that of waiting."""
+"""The app with an engine that computes nothing, so that it spends processor time on waiting alone."""
 
 
 @dataclass

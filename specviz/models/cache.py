@@ -20,7 +20,7 @@ Key = tuple[str, ...]
 class ModelCache(Generic[Thing]):
     """Cache that evicts the least recently used models of a device until a new one fits, before it is built.
 
-    ``limit`` returns a device's bytes for models. An evicted model counts as long as a run still holds it.
+    ``limit`` returns a device's bytes for models. An evicted model counts towards it as long as a run still holds it.
     """
 
     def __init__(self, limit: Callable[[str], int] = room.limit) -> None:
@@ -34,7 +34,7 @@ class ModelCache(Generic[Thing]):
     def get(self, key: Key, make: Callable[[], Thing], size: Callable[[], int] = lambda: 0, place: str = "cpu") -> Thing:
         """Return the entry of ``key``, built by ``make`` if absent; it takes ``size()`` bytes on the device ``place``.
 
-        Only calls for the same key wait for one another. Raises OutOfMemory before building where the entry does not fit.
+        Only calls for the same key wait for one another. Raises OutOfMemory before building if the entry does not fit.
         """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())

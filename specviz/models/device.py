@@ -51,9 +51,9 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
-    """One device as :func:`choose_device` gives it, or several: ``cuda:all``, or a list such as ``cuda:0,cuda:1``.
+    """Return one device, as :func:`choose_device` does, or several: ``cuda:all``, or a list such as ``cuda:0,cuda:1``.
 
-    Raises BadInput or ModelUnavailable where one of them is missing or named twice.
+    Raises BadInput or ModelUnavailable if one of them is missing or named twice.
     """
     if name == "cuda:all":
         choose_device("cuda")

@@ -39,8 +39,8 @@ def register(shared: AppState) -> None:
             max_new_tokens: maximum number of tokens to write.
             temperature: 0 takes the most likely token every time.
             seed: the same seed draws the same tokens.
-            top_p: draw only from the likeliest tokens that together have this probability.
-            top_k: draw only from this many of the likeliest tokens; 0 keeps all.
+            top_p: draw only from the most likely tokens that together have this probability.
+            top_k: draw only from this many of the most likely tokens; 0 keeps all.
             raw: continue the prompt instead of answering it.
             baseline: afterwards time the autoregressive run too; a second end line carries it.
             target: a model's name; empty for the app's default.

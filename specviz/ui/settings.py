@@ -9,8 +9,8 @@ SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder; 0 k
                             address, because there strangers would choose the files to download and read).
 SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto).
 SPECVIZ_MAX_NEW_TOKENS      maximum number of new tokens that a visitor may request (default 512).
-SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48); two
-                            thirds of these places may be one address's.
+SPECVIZ_MAX_WAITING         maximum number of runs that wait for the engine, two thirds of them from one address; further
+                            ones are refused (default 48).
 SPECVIZ_MAX_SECONDS         maximum seconds that one run may compute, its earlier trajectories and its baseline included
                             (default 120 if other machines can reach the app, else no limit; on a ZeroGPU Space at most
                             its GPU time for a run, less the time to load).
@@ -20,7 +20,7 @@ SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLan
                             may send prompts; they are listed as targets (default none).
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py).
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py).
-SPECVIZ_PROXIED             1 where every request comes through a proxy that adds the visitor's address to X-Forwarded-For
+SPECVIZ_PROXIED             1 if every request comes through a proxy that adds the visitor's address to X-Forwarded-For
                             (default 1 on a Space, else 0); without it all visitors behind the proxy count as one.
 SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); files
                             from the model hub are in HF_HOME.

@@ -99,7 +99,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
-            if followed is not None:  # with nothing known nothing is drafted, so this position says nothing about trees
+            if followed is not None:  # with nothing known nothing is drafted, so this position carries no information on trees
                 tallies[0].add(followed.path)
                 if followed.evidence:
                     tallies[followed.evidence].add(followed.path)

@@ -21,7 +21,7 @@ from specviz.targets.text import TextTarget
 
 
 class FewBitLinear(nn.Module):
-    """A frozen linear layer whose matrix has another ``layout``."""
+    """A frozen linear layer with its matrix in this ``layout``."""
 
     def __init__(self, linear: nn.Linear, layout: Layout) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def captured_copy(
 
 
 def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
-    """Keep these layers only, numbered anew, since a layer's number is its index in the cache."""
+    """Keep only these layers, renumbered, since a layer's number is its index in the cache."""
     body.layers = nn.ModuleList([body.layers[number] for number in layer_numbers])
     for number, layer in enumerate(body.layers):
         layer.self_attn.layer_idx = number

@@ -105,7 +105,7 @@ def section(name: str, settings: Mapping[str, Any], field: str) -> dict[str, Any
 
 def layer_count(stored: Repository, settings: Mapping[str, Any]) -> int:
     """Number of a head's layers, 1 by default. Raises ModelUnavailable for more layers than its files hold tensors: such a head
-    would be built before its weights are found missing."""
+    would be built before the missing weights are noticed."""
     layers = whole_number(stored.name, settings, "num_hidden_layers", 1)
     if layers > len(stored.files):
         raise ModelUnavailable(

@@ -124,7 +124,7 @@ def layout_for(network: Network | FeatureHead) -> Layout:
 
 
 def packed(weight: Tensor) -> Product:
-    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain product if their results differ."""
+    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain product if the two results disagree."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)

@@ -62,7 +62,7 @@ def intermediate_model(
 def layer_parallel(
     kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
 ) -> tuple[str, SmallLM | LeanDecoder, tuple[str, ...]]:
-    """Return the name, network and warnings of a draft model that may run the attention of ``group`` layers in parallel.
+    """Return name, network and warnings of a draft model that may run the attention of up to ``group`` layers in parallel.
 
     ``kind`` is "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``. On several GPUs,
     a named model's layers are assigned to them in turn. Raises ModelUnavailable if the model is missing or its architecture
@@ -105,7 +105,7 @@ def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
 
 
 def _captured(kind: str, target: CausalTarget, progress: Progress) -> IntermediateModel:
-    """A copy that runs in the target's own tier, on a GPU."""
+    """Return a copy that runs in the target's own tier, on a GPU."""
     numbers, title = _chosen(kind, target), CAPTURED[kind]
 
     def make() -> Target:

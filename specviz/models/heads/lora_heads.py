@@ -26,7 +26,7 @@ IMITATES = "imitates"
 
 
 def named(file: Path) -> str:
-    """A file as a card names it: its name and :func:`digest`."""
+    """Identification of a file on a card: its name and :func:`digest`."""
     return f"{file.name} {digest(file)}"
 
 
@@ -36,7 +36,7 @@ def digest(file: Path) -> str:
 
 
 def independent_copy(net: Net) -> Net:
-    """A copy with its own weights; the target's embedding and head stay shared."""
+    """Return a copy with its own weights; the target's embedding and head stay shared."""
     shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
     return copy.deepcopy(net, {id(tensor): tensor for tensor in shared})
 

@@ -1,7 +1,7 @@
 """Low-bit matrices: storage of a frozen matrix that halves or quarters the bytes which a pass over a few rows reads.
 
-A pass over one to eight tokens costs as much as reading the weights. Every row is treated by itself, with its own scale in the
-eight-bit product and none in the four-bit one. A row's result does not depend on the rows beside it: the distribution after a
+A pass over one to eight tokens costs as much as reading the weights. Every input row is treated by itself, with its own scale in
+the eight-bit product and none in the four-bit one. A row's result does not depend on the rows beside it: the distribution after a
 text is the same however many drafted tokens are scored with it.
 """
 
@@ -106,7 +106,7 @@ def four_bits(weight: Tensor) -> Product:
 
 Layout = Callable[[Tensor], Product]
 LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
-"""Layouts of a model's layers and of its head, which would lose most accuracy in four bits."""
+"""Layouts of a model's layers and of its head, which would lose the most accuracy in four bits."""
 ON_CUDA: dict[str, tuple[Layout, Layout]] = {"int8": (integer_product, integer_product)}
 
 
@@ -128,7 +128,7 @@ def _works(kind: str, device: torch.device) -> bool:
 
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
-    """Layouts of layers and head in this low-bit ``kind``. Raises ModelUnavailable where the machine has no kernel for it."""
+    """Layouts of layers and head in this low-bit ``kind``. Raises ModelUnavailable if the machine has no kernel for it."""
     if kind not in _layouts(device) or not _works(kind, device):
         raise ModelUnavailable(
             f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "

@@ -43,7 +43,7 @@ def cache_folder() -> Path:
 
 
 def ensure_folder(folder: Path) -> Path:
-    """Create ``folder`` if it is missing, and return it. Raises ModelUnavailable where the cache cannot be written."""
+    """Create ``folder`` if it is missing, and return it. Raises ModelUnavailable if the cache cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -55,7 +55,7 @@ def ensure_folder(folder: Path) -> Path:
 
 
 def check_disk(name: str, size: int, folder: Path) -> None:
-    """Raise ModelUnavailable where a model's files of ``size`` bytes would fill the disk of ``folder``."""
+    """Raise ModelUnavailable if a model's files of ``size`` bytes would fill the disk of ``folder``."""
     while not folder.exists():
         folder = folder.parent
     disk = shutil.disk_usage(folder)
@@ -95,7 +95,7 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
 
 @contextmanager
 def cache_write(name: str) -> Iterator[None]:
-    """Guard a write to the cache. Raises ModelUnavailable where its disk is full or cannot be written."""
+    """Guard a write to the cache. Raises ModelUnavailable if its disk is full or cannot be written."""
     try:
         yield
     except Timeout:  # a lock's, which is an OSError too

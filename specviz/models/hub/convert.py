@@ -144,7 +144,7 @@ def _header(gguf: Path) -> GGUFReader:
 def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: Mapping[str, Any]) -> None:
     """Raise ModelUnavailable unless the file holds all of the model's weights and no others.
 
-    transformers silently ignores tensors without a place, so the numbers in file and model are counted and must be equal.
+    transformers silently ignores unknown tensors, so the numbers in file and model are counted and must be equal.
     A tied head may be stored once more.
     """
     kind = model.config.model_type

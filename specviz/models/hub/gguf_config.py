@@ -48,7 +48,7 @@ _MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
 
 
 def field(header: GGUFReader, name: str, default: Any) -> Any:
-    """A setting of the file, or ``default`` where the file has none."""
+    """A setting of the file, or ``default`` if the file has none."""
     stored = header.get_field(name)
     return default if stored is None else stored.contents()
 
@@ -215,7 +215,7 @@ def _inexpressible(name: str, what: str) -> ModelUnavailable:
 def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...]:
     """Set a file's other settings in the configuration that transformers read from it. Returns warnings of unknown settings.
 
-    Raises ModelUnavailable for a setting that changes the computation and has no place in the class of transformers.
+    Raises ModelUnavailable for a setting that changes the computation and has no equivalent in transformers' class.
     """
     arch = str(field(header, "general.architecture", ""))
     settings = {

@@ -10,7 +10,7 @@ from specviz.models.hub.cache_dir import Progress, no_progress, read_json
 from specviz.models.hub.catalog import resolve
 
 IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon", "llamagen"})
-"""transformers' model types that write images as codes, and LlamaGen, which it has no class for."""
+"""transformers' model types that write images as codes, and LlamaGen, for which it has no class."""
 
 PICTURE_READERS = frozenset(
     {"llava", "llava_next", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}

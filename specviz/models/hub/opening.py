@@ -64,15 +64,15 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
 
 
 def refuse_missing(name: str, keys: Iterable[str]) -> None:
-    """Raise ModelUnavailable where a loaded model lacks weights of these ``keys``."""
+    """Raise ModelUnavailable if a loaded model lacks weights: ``keys`` names them."""
     if missing := sorted(keys):
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
 
 
 def loading_warnings(name: str, folder: Path, info: Mapping[str, Any]) -> tuple[str, ...]:
-    """Warnings of a model that transformers loaded with this ``info``: an adapter beside it, weights without a place.
+    """Warnings of a model that transformers loaded with this ``info``: an adapter beside it, unused weights.
 
-    Raises ModelUnavailable where it lacks weights.
+    Raises ModelUnavailable if it lacks weights.
     """
     refuse_missing(name, info["missing_keys"])
     warnings = []
@@ -86,7 +86,7 @@ def loading_warnings(name: str, folder: Path, info: Mapping[str, Any]) -> tuple[
 
 
 def first_line(problem: BaseException) -> str:
-    """An error's first line, joined with the rest where it ends in a colon; the error's type where its message is empty."""
+    """An error's first line, joined with the rest if it ends in a colon; the error's type if its message is empty."""
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return (" ".join(" ".join(lines).split()) if lines[0].rstrip().endswith(":") else lines[0])[:300]
 
@@ -109,7 +109,7 @@ def _refuse_pointers(folder: Path) -> None:
 
 
 def _refuse_sizes(name: str, folder: Path) -> None:
-    """Raise ModelUnavailable where the configuration names more layers than the files hold tensors, or a size beyond all their
+    """Raise ModelUnavailable if the configuration names more layers than the files hold tensors, or a size beyond all their
     bytes. Building such a model would take all memory before any comparison."""
     settings, files = read_json(folder / "config.json"), sorted(folder.glob("*.safetensors"))
     if not files:
@@ -129,7 +129,7 @@ def _refuse_sizes(name: str, folder: Path) -> None:
 
 
 def _refuse_ids(name: str, folder: Path) -> None:
-    """Raise ModelUnavailable where a setting that names tokens holds anything but whole numbers."""
+    """Raise ModelUnavailable if a setting that names tokens holds anything but whole numbers."""
     for file in ("config.json", "generation_config.json"):
         for field, value in _fields(read_json(folder / file)):
             if value is None or not _IDS.fullmatch(field):

@@ -48,7 +48,7 @@ class Repository:
     files: Mapping[str, Path]
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor. Raises ModelUnavailable where its file is damaged."""
+        """Return one tensor. Raises ModelUnavailable if its file is damaged."""
         try:
             with safe_open(self.files[name], framework="pt") as file:
                 tensor: Tensor = file.get_tensor(name)

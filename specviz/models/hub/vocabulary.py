@@ -59,7 +59,7 @@ def same_words(target: HasTokenizer, draft: HasTokenizer) -> None:
 
 
 def _rules(tokenizer: Any) -> tuple[Any, Any]:
-    """Merges and normaliser; None where the tokenizer is not one of the tokenizers library."""
+    """Merges and normaliser; None if the tokenizer is not one of the tokenizers library."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
     return described.get("model", {}).get("merges"), described.get("normalizer")

@@ -1,4 +1,4 @@
-"""Anole: transformers' Chameleon whose head learned to draw (Chern et al. 2024, arXiv 2407.06135): leloy/Anole-7b-v0.1-hf.
+"""Anole: transformers' Chameleon whose head was trained to draw (Chern et al. 2024, arXiv 2407.06135): leloy/Anole-7b-v0.1-hf.
 
 Codes are tokens of the text vocabulary, and a special token opens a picture. ``model.forward`` masks the codes'
 logits, so layers and head are called directly. transformers has no pixel decoder for it: a picture shows colours of its codes.

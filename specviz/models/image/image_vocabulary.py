@@ -1,6 +1,7 @@
 """Vocabulary of the shipped image models: prompt words and combinations beyond it are reported, not silently dropped.
 
-Their prompt tokenizer spells any word in pieces and does not reveal this: "owl" was learned and is three pieces, as is "blorp".
+Their prompt tokenizer spells any word in pieces and does not reveal this: "owl" was in training and is three pieces, as is
+"blorp", which was not.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ def _lines() -> tuple[str, ...]:
 
 @cache
 def known_words() -> frozenset[str]:
-    """All words of the learned pictures' prompts."""
+    """All words of the training pictures' prompts."""
     return frozenset(words_of(" ".join(_lines())))
 
 
 @cache
 def _pictures() -> tuple[frozenset[str], ...]:
-    """The words of each learned picture."""
+    """The words of each training picture."""
     return tuple(frozenset(words_of(line)) for line in _lines() if not _is_look(line))
 
 
@@ -47,7 +48,7 @@ def _is_look(line: str) -> bool:
 
 
 def learned_together(prompt: str) -> bool:
-    """Whether one learned picture's prompt has all words of this prompt, style and ground aside."""
+    """Whether one training picture's prompt has all words of this prompt, style and background aside."""
     subject = " ".join(words_of(prompt))
     for look in filter(_is_look, _lines()):
         subject = re.sub(rf"\b{look}\b", "", subject)
@@ -56,7 +57,7 @@ def learned_together(prompt: str) -> bool:
 
 
 def unknown_words(prompt: str) -> list[str]:
-    """The words of a prompt that no learned picture's prompt has."""
+    """The words of a prompt that no training picture's prompt has."""
     return [word for word in words_of(prompt) if word not in known_words()]
 
 

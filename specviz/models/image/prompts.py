@@ -35,7 +35,7 @@ _IMAGENET = 1000
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Equally long token rows of one prompt; -1 in the unconditional one is padding that no token sees.
+    """Equally long token rows of one prompt; -1 in the unconditional one is masked padding.
 
     ``unread`` is the rest of a prompt that did not fit, usually empty. ``embedded`` [row, position, hidden] are the
     rows' embeddings where tokens do not determine them. The first ``unseen`` positions are masked for all later ones.

@@ -61,7 +61,7 @@ class RunQueue:
         self._moved = threading.Condition()
 
     def join(self, kind: str = "run") -> Ticket:
-        """Take a place; work of one ``kind`` takes similarly long. Raises LineFull with the number waiting and a remedy."""
+        """Join the queue; work of one ``kind`` takes similarly long. Raises LineFull with the number waiting and a remedy."""
         with self._moved:
             if len(self._tickets) > self.waiting:
                 raise LineFull(

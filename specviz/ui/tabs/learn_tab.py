@@ -66,7 +66,7 @@ def _recording(shared: AppState, lesson: Lesson) -> str | None:
 
 
 def _traces(shared: AppState, lesson: Lesson) -> tuple[Trace, Trace | None]:
-    """The lesson's run and the one that its texts quote beside it."""
+    """The lesson's run, and the other run that its texts quote, if any."""
     archive = shared.archive
     return archive.trace(_recording(shared, lesson) or ""), archive.trace(lesson.beside) if lesson.beside else None
 

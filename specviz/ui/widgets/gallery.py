@@ -38,7 +38,7 @@ class Recording:
 
     @property
     def watch(self) -> str:
-        """The note on what to watch; for a run no faster than its baseline, with a sentence on that."""
+        """The note on what to watch, with a further sentence if the run is no faster than its baseline."""
         speed = self.end.metrics.get("speedup") if self.end else None
         if not speed or speed >= NO_FASTER or self.run.method == "autoregressive":
             return self.note
@@ -105,7 +105,7 @@ class Gallery:
         return self.recordings[name]
 
     def choices(self, *modalities: str) -> list[tuple[str, str]]:
-        """Title and name of each run, or of those of these modalities, for a drop-down: in the order of the methods' list."""
+        """Title and name of each run, of these modalities if given, for a drop-down: in the order of the methods' list."""
         return [choice for listed in self.by_family(*modalities).values() for choice in listed]
 
     def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
