@@ -2,7 +2,7 @@
 
 LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
 code c, A is the longest nearest-first prefix whose total mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
-judged with P = p(c) + S in the place of p(c). The rule is not exact. Proven bounds above temperature 0 (``tests`` enumerate
+judged with P = p(c) + S instead of p(c). The rule is not exact. Proven bounds above temperature 0 (``tests`` enumerate
 them):
 
 * m deterministically chosen candidates (point masses), with A and c removed after a rejection, change the distribution by at
@@ -57,8 +57,8 @@ class Limit:
 
 
 def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
-    """Return the neighbours whose mass under ``distribution`` [code] is added to that of ``code`` (A), nearest first, and the
-    cumulative mass of all its ``neighbours`` [rank], float64."""
+    """Return the neighbours (A) whose mass under ``distribution`` [code] is added to the mass of ``code``, nearest first, and
+    the cumulative mass of all its ``neighbours`` [rank], float64."""
     sums = distribution[neighbours].double().cumsum(0)
     most = limit.of(float(distribution[code]))
     if most <= 0:  # exclude even codes of zero mass, since the authors' residual depends on the region being empty

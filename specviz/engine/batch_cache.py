@@ -75,7 +75,7 @@ class RowLayer(DynamicLayer):
             setattr(self, name, new)
 
     def get_seq_length(self) -> int:
-        """Number of slots before those that the next pass writes in the longest row."""
+        """Number of slots before the next pass's write slots in the longest row."""
         return 0 if self.slots is None else self.width - self.slots.shape[1]
 
     def gather(self, start: int, slots: Tensor) -> None:

@@ -244,7 +244,7 @@ def _ratios(curve: CostCurve) -> numpy.ndarray:
 @dataclass
 class RunCosts:
     """Costs that size one run's trees and are updated by its steps. ``times`` returns the pass times for the current number of
-    threads; called with True, it first measures uncertain ones. ``name`` identifies the run's drafter."""
+    threads; called with True, it first measures uncertain times. ``name`` identifies the run's drafter."""
 
     times: Callable[[bool], PassTimes]
     name: str = ""

@@ -129,7 +129,7 @@ class Noise:
     def exponentials(
         self, size: int, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu"
     ) -> Tensor:
-        """float64 [place, size]: :meth:`exponential` at each of ``places``, in as many operations as for one."""
+        """float64 [place, size]: :meth:`exponential` at each of ``places``, in as many operations as for one place."""
         return exponentials_of(self.keys(stream, places, device), counters(size, device))
 
     def keys(self, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> Tensor:

@@ -28,7 +28,7 @@ class Lens(NamedTuple):
 
 
 def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: int, theme: str = "light") -> go.Figure:
-    """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that the shallower ones
+    """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that all shallower drafts
     were. Lines differ in shape and dash as well as in colour."""
     look = theme_of(theme)
     subtitle = f"teacher-forced from {places} places of the target's own answers; conditional on the depth before"

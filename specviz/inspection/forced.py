@@ -43,7 +43,7 @@ class TeacherForcedStats:
     ``lengths``: by passage, [place], the number of consecutive right drafts.
     ``evidence``: by passage, [place], the mean over depths of log q of the target's token, whether or not earlier drafts were
     right. It separates two readings with far fewer positions than acceptance does.
-    ``reached``, ``right``: by depth, the chains that reached it, and those whose draft there was right.
+    ``reached``, ``right``: by depth, the number of chains that reached it, and of these the chains whose draft was right.
     ``overlap``: by position, the sum over tokens of min(p, q) at depth 1: the acceptance rate at temperature 1.
     ``sure``: confidence and verdict of each draft whose shallower drafts were right.
     ``known``: the number of labels at depth 1 that are in the draft vocabulary.

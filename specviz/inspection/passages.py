@@ -31,8 +31,8 @@ from specviz.targets.vision_language import VisionLanguageTarget
 @dataclass(frozen=True)
 class Passage:
     """A prompt and the greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
-    transformers' numbering; ``logits`` [place, vocab] are the target's for each token of the answer, each from the token before.
-    ``layout`` locates the prompt's picture, None for text."""
+    transformers' numbering; ``logits`` [place, vocab] are the target's predictions of the answer's tokens. ``layout`` locates
+    the prompt's picture, None for text."""
 
     ids: Tensor
     first: int

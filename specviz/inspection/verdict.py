@@ -118,7 +118,7 @@ def advice(verdict: Verdict) -> str:
 
 
 def _where(loaded: TeacherForcedStats, best: TeacherForcedStats) -> int:
-    """Return the depth that separates the two: the first with a difference of at least 0.05, else that of the largest."""
+    """Return the depth that separates the two: the first with a gap of at least 0.05, else the depth of the largest gap."""
     gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
     return next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), max(range(len(gaps)), key=gaps.__getitem__))
 

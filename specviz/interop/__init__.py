@@ -5,7 +5,7 @@ engine            how                                            known about a r
 ================  =============================================  ==========================================================
 transformers      ``with specviz.record(model, tokenizer)``      drafted tokens, q, p, the target's likeliest, phases
 vLLM, plugin      :mod:`specviz.interop.vllm_plugin`             the same (q where vLLM keeps it), batch size; rejected
-                                                                 drafts have their text; one file a request
+                                                                 drafts have their text; one file per request
 vLLM, server      ``connect URL``; start it with                 accepted tokens, p, drafted and accepted counts; rejected
                   ``--per-request-spec-decode-metrics detailed`` drafts are counted, not named
 llama.cpp         ``connect URL``                                the same, by the counts beside each token
@@ -19,5 +19,5 @@ it refuses a server with other settings, as far as they are known (:mod:`.served
 ours on one page.
 
 ``connect`` takes a second server with ``--baseline`` and measures the speed-up by alternating prompts; ``/metrics`` gives
-acceptance by place in the draft. In the app, servers in ``SPECVIZ_SERVERS`` are listed among the targets of the Text tab.
+acceptance by position in the draft. In the app, servers in ``SPECVIZ_SERVERS`` are listed among the targets of the Text tab.
 """

@@ -1,8 +1,8 @@
 """Chain rounds of another engine as trace steps, from the token ids and numbers that it reports.
 
-A production engine drafts a chain, scores it in one pass, keeps a prefix and adds a token of the target's. Unreported facts stay
+A production engine drafts a chain, scores it in one pass, keeps a prefix and adds a token from the target. Unreported facts stay
 unknown in the step: no probability, text or draft is invented. Texts beyond a trace file's limits are cut, and tokens and
-lengths beyond them refused, so that every step made here can be written.
+lengths beyond the limits are refused, so that every step made here can be written.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import TokenText  # which imports torch
 
 MOST_TOKENS = 40_000
-"""Most tokens of one run, so that its end fits on a line."""
+"""Maximum number of tokens of one run, so that its end fits on a line."""
 MOST_LETTERS = 120_000
-"""Most characters in a step's texts, so that it fits on a line."""
+"""Maximum number of characters in a step's texts, so that it fits on a line."""
 MOST_PROMPT = 50_000_000
 LARGEST_TOKEN = 2**31 - 1
 _LINE_PART = 400_000
-"""Most bytes of JSON that one text of a run or an end may take."""
+"""Maximum size, in bytes of JSON, of one text of a run or an end."""
 _LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device": 256, "dtype": 64, "machine": 1024}
-"""Most characters of a run's names, by field."""
+"""Maximum number of characters of a run's names, by field."""
 
 
 class NumberedTokens:
     """Texts without a tokenizer: each token is shown by its number."""
 
     def of(self, token: int) -> str:
-        """The id in angle brackets."""
+        """Return the id in angle brackets."""
         return f"<{token}>"
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """The id of each of ``more`` in angle brackets."""
+        """Return the id of each of ``more`` in angle brackets."""
         return tuple(map(self.of, more))
 
 
@@ -73,8 +73,8 @@ class ChainRound:
 
     ``drafted`` and ``emitted`` are token ids; ``emitted`` is the accepted prefix of the draft, then the target's own token unless
     the text ended before. ``q`` [depth] and ``p`` [depth] are probabilities of the drafted tokens by drafter and target,
-    ``bonus_p`` that of the target's own token; None if unreported. ``top`` [depth] are the target's likeliest tokens after the
-    root and after each accepted token.
+    ``bonus_p`` is the probability of the target's own token; None if unreported. ``top`` [depth] are the target's likeliest
+    tokens after the root and after each accepted token.
     """
 
     drafted: Sequence[int]
@@ -88,9 +88,9 @@ class ChainRound:
     top: Sequence[Sequence[tuple[int, float]]] = ()
     cut: str | None = None
     accepted: int | None = None
-    """Drafted tokens that the target accepted; if None, the length of the common prefix of ``drafted`` and ``emitted``."""
+    """Number of accepted drafted tokens; if None, the length of the common prefix of ``drafted`` and ``emitted``."""
     untold: int = 0
-    """Rejected tokens of the draft that the engine counts but does not name."""
+    """Number of rejected drafted tokens that the engine counts but does not name."""
     certain: bool = False
     padded: int = 0
     """Rows of the pass, including other requests' rows; 0 if only this request's are known."""
@@ -101,8 +101,8 @@ class ChainRound:
 
 
 class ChainSteps:
-    """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` its number of tokens;
-    ``ends`` are end tokens, shown without text."""
+    """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` the prompt's number of
+    tokens; ``ends`` are end tokens, shown without text."""
 
     def __init__(self, text: TokenText, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy") -> None:
         if length > MOST_PROMPT:
@@ -118,7 +118,7 @@ class ChainSteps:
         return len(self.steps) < MAX_STEPS and len(self.output) + tokens <= MOST_TOKENS
 
     def end(self, reason: str, message: str = "", prefill_ns: int = 0) -> End:
-        """The run's end after these steps."""
+        """Return the run's end record after these steps."""
         text = fitted("".join(piece for step in self.steps for piece in step.pieces))
         metrics = summarise(self.steps, reason, prefill_ns)
         return End(reason, tuple(self.output), text, prefill_ns, metrics, message[:MAX_TEXT])
@@ -182,35 +182,35 @@ class ChainSteps:
 
 
 def short_name(name: object) -> str:
-    """A model's name without its folders, of 256 characters at most."""
+    """Return a model's name without its folders, at most 256 characters."""
     text = "" if name is None else str(name)
     return (PurePath(text).name if text.startswith("/") or PurePath(text).is_absolute() else text)[:256]
 
 
 def agreement(own: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix of two texts, in tokens."""
+    """Return the length of the common prefix of two texts, in tokens."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, other, strict=False)))
 
 
 def _share(value: float | None) -> float | None:
-    """A probability clamped to [0, 1], None if it is no finite number."""
+    """Return a probability clamped to [0, 1], None if it is not a finite number."""
     return None if value is None or not math.isfinite(value) else min(1.0, max(0.0, value))
 
 
 def fitted(text: str) -> str:
-    """The beginning of a text that fits into a part of a line."""
+    """Return the beginning of a text that fits into its part of a line."""
     while _size(text) > _LINE_PART:
         text = text[: len(text) * 9 // 10]
     return text
 
 
 def _size(text: str) -> int:
-    """Bytes of a text in a line of JSON."""
+    """Return the size in bytes of a text in a line of JSON."""
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling(), max_new_tokens: int = 0, **fields: Any) -> Run:
-    """Run record of another engine: by default of text, exact and recorded now; names and texts are cut to a trace's limits."""
+    """Return another engine's run record: by default text, exact, recorded now; names and texts are cut to a trace's limits."""
     found = {
         "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "", "prompt": "",
         "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,
@@ -226,6 +226,6 @@ def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling()
 
 
 def by_name(parameters: Mapping[str, object]) -> dict[str, str | bool | float | None]:
-    """An engine's settings in a trace's form: plain values unchanged, others as text, None left out."""
+    """Return an engine's settings in a trace's form: plain values unchanged, others as text, None left out."""
     known = [(name[:128], value) for name, value in parameters.items() if value is not None][:64]
     return {name: value if isinstance(value, bool | int | float) else str(value)[:1024] for name, value in known}

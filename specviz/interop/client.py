@@ -1,8 +1,8 @@
 """HTTP client of a running server, bounded in bytes and in time.
 
 A separate thread does the network's work, and a call waits for it in short turns. So a stop or a limit ends every exchange at
-once, even with pings, single bytes, silence, endless bodies or slow headers from the server. The client follows no redirection
-and no proxy of the environment.
+once, even with pings, single bytes, silence, endless bodies or slow headers from the server. The client follows no redirects and
+uses no proxy from the environment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from specviz.errors import BadInput, SpecvizError, shown
 from specviz.interop.fields import Fields
 
 TURN_SECONDS = 0.25
-"""Longest wait for the network between two checks for a stop and the limits."""
+"""Maximum wait for the network between two checks for a stop and the limits."""
 CONNECT_SECONDS = 5.0
 PAGE_SECONDS = 15.0
-"""Most seconds of a page; below, of an answer, and between two of its bytes."""
+"""Maximum time for a page in seconds; below, for an answer, and between two of its bytes."""
 ANSWER_SECONDS = 3600.0
 SILENT_SECONDS = 60.0
 MOST_PAGE = 4 << 20
-"""Most bytes of a page; below, of an answer, of one event in it, and of a refusal."""
+"""Maximum size of a page in bytes; below, of an answer, of one event in it, and of a refusal."""
 MOST_ANSWER = 64 << 20
 MOST_EVENT = 4 << 20
 MOST_REFUSAL = 64 << 10
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class BrokenOff(SpecvizError):
-    """An exchange that failed; one with another ``status`` than 200 was refused."""
+    """An exchange that failed; it was refused if ``status`` is not 200."""
 
     def __init__(self, words: str, status: int = 200) -> None:
         super().__init__(words if words.endswith((".", "!")) else f"{words}.")
@@ -55,7 +55,7 @@ class Cancelled(SpecvizError):
 def address(url: str) -> str:
     """Return the server's normalised address, without a trailing ``/v1``, which every request adds.
 
-    Raises BadInput for anything but an http address, and for one with a user name, a query or a fragment.
+    Raises BadInput for anything but an http address, and for an address with a user name, a query or a fragment.
     """
     whole = url if "://" in url else f"http://{url}"
     try:
@@ -95,12 +95,12 @@ class Client:
         asyncio.run_coroutine_threadsafe(self._http.aclose(), _network())
 
     def page(self, path: str, seconds: float = PAGE_SECONDS) -> tuple[int, str]:
-        """Status and text of a page."""
+        """Return status and text of a page."""
         status, chunks = self._ask("GET", path, seconds, MOST_PAGE)
         return status, b"".join(chunks).decode("utf-8", "replace")
 
     def found(self, path: str, seconds: float = PAGE_SECONDS) -> str:
-        """Text of a page, empty if it is missing or the server breaks off."""
+        """Return the text of a page, empty if it is missing or the exchange fails."""
         try:
             status, text = self.page(path, seconds)
         except BrokenOff:
@@ -124,7 +124,7 @@ class Client:
     def _ask(
         self, method: str, path: str, seconds: float, most: int, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Iterator[bytes]]:
-        """Status and body of an answer of at most this many seconds and bytes."""
+        """Send a request; return the answer's status and its body, of at most this many seconds and bytes."""
         self._seconds, self._until = seconds, time.monotonic() + seconds
         request = self._http.build_request(method, self._url + path, json=body)
         answer = self._wait(self._http.send(request, stream=True))
@@ -160,7 +160,7 @@ class Client:
 
 @cache
 def _network() -> asyncio.AbstractEventLoop:
-    """Event loop of the thread that does the network's work for all clients of this process."""
+    """Return the event loop of the thread that does the network's work for all clients of this process."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="specviz network", daemon=True).start()
     return loop
@@ -175,7 +175,7 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Data of server-sent events: an event's lines are joined, comments and other fields left out."""
+    """Yield the data of server-sent events: an event's lines are joined; comments and other fields are left out."""
     held, data, size = bytearray(), list[bytearray](), 0
     for chunk in chunks:
         held += chunk
@@ -196,7 +196,7 @@ def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _refusal(chunks: Iterator[bytes]) -> str:
-    """Message of a refusal."""
+    """Return the message of a refusal."""
     body = b""
     while len(body) <= MOST_REFUSAL and (chunk := next(chunks, b"")):
         body += chunk
@@ -208,7 +208,7 @@ def _refusal(chunks: Iterator[bytes]) -> str:
 
 
 def message(answer: Any) -> str:
-    """The message in an error of OpenAI's format; any other answer as text."""
+    """Return the message in an error of OpenAI's format; any other answer as text."""
     for name in ("error", "message"):
         answer = answer[name] if isinstance(answer, dict) and answer.get(name) else answer
     return " ".join((answer if isinstance(answer, str) else shown(answer, 300)).split())[:300]

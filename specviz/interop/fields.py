@@ -14,7 +14,7 @@ _ROUNDING = 0.001
 
 
 class Fields:
-    """A JSON object. A missing or null field is None; one of another type or out of bounds raises BadInput with its path."""
+    """A JSON object. A missing or null field is None; a field of another type or out of bounds raises BadInput with its path."""
 
     def __init__(self, found: Mapping[str, Any], path: str = "") -> None:
         self.found, self._path = found, path

@@ -7,9 +7,9 @@ response of vLLM or another server      ``choices[0]`` with ``logprobs`` or ``to
 (JSON, of a chat or a completion)       ``metrics.speculative_decoding.per_step_accepted`` and ``per_step_drafted``: the rounds;
                                         ``usage.prompt_tokens``: the first position
 dump of llama.cpp's fork tq3 (JSON      ``pos[i].tok``, ``p``: drafted token and the drafter's probability; ``acc``,
-lines with ``n_draft`` and ``pos``)     ``n_accepted``: the verdict; one trace for each ``seq``
-records of aiperf (JSON lines with      ``metrics`` of a request, a table of all of them: acceptance, tokens a second; no steps,
-``metrics`` and ``metadata``)           so no trace
+lines with ``n_draft`` and ``pos``)     ``n_accepted``: the verdict; one trace per ``seq``
+records of aiperf (JSON lines with      ``metrics`` of each request, as a table: acceptance, tokens per second; no steps, so no
+``metrics`` and ``metadata``)           trace
 ======================================  ====================================================================================
 
 All other fields of a file are reported by name, so that nothing is dropped silently.
@@ -86,7 +86,7 @@ def read(path: str | Path) -> Imported:
 
 
 def _objects(text: str, name: str) -> list[Fields]:
-    """The objects in a JSON text: one, a list of them, or one a line. Raises BadInput for anything else."""
+    """Return the objects in a JSON text: one, a list of them, or one per line. Raises BadInput for anything else."""
     try:
         whole = strict_json(text)
         found = whole if isinstance(whole, list) else [whole]
@@ -103,7 +103,7 @@ def _objects(text: str, name: str) -> list[Fields]:
 
 
 def _names(found: set[str]) -> tuple[str, ...]:
-    """The first names of unread fields, as many as fit in a sentence."""
+    """Return the first names of unread fields, as many as fit in a sentence."""
     return tuple(name[:60] for name in sorted(found)[:30])
 
 
@@ -142,7 +142,7 @@ def _response(response: Fields) -> Trace:
 
 
 def _dump(objects: Sequence[Fields], name: str) -> Imported:
-    """Traces from llama.cpp's dump of drafts: token ids and probabilities of each draft, and its number of kept tokens."""
+    """Return traces from llama.cpp's dump of drafts: each draft's token ids, probabilities, and number of kept tokens."""
     unread = set[str]().union(*(one.found for one in objects)) - _DUMP
     sequences: dict[int, list[tuple[int, ChainRound]]] = {}
     for place, one in enumerate(objects, start=1):
@@ -160,7 +160,7 @@ def _dump(objects: Sequence[Fields], name: str) -> Imported:
 
 
 def _drafted(round_: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
-    """A round of the dump, with an unknown token for the one that the target added, which the dump omits."""
+    """Return a round of the dump, with an unknown token in place of the target's own token, which the dump omits."""
     ids = [token for entry in entries if (token := entry.whole("tok", _UNKNOWN - 1)) is not None]
     kept = round_.whole("n_accepted")
     if kept is None:
@@ -175,12 +175,12 @@ class _DumpTokens(NumberedTokens):
     """Ids as texts, with a mark for tokens that the dump does not name."""
 
     def of(self, token: int) -> str:
-        """The id in angle brackets, or the mark of an unknown token."""
+        """Return the id in angle brackets, or the mark of an unknown token."""
         return "<not told>" if token == _UNKNOWN else super().of(token)
 
 
 def _table(objects: Sequence[Fields]) -> Imported:
-    """Table of aiperf's records, a row for each request with its numeric metrics."""
+    """Return a table of aiperf's records, one row per request with its numeric metrics."""
     rows = []
     for one in objects:
         row: dict[str, float | str] = {}

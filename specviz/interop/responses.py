@@ -1,7 +1,7 @@
 """Rounds of a run from a server's response: token ids, texts, probabilities and counts.
 
-Such responses only count rejected drafts: their tokens are known to the engine alone. The round then has its accepted tokens,
-and a note with the number of further drafted ones.
+Such responses only count rejected drafts and do not name their tokens. The round then has its accepted tokens, and a note with
+the number of further drafted tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BROKEN = "\ufffd"
 
 @dataclass(frozen=True)
 class ServedToken:
-    """An emitted token: its id or an assigned number, the text it adds, the target's probability and likeliest tokens there."""
+    """An emitted token: its id or an assigned number, the text it adds, and the target's p and likeliest tokens there."""
 
     token: int
     piece: str
@@ -46,7 +46,7 @@ class ServedToken:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Tokens that arrived together, ``gap_ns`` after those before. ``drafted`` is None if the server does not report it."""
+    """Tokens that arrived together, ``gap_ns`` after the last arrival. ``drafted`` is None if the server does not report it."""
 
     tokens: Sequence[ServedToken]
     gap_ns: int = 0
@@ -54,10 +54,10 @@ class Arrival:
 
 
 class TokenReader(NumberedTokens):
-    """Tokens of one answer, piece by piece (``engine.interfaces.TokenText``). Those without an id are numbered as they appear.
+    """Reader of one answer's tokens (``engine.interfaces.TokenText``). Tokens without an id are numbered as they appear.
 
     The text is the answer's content: each token adds its bytes or its name, as far as the content agrees. Content that no token
-    accounts for becomes a token without a probability. With ``doubtful``, p = 1 is valid only once another p was seen.
+    accounts for becomes a token without a probability. With ``doubtful``, p = 1 counts only after another value of p was seen.
     """
 
     def __init__(self, doubtful: bool = False) -> None:
@@ -70,17 +70,17 @@ class TokenReader(NumberedTokens):
         """Warning that p was left out, since it was 1 for every token; else empty."""
 
     def of(self, token: int) -> str:
-        """The token's name, or its id in angle brackets."""
+        """Return the token's name, or its id in angle brackets."""
         return self._labels.get(token) or super().of(token)
 
     def number(self, label: str) -> int:
-        """The number assigned to a token without an id."""
+        """Return the number assigned to a token without an id."""
         number = self._numbers.setdefault(label, NUMBERED + len(self._numbers))
         self._labels[number] = label
         return number
 
     def _known(self, token: int | None, label: str) -> int:
-        """The token, or a number for one without an id; stores its label."""
+        """Store the token's label; return its id, or a number for a token without an id."""
         if token is None:
             return self.number(label)
         if label:
@@ -88,7 +88,7 @@ class TokenReader(NumberedTokens):
         return token
 
     def read(self, choice: Fields) -> list[ServedToken]:
-        """Read the tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's
+        """Read the tokens of one choice, or of one streamed part of it, from its log probabilities and token ids (OpenAI's
         fields, with vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
         part = choice.inner("delta") or choice.inner("message")
         fields = ((part, "reasoning_content"), (part, "reasoning"), (choice, "text"), (part, "content"))
@@ -106,7 +106,7 @@ class TokenReader(NumberedTokens):
         if any(text is not None for text in texts):
             gaps, pieces, rest = self._aligned(pieces, content)
         elif choice.text("finish_reason") == "stop":
-            pieces[-1] = ""  # without a text only names are known, and an end's is no text
+            pieces[-1] = ""  # without a text only names are known, and an end token's name is no text
         tokens: list[ServedToken] = []
         for entry, gap, piece in zip(entries, gaps, pieces, strict=True):
             if piece and entry.token < NUMBERED:
@@ -115,12 +115,12 @@ class TokenReader(NumberedTokens):
         return [*tokens, *self._unnamed(rest)]
 
     def _unnamed(self, text: str) -> list[ServedToken]:
-        """Tokens for text whose tokens are unknown."""
+        """Return tokens for text whose tokens are unknown."""
         parts = [text[start : start + MAX_TEXT] for start in range(0, len(text), MAX_TEXT)]
         return [ServedToken(self.number(part), part) for part in parts]
 
     def _entry(self, row: Fields, token: int | None = None) -> ServedToken:
-        """The token of a row, with its text if that can be decoded without its neighbours; stores its name."""
+        """Return a row's token, with its text if it can be decoded without its neighbours; store its name."""
         token_id, label, name, raw = _named(row)
         if raw and raw != name.encode():
             name = self._utf8.decode(raw)
@@ -134,7 +134,7 @@ class TokenReader(NumberedTokens):
         return ServedToken(token, "" if _BROKEN in name else name, p, top)
 
     def _top(self, row: Fields, emitted: int, its_label: str) -> list[tuple[int, float]]:
-        """The target's likeliest tokens at a row. Only the emitted one has its id in every engine; others may be numbered."""
+        """Return the target's likeliest tokens at a row. Only the emitted token has its id in every engine."""
         found = []
         for other in row.objects("top_logprobs", MOST_TOP):
             token, label, *_ = _named(other)
@@ -146,7 +146,7 @@ class TokenReader(NumberedTokens):
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
         """Split ``whole`` by token: unaccounted text before each, each token's own text, and the text after the last.
 
-        A token whose text is not in ``whole`` (a part of a character, an end) adds the text before the next one that is.
+        A token whose text is not in ``whole`` (part of a character, an end token) adds the text before the next token found.
         """
         before, pieces, silent, rest = [""] * len(texts), [""] * len(texts), -1, whole
         for place, text in enumerate(texts):
@@ -188,7 +188,7 @@ class TokenReader(NumberedTokens):
 
 
 def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
-    """Id, label, name and bytes of a row's token, as far as known. The name may be an id, an option of vLLM."""
+    """Return id, label, name and bytes of a row's token, as far as known. The name may be an id, an option of vLLM."""
     name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
     token = row.whole("id", LARGEST_TOKEN)
     if by_id := _NAMED_BY_ID.fullmatch(name):
@@ -198,7 +198,7 @@ def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
 
 
 def _rows(logprobs: Fields) -> list[Fields]:
-    """Rows of log probabilities, one for each token, of a chat or of a plain completion."""
+    """Return the rows of log probabilities, one per token, of a chat or a plain completion."""
     if "content" in logprobs:
         return logprobs.objects("content", MOST_TOKENS)
     names, values = logprobs.items("tokens", MOST_TOKENS), logprobs.items("token_logprobs", MOST_TOKENS)
@@ -211,7 +211,7 @@ Counted = tuple[Sequence[ServedToken], int | None, int]
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
     """Yield rounds by the counts beside each token, as llama.cpp sends them with ``timings_per_token``. All tokens of a round
-    carry the numbers of drafted and accepted tokens after it. Each arrival without such counts is one round."""
+    carry the numbers of drafted and accepted tokens after that round. Each arrival without such counts is one round."""
     waiting: list[ServedToken] = []
     before, drafted, expected = (0, 0), 0, 0
     for tokens, made, kept in heard:
@@ -229,10 +229,10 @@ def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
 
 
 def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], drafted: Sequence[int]) -> tuple[list[Arrival], str]:
-    """Split a whole text by a server's counts for each verified draft (vLLM's ``per_step_accepted``, ``per_step_drafted``).
+    """Split a whole text by a server's counts per verified draft (vLLM's ``per_step_accepted``, ``per_step_drafted``).
 
     The first token comes from the pass that reads the prompt. Rounds without a draft are left out of the counts. Returns the
-    rounds, and a warning if their place is unknown. Raises BadInput if the counts do not fit the text.
+    rounds, and a warning if some rounds' positions are unknown. Raises BadInput if the counts do not fit the text.
     """
     if len(accepted) != len(drafted):
         raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they go together.")
@@ -252,7 +252,7 @@ def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], dra
 
 
 def counts_of(response: Fields) -> tuple[list[int], list[int]] | None:
-    """Accepted and drafted tokens of each verified draft; None unless the response has vLLM's counts."""
+    """Return each verified draft's numbers of accepted and of drafted tokens; None unless the response has vLLM's counts."""
     counts = response.inner("metrics").inner("speculative_decoding")
     if "per_step_accepted" not in counts:
         return None
@@ -261,7 +261,7 @@ def counts_of(response: Fields) -> tuple[list[int], list[int]] | None:
 
 
 def prompt_of(response: Fields) -> tuple[int, ...]:
-    """Token ids of the prompt, empty if the server does not report them."""
+    """Return the prompt's token ids, empty if the server does not report them."""
     places = (response, *response.objects("choices", MOST_TOKENS))
     return next(filter(None, (tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN)) for place in places)), ())
 
@@ -273,7 +273,7 @@ def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> Non
 
 
 def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
-    """An arrival as a round: all its tokens but the last were drafted, and more if the server reports more."""
+    """Return an arrival as a round: all its tokens but the last count as drafted, and more if the server reports more."""
     ids, p = [token.token for token in arrival.tokens], [token.p for token in arrival.tokens]
     drafted = min(arrival.drafted or 0, MAX_NODES - 1)
     kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the end may lie inside the accepted tokens

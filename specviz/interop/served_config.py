@@ -1,7 +1,7 @@
 """Known settings of a running vLLM's speculation, and their comparison with a method's.
 
 Three sources: the plugin's line in ``/metrics`` (``specviz:speculative_config_info``), ``/server_info`` of a server started with
-``VLLM_SERVER_DEV_MODE=1``, and vLLM's own counters, whose number of places is the number of drafted tokens.
+``VLLM_SERVER_DEV_MODE=1``, and vLLM's own counters, whose number of positions is the number of drafted tokens.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def known(server: Server) -> Known:
 
 
 def _plain(value: Any) -> str:
-    """A setting as comparable text: 1 and 1.0 are equal."""
+    """Return a setting as comparable text: 1 and 1.0 are equal."""
     try:
         return f"{float(value):g}"
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Answers of a running server: vLLM, SGLang, llama.cpp, or any other with OpenAI's chat completions.
 
 A prompt is sent, tokens arrive in a stream, and each arrival is a step on the stage. Servers' reports differ. vLLM with
-``--per-request-spec-decode-metrics detailed`` counts the drafted and the kept tokens of each verified draft; llama.cpp counts
-drafted and accepted tokens up to each token; others give arrivals alone.
+``--per-request-spec-decode-metrics detailed`` counts the drafted and accepted tokens of each verified draft; llama.cpp counts
+drafted and accepted tokens up to each token; other servers report arrivals alone.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Ask:
 
 
 def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
-    """Identify the server at this address. Raises BadInput, with a remedy, if none answers or it serves no language model."""
+    """Identify the server at this address. Raises BadInput, with a remedy, without an answer or a language model."""
     base = address(url)
     place = f"{base}/v1/models"
     try:
@@ -132,10 +132,10 @@ class Answer:
         self._unweighed = not self.ask.logprobs
 
     def events(self) -> Iterator[Run | Step | End]:
-        """Yield the run, a step for each arrival, and the end. If the server breaks off, the end has the steps so far and the
+        """Yield the run, one step per arrival, and the end. If the server breaks off, the end has the steps so far and the
         reason.
 
-        Once ``cancel`` is set the end comes within a turn of the client. Raises BadInput if no token arrives.
+        Once ``cancel`` is set, the end comes within a turn of the client. Raises BadInput if no token arrives.
         """
         with Sampler(self.server.url, self.server.key, self.cancel) as sampler:
             arrivals = self._received(sampler.began)
@@ -166,14 +166,14 @@ class Answer:
         self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
 
     def _received(self, before: int) -> Iterator[Arrival]:
-        """Yield arrivals of tokens, each with the time since the one before."""
+        """Yield arrivals of tokens, each with the time since the last arrival."""
         for arrival in counted_rounds(self._heard()):
             now = time.perf_counter_ns()
             yield from self._reader.bounded(replace(arrival, gap_ns=now - before))
             before = now
 
     def _heard(self) -> Iterator[Counted]:
-        """Yield tokens and the counts beside them; store the server's other reports, and the reason of an early end."""
+        """Yield tokens and the counts beside them; store the server's other reports, and the reason for an early end."""
         try:
             with Client(self.server.url, self.server.key, self.cancel) as client:
                 for event in self._answered(client):
@@ -238,7 +238,7 @@ class Answer:
         return body
 
     def _steps(self) -> ChainSteps:
-        """Empty steps after the prompt, which is one token if the server does not report its ids."""
+        """Return empty steps after the prompt, which is one token if the server does not report its ids."""
         ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
         return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
 
@@ -260,7 +260,7 @@ class Answer:
         )
 
     def _whole(self, seen: Trace) -> Trace:
-        """The trace split by the server's counts for each draft if there are any; else the trace by arrivals."""
+        """Return the trace split by the server's counts per draft, if any; else the trace by arrivals."""
         if self._counts is None or self._reason == "error":
             return seen
         assert seen.end is not None
@@ -276,7 +276,7 @@ class Answer:
 
 
 def _timed(rounds: Sequence[Arrival], arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """The rounds with gaps between the arrivals of their last tokens: an arrival may hold several rounds, or part of one."""
+    """Return the rounds with the times between arrivals of their last tokens: an arrival may hold several, or part of one."""
     clock = accumulate(arrival.gap_ns for arrival in arrivals)
     moments = [moment for moment, arrival in zip(clock, arrivals, strict=True) for _ in arrival.tokens]
     ends = [moments[end - 1] for end in accumulate(len(one.tokens) for one in rounds)]

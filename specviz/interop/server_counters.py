@@ -20,9 +20,9 @@ SAMPLE_SECONDS = 0.25
 """Seconds between two readings of the counters."""
 MOST_SAMPLES = 2000
 MOST_PLACES = 256
-"""Most places in a draft that are counted separately."""
+"""Maximum number of positions in a draft that are counted separately."""
 MOST_VALUES = 8192
-"""Most numbers in one note."""
+"""Maximum number of values in one note."""
 MOST_LINE = 16 << 10
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -40,7 +40,7 @@ def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str
 
 
 def whole(text: str) -> int | None:
-    """A count in another program's text, None if it is no count."""
+    """Parse a count in another program's text; None if it is not a count."""
     try:
         value = float(text)
     except ValueError:
@@ -50,7 +50,7 @@ def whole(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Counters:
-    """A server's own counts since it started: drafts, drafted and accepted tokens, and accepted ones by place in the draft."""
+    """A server's own counts since it started: drafts, drafted tokens, accepted tokens, and these by position in the draft."""
 
     drafts: int
     drafted: int
@@ -58,7 +58,7 @@ class Counters:
     by_place: tuple[int, ...]
 
     def since(self, before: Counters) -> Counters:
-        """Counts after ``before``."""
+        """Return the counts since ``before``."""
         by_place = zip_longest(self.by_place, before.by_place, fillvalue=0)
         return Counters(
             self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
@@ -67,7 +67,7 @@ class Counters:
 
 
 def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
-    """Read the server's counts of speculation; None if it has none or does not answer."""
+    """Read the server's counts of speculation; None without such counts or an answer."""
     try:
         with Client(url, key, cancel) as client:
             return read_counters(client.found("/metrics", CONNECT_SECONDS))
@@ -76,7 +76,7 @@ def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> 
 
 
 def read_counters(text: str) -> Counters | None:
-    """Parse counts in Prometheus' text format, summed over engines; None if there are none."""
+    """Parse counts of speculation in Prometheus' text format, summed over engines; None without such counts."""
     found, places = Counter[str](), Counter[int]()
     for name, labels, value in prometheus(text, _COUNTED):
         if name[1] != "accepted_tokens_per_pos":
@@ -92,7 +92,7 @@ def read_counters(text: str) -> Counters | None:
 class Sampler:
     """Counts since ``began``, sampled until ``stop`` by a separate thread. A server without counters is queried once.
 
-    They cover all of the server's work meanwhile, other requests included.
+    The counts cover all of the server's work in that time, other requests included.
     """
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
@@ -112,13 +112,13 @@ class Sampler:
         return self
 
     def news(self) -> tuple[Note, ...]:
-        """A note of the samples since the last call; none before the first sample."""
+        """Return a note of the samples since the last call; empty before the first sample."""
         fresh = self.samples[self._reported :]
         self._reported += len(fresh)
         return (_note(fresh),) if self._reported else ()
 
     def stop(self, *problem: object) -> None:
-        """Take a last sample and end. After ``cancel`` there is no sample, so this does not wait."""
+        """Take a last sample and end. After ``cancel`` no sample is taken, so this does not wait."""
         self._over.set()
         if self._thread:
             self._thread.join(CONNECT_SECONDS)
@@ -139,14 +139,14 @@ class Sampler:
 
 
 def _note(samples: Sequence[CounterSample]) -> Note:
-    """A note of the latest samples, as many as it may hold."""
+    """Return a note of the latest samples, as many as it may hold."""
     most = MOST_VALUES // max((len(sample.accepted) + 8 for sample in samples), default=1)
     return CountersNote(samples[-most:]).to_note()
 
 
 def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
-    """The trace with each sample on the step in whose time it was taken, later samples on the last step. Steps between two
-    samples have an empty note, so that the drawing of all samples so far stays visible."""
+    """Return the trace with each sample on the step during which it was taken, later samples on the last step. Steps between
+    two samples have an empty note, so that the drawing of all samples so far stays visible."""
     if not samples or not trace.steps:
         return trace
     ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))

@@ -1,4 +1,4 @@
-"""``specviz.record``: runs of transformers' own ``generate`` as traces, assisted or not, text unchanged.
+"""``specviz.record``: runs of transformers' own ``generate``, assisted or not, as traces; the text is unchanged.
 
     with specviz.record(model, tokenizer) as recording:
         model.generate(**inputs, assistant_model=assistant, max_new_tokens=64)
@@ -43,7 +43,7 @@ UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz
 
 @dataclass
 class Recording:
-    """Runs recorded so far, one trace for each ``generate``. A plain run with the same prompt is the baseline of the others."""
+    """Runs recorded so far, one trace per ``generate``. A plain run with the same prompt is the baseline of the others."""
 
     traces: list[Trace] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class Recording:
         return self.traces[-1]
 
     def _repr_html_(self) -> str:
-        """The last run's stage, shown by a notebook."""
+        """Return the last run's stage, for a notebook."""
         return self.trace._repr_html_()
 
     def add(self, trace: Trace, call: _Call) -> None:
@@ -124,7 +124,7 @@ class _Call:
         """Start and end of each call of the target."""
         self._rounds: list[ChainRound] = []
         self._length = 0
-        """Tokens of the text before this round's draft."""
+        """Number of tokens of the text before this round's draft."""
         self._drafted: list[int] = []
         self._q: list[float | None] = []
         self._drafting = (0, 0)
@@ -173,7 +173,7 @@ class _Call:
         self._passes.append((self._entered, self._now()))
 
     def _heard(self, generator: Any) -> Any:
-        """The generator itself, with its two methods wrapped: transformers checks its class."""
+        """Return the generator itself, with its two methods wrapped, since transformers checks its class."""
         propose, learn = generator.get_candidates, generator.update_candidate_strategy
 
         def proposed(input_ids: Tensor, *given: Any, **asked: Any) -> Any:
@@ -201,8 +201,8 @@ class _Call:
         return generator
 
     def _round(self, emitted: list[int], scores: Tensor, judged: int) -> ChainRound:
-        """Build the round. ``scores`` [1, depth, vocab] are the target's, after the processors. Its pass is the last recorded
-        one: an assistant that is the model itself calls it too, before."""
+        """Build the round. ``scores`` [1, depth, vocab] are the target's, after the processors. The target's pass is the last one
+        recorded: an assistant that is the model itself has called it before."""
         started, (began, ended), (draft, drafted) = time.perf_counter_ns(), self._passes[-1], self._drafting
         p = scores[0].float().softmax(-1)
         best = p.topk(min(TOP, p.shape[-1]), -1)
@@ -221,7 +221,7 @@ class _Call:
         )  # fmt: skip
 
     def trace(self, output: Any, text: TokenText) -> Trace:
-        """The run as a trace. Raises BadInput for a run that a trace cannot hold."""
+        """Return the run as a trace. Raises BadInput for a run that a trace cannot hold."""
         spent = (self._now() - self._began) / 1e9
         sequences: Any = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
         if problem := self._problem or self._unfit(sequences):
@@ -237,7 +237,7 @@ class _Call:
         return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
 
     def gap(self, output: Sequence[int]) -> float:
-        """Difference of the target's two best logits after ``output``, from one pass over the text."""
+        """Return the gap between the top two target logits after ``output``, from one pass over the text."""
         with torch.inference_mode():
             ids = torch.tensor([[*self._prompt, *output]], device=self._model.device)
             best = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().topk(2).values
@@ -248,7 +248,7 @@ class _Call:
         return int(config.max_new_tokens or max(0, (config.max_length or 0) - len(self._prompt)))
 
     def _ending(self, written: int, spent: float) -> tuple[str, str]:
-        """Reason of the run's end after this many tokens and seconds, and a sentence if a stopping criterion ended it."""
+        """Return why the run ended after this many tokens and seconds, with a sentence if a stopping criterion ended it."""
         if written >= self._budget():
             return "budget", ""
         most = getattr(self._config, "max_time", None)
@@ -259,7 +259,7 @@ class _Call:
         return "cancelled", f"A stopping criterion of generate ended it{named}."
 
     def _unfit(self, sequences: Any) -> str:
-        """Reason why a trace cannot hold this run, or an empty text."""
+        """Return the reason why a trace cannot hold this run, or an empty text."""
         if not self._prompt or self._config is None or not isinstance(sequences, Tensor):
             return "the model was never called"
         if len(sequences) != 1 or self._config.num_beams > 1:
@@ -277,7 +277,7 @@ class _Call:
         return ""
 
     def _plain(self, ids: Sequence[int]) -> Iterator[ChainRound]:
-        """Rounds of a run without a draft: one pass a token. Time between two passes is the host's."""
+        """Yield the rounds of a run without a draft: one pass per token. Time between two passes counts as host time."""
         nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
         for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True):
             spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
@@ -315,14 +315,14 @@ class _Call:
 
 
 def _name(model: Any) -> str:
-    """Name of a model: its hub id, the last part of its folder's path, or else its class."""
+    """Return a model's name: its hub id, the last part of its folder's path, or else its class."""
     return short_name(getattr(model, "name_or_path", None)) or type(model).__name__
 
 
 def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
-    """Probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None for tokens without one.
+    """Return the probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None for tokens without a probability.
 
-    Rows may be fewer than tokens, or of another vocabulary.
+    There may be fewer rows than tokens, or rows over another vocabulary.
     """
     known: list[float] = []
     if logits is not None and logits.dim() == 3 and tokens:
@@ -333,7 +333,7 @@ def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float |
 
 
 def _beside(trace: Trace, plain: Sequence[Trace], call: _Call) -> Trace:
-    """The trace with the plain run of its prompt as baseline, if such a run exists and the trace has no baseline yet."""
+    """Return the trace with the plain run of its prompt as baseline, if such a run exists and the trace has no baseline yet."""
     end = trace.end
     if end is None or end.baseline is not None or trace.run.method == PLAIN:
         return trace

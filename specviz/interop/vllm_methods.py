@@ -1,6 +1,6 @@
-"""Methods of this project as vLLM's ``speculative_config``: their settings there, and the reasons why vLLM lacks the others.
+"""Methods of this project as vLLM's ``speculative_config``: their settings there, and why vLLM cannot run the others.
 
-vLLM 0.32 drafts and verifies one chain a request. Its slots for a drafter are n-gram lookup, suffix decoding, a draft model, an
+vLLM 0.32 drafts and verifies one chain per request. Its slots for a drafter are n-gram lookup, suffix decoding, a draft model, an
 EAGLE-3 head, and a custom class that receives only the tokens so far (``custom_class``). A method with further needs is refused
 with the reason; no setting is rounded to one that vLLM has.
 """
@@ -67,9 +67,9 @@ REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Serving:
-    """A method on vLLM: ``speculative`` is its ``--speculative-config`` (None: no speculation), ``environment`` the server's
-    further variables, ``before`` the command that makes the drafter's files, ``differs`` the remaining differences from our
-    run."""
+    """A method on vLLM: ``speculative`` is its ``--speculative-config`` (None: no speculation), ``environment`` holds further
+    environment variables, ``before`` is the command that makes the drafter's files, and ``differs`` lists the remaining
+    differences from our run."""
 
     target: str
     speculative: Mapping[str, Any] | None
@@ -78,7 +78,7 @@ class Serving:
     differs: tuple[str, ...] = ()
 
     def command(self) -> str:
-        """Shell commands that start the server in vLLM's environment; REPO is a checkout of specviz."""
+        """Return shell commands that start the server in vLLM's environment; REPO is a checkout of specviz."""
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
         if self.speculative is not None:  # without speculation vLLM refuses the first of the two
@@ -125,7 +125,7 @@ def _suffix(request: Request, target: str) -> Serving:
 
 
 def _custom(request: Request, target: str, most: int) -> Serving:
-    """Our own drafter in vLLM's slot for a class."""
+    """Return our own drafter in vLLM's slot for a class."""
     own = {"method": request.method, "parameters": vars(request.parameters)}
     config = {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}
     return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)})
@@ -172,7 +172,7 @@ _WAYS: dict[str, Callable[[Request, str], Serving]] = {
 
 
 def _served_name(name: str, what: str) -> str:
-    """Name of a model for ``vllm serve``: a folder, or a hub id. Raises BadInput for a model that vLLM cannot load."""
+    """Return a model's name for ``vllm serve``: a folder, or a hub id. Raises BadInput for a model that vLLM cannot load."""
     place = resolve(name)
     if place.repository:
         return place.repository

@@ -51,7 +51,7 @@ def rope_kinds(config: Any) -> dict[str, Mapping[str, Any]]:
 def boundary_of(config: Any) -> int:
     """Return the number of tokens up to which LongRoPE's short factors hold, 0 for a model whose factors never change.
 
-    A pass uses the long factors in all its rows as soon as its last position lies beyond (Phi-3, Phi-4-mini and similar).
+    A pass whose last position lies beyond uses the long factors in all its rows (Phi-3, Phi-4-mini and similar).
     Factors of dynamic positions change beyond ``max_position_embeddings``, where the context ends.
     """
     long = rope_kinds(config).get("longrope", {})

@@ -19,7 +19,7 @@ def devices_of(model: Any) -> tuple[str, ...]:
 
 
 def refuse_offloaded(model: Any, name: str) -> None:
-    """Raise ModelUnavailable if parts of a model are offloaded and would be fetched anew for every pass."""
+    """Raise ModelUnavailable if parts of a model are offloaded and would be fetched again for every pass."""
     devices = devices_of(model)
     away = [place for place in devices if place in OFFLOADED and (place != "cpu" or any("cpu" not in one for one in devices))]
     if away or (model.device.type != "meta" and any(weight.is_meta for weight in model.parameters())):

@@ -274,7 +274,7 @@ class TextSession(CachedSession):
         return logits[:last], {layer: states[:rows] for layer, states in hidden.items()}
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
-        """Return the causal mask [tokens, kv] over cache and chain; None for an empty cache, as the model makes its own."""
+        """Return the causal mask [tokens, kv] over cache and chain; None for an empty cache, where the model makes the mask."""
         if start == 0:
             return None
         target = self.target

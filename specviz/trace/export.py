@@ -1,4 +1,4 @@
-"""Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay.
+"""Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary with vLLM's names, an HTML replay.
 
 GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx is slow to import and most exports do not
 use it, so it is imported only when a graph is made.
@@ -79,7 +79,7 @@ def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
 
 
 def _deepest(step: Step) -> int:
-    """Return the depth of the deepest node that the target scored: the most tokens this step could have accepted."""
+    """Return the maximum depth of nodes that the target scored, which is the most tokens that this step could have accepted."""
     return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
 
 

@@ -1,7 +1,7 @@
 """Curves of τ by text length, measured by the length suite and stored in ``assets/lengths``.
 
 A file holds one target: {"target", "source", "date", "lengths": [64, ...], "curves": [{"method", "kind", "tau": [...]}]}.
-``kind`` is "answers", free answers behind a text of that length, or "copies", quotations from it. Only token counts are stored,
+``kind`` is "answers", free answers after a text of that length, or "copies", quotations from it. Only token counts are stored,
 no speeds, since counts do not depend on the machine.
 """
 

@@ -8,7 +8,7 @@ from specviz.errors import BadTrace
 from specviz.trace.schema import ACCEPTED, PRUNED, RELAXED, RESAMPLED, ROOT, End, Step
 
 MAX_DEPTH = 512
-"""Deepest node of a tree."""
+"""Maximum depth of a tree."""
 
 
 def check_step(step: Step) -> None:

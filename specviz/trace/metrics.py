@@ -166,7 +166,7 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
 
 
 def _untold(step: Step) -> bool:
-    """Whether the serving engine counted rejected drafts behind the path without naming them."""
+    """Whether the serving engine counted rejected drafts after the path without naming them."""
     return any(note.type == "served" and note.data.get("untold") for note in step.notes)
 
 
@@ -196,7 +196,7 @@ def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None
 def summarise(
     steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
 ) -> dict[str, Any]:
-    """Return all numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
+    """Return all numbers of a run as plain JSON, with the keys of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
     spent = seconds(steps, prefill_ns, capture_ns)
     summary: dict[str, Any] = {

@@ -189,7 +189,7 @@ class TraceStore:
         self._size = 0
 
     def new(self, first_lines: Iterable[str] = (), checked: bool = False) -> str:
-        """Create a trace and return its key. ``first_lines`` are its first lines; with ``checked``, all lines, validated."""
+        """Create a trace and return its key. ``first_lines`` are its first lines; with ``checked``, all its lines, validated."""
         key = secrets.token_urlsafe(18)
         with self._lock:
             self._entries[key] = _Entry(checked=checked)

@@ -13,10 +13,10 @@ from specviz.trace.schema import MAX_STEPS, SCHEMA_VERSION, End, Run, Step, Trac
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, decoded, strict_json
 
 MAX_FILE = 32 << 20
-"""Most bytes of a trace file."""
+"""Maximum size of a trace file in bytes."""
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""Version -> function from one of its lines to a line of the next version, so that old files stay readable."""
+"""By version, the function from a line of that version to a line of the next, so that old files stay readable."""
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -31,14 +31,14 @@ Record = Run | Step | End
 LineNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS + 100, description="Lines before this one.")]
 
 MAX_LINE = 1 << 20
-"""Most bytes of one line, excluding its line end."""
+"""Maximum size of one line in bytes, excluding its line end."""
 MAX_ENDS = 2
-"""Most end lines of a file: one at the end of the run, and a second one once its baseline is timed."""
+"""Maximum number of end lines of a file: one at the end of the run, and a second one once its baseline is timed."""
 MAX_DIGITS = 20
 MAX_NESTING = 8
-"""Most levels of free JSON (a note, a run's metrics) below the line itself."""
+"""Maximum nesting depth of free JSON (a note, a run's metrics) below the line itself."""
 MAX_VALUES = 16_384
-"""Most values, keys included, in one such piece of free JSON."""
+"""Maximum number of values, keys included, in one such piece of free JSON."""
 _PACKED = 2048
 """Size in bytes from which a note that was read is kept as JSON text."""
 
@@ -180,7 +180,7 @@ def decoded(fields: dict[str, Any]) -> Record:
 
 
 def _note(fields: Any, where: str) -> Note:
-    """Convert a note. One of a known type must have that type's fields, and may have more; any other is plain JSON."""
+    """Convert a note. A note of a known type must have that type's fields, and may have more; any other is plain JSON."""
     if not isinstance(fields, dict):
         raise BadTrace("is no object.", field=where)
     name = typed(NoteType, fields.get("type"), f"{where}.type")

@@ -1,4 +1,4 @@
-"""Plugin of vLLM that records its requests as traces, a file each.
+"""Plugin for vLLM that records requests as traces, one file per request.
 
 With REPO a checkout, in vLLM's environment:
 

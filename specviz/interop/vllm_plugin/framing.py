@@ -1,4 +1,4 @@
-"""Messages from vLLM's process to the writing process: a safetensors file each, preceded by its length."""
+"""Messages from vLLM's process to the writing process: each is a safetensors file, preceded by its length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = ""
 
 
 def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] | None = None) -> None:
-    """Write one message: ``content`` is plain JSON, ``arrays`` are of numbers."""
+    """Write one message: ``content`` is plain JSON, ``arrays`` hold numbers."""
     words = np.frombuffer(json.dumps([kind, content]).encode(), np.uint8)
     message = save({_WORDS: words, **(arrays or {})})
     out.write(len(message).to_bytes(_LENGTH, "little") + message)

@@ -22,7 +22,7 @@ SETTINGS = (
 
 
 def drafter_of(text: str) -> tuple[str, Any]:
-    """Method and parameters in the variable's ``text``, completed with defaults. Raises BadInput if it names no method."""
+    """Return method and parameters in the variable's ``text``, completed with defaults. Raises BadInput without a method."""
     try:
         stored = Fields.parsed(text)
         method = get(stored.text("method") or "")

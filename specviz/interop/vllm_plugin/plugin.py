@@ -1,7 +1,7 @@
 """Wrappers of vLLM's model runner that record the times, drafts and samples of each round.
 
 One worker records: in the last stage of the pipeline, which has the logits, the first rank of the tensor parallel group, since
-all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events, numbers are copied
+all ranks sample alike. All others return at once. Nothing waits for a GPU: times are CUDA events, numbers are copied
 asynchronously, and a separate process turns them into steps (:mod:`.request_recorder`). In vLLM's process a thread packs the
 numbers and writes them to the other process's input. If vLLM is killed, the other process still writes the rest of its input.
 """
@@ -33,7 +33,7 @@ _OURS = "_specviz_listener"
 Mark = Any
 """A moment: nanoseconds of the host's clock, a CUDA event, or None for a missing one."""
 MOST_WAITING = 20_000
-"""Most rounds that may wait to be sent; while there are more, new requests are served but not recorded."""
+"""Maximum number of rounds that may wait to be sent; above it, new requests are served but not recorded."""
 CLOSING_SECONDS = 10.0
 TITLES = {
     "ngram": "N-gram", "ngram_gpu": "N-gram", "suffix": "Suffix decoding", "draft_model": "Draft model", "eagle": "EAGLE",
@@ -84,7 +84,7 @@ _WRAPPED: dict[str, tuple[str, str]] = {
     "propose_draft_token_ids": ("drafting", "drafting"),
     "sample_tokens": ("", "end"),
 }
-"""Methods of vLLM's model runner in a round: the listener's method for the arguments, and the one for the answer."""
+"""Methods of vLLM's model runner in a round, with the listener's methods that receive their arguments and their answer."""
 
 
 def _wrap(runner: Any, name: str, folder: str) -> None:
@@ -152,8 +152,7 @@ class Listener:
             self._draft = (None, None)
 
     def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
-        """Record the target's pass. ``logits`` [row, vocab] have, for each request, one row for each drafted token and one
-        more."""
+        """Record the target's pass. ``logits`` [row, vocab] have, for each request, one row per drafted token and one more."""
         round_ = self._round
         if round_ is None or logits is None:
             return
@@ -204,7 +203,7 @@ class Listener:
         self._sender.put("round", round_)
 
     def _temperatures(self, round_: Round, device: torch.device) -> torch.Tensor | float:
-        """Each row's temperature [row, 1], or 1 if all are greedy or 1: p is that of the distribution at this temperature."""
+        """Each row's temperature [row, 1], or 1 if all are greedy or 1: p is recorded at this temperature."""
         found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
         if set(found) <= {1.0}:
             return 1.0
@@ -213,21 +212,21 @@ class Listener:
 
 
 def _at_drafts(p: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Probabilities [drafted token] of the drafted tokens in the rows that judge them; each request has one row more."""
+    """Return probabilities [drafted token] of the drafted tokens in the rows that verify them; each request has one more row."""
     requests = [request for request, count in enumerate(counts) for _ in range(count)]
     rows = torch.tensor([place + request for place, request in enumerate(requests)], dtype=torch.long, device=p.device)
     return p[rows, drafted.to(p.device).long()[: len(rows)].clamp_min(0)]
 
 
 def _at_samples(p: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Probabilities [request, token] of the sampled tokens in the rows from which they were drawn."""
+    """Return probabilities [request, token] of the sampled tokens in the rows from which they were drawn."""
     first = torch.tensor([0, *(count + 1 for count in counts[:-1])], device=p.device).cumsum(0)
     rows = (first[:, None] + torch.arange(sampled.shape[1], device=p.device)).clamp_max(len(p) - 1)
     return p[rows, sampled.long().clamp(0, p.shape[-1] - 1)]
 
 
 def between(start: Mark, end: Mark) -> int:
-    """Nanoseconds from one moment to another of the same kind; 0 if the first is missing."""
+    """Return nanoseconds from one moment to another of the same kind; 0 if the first is missing."""
     if start is None:
         return 0
     if isinstance(start, int):
@@ -238,7 +237,8 @@ def between(start: Mark, end: Mark) -> int:
 
 @dataclass
 class Round:
-    """One pass of the target over a batch of requests. Rows of tensors follow ``names``, ``counts`` drafted tokens each."""
+    """One pass of the target over a batch of requests. Tensor rows are in the order of ``names``; ``counts`` are the requests'
+    numbers of drafted tokens."""
 
     scheduled: int
     begun: Mark
@@ -264,7 +264,7 @@ class Round:
             self.ready.record()
 
     def plain(self) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """Content of the message: names, counts, discarded, times in ns, rows of the pass; and its arrays by name."""
+        """Return the message's content (names, counts, discarded, times in ns, rows of the pass) and its arrays by name."""
         if self.ready is not None:
             self.ready.synchronize()
         times = (
@@ -278,7 +278,7 @@ class Round:
 
 
 class Sender:
-    """The other process, and the thread that feeds it. ``config`` is vLLM's own."""
+    """The writing process, and the thread that feeds it. ``config`` is vLLM's own."""
 
     def __init__(self, folder: str, config: Any) -> None:
         os.makedirs(folder, exist_ok=True)
@@ -332,14 +332,14 @@ _ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0,
 
 
 def asked_of(params: Any) -> dict[str, Any]:
-    """A request's sampling parameters as plain values; ``ends`` are the tokens at which vLLM's scheduler ends its text."""
+    """Return a request's sampling parameters as plain values; at tokens in ``ends``, vLLM's scheduler ends its text."""
     ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
     asked = {name: type(usual)(getattr(params, name) or usual) for name, usual in _ASKED.items()}
     return {**asked, "ends": sorted(ends or ())}
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """Fields of every trace of the server (``run``), and the arguments that load its tokenizer, as plain values."""
+    """Return the fields of every trace of the server (``run``), and the arguments that load its tokenizer, as plain values."""
     import vllm
 
     speculative, model, parallel = config.speculative_config, config.model_config, config.parallel_config

@@ -2,7 +2,7 @@
 
 ``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one, and
 ``python -m specviz run --method … --engine vllm`` prints the whole command. In this slot vLLM identifies no request, only rows of
-its batch, which it moves. So a row is matched to the drafter that has read the beginning of its text.
+its batch, which it reorders. So a row is matched to the drafter that has read the beginning of its text.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Drafter:
         return chains
 
     def _text_of(self, ids: np.ndarray, new: int) -> _Text | None:
-        """The row's text: the longest known text that it continues, or a new one from its first token; None during prefill."""
+        """Return the row's text: the longest known text that it continues, or a new one; None during prefill."""
         known = [one for one in self._texts if np.array_equal(ids[: len(one.ids)], one.ids)]
         if known:
             text = max(known, key=lambda one: len(one.ids))
@@ -96,5 +96,5 @@ class Drafter:
 
 
 def context(ids: np.ndarray, room: int = 0) -> Context:
-    """Context of our drafters with the tokens so far; the other fields are for other kinds of drafters."""
+    """Return the context of our drafters with the tokens so far; the other fields are for other kinds of drafters."""
     return Context(ids.tolist(), len(ids), 0, _NOTHING, _NOTHING, torch.device("cpu"), room, record_notes=False)

@@ -1,6 +1,6 @@
-"""Process that writes vLLM's rounds to trace files: a file for each request, a line as soon as a step is known.
+"""Process that writes vLLM's rounds to trace files: one file per request, each line as soon as its step is known.
 
-``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages (:mod:`.framing`) from its input until that
+``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages (:mod:`.framing`) from its input until the input
 ends. The plugin starts it, and it lowers its own priority, to use only the time that vLLM leaves.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import TokenText  # which imports torch
 
 MOST_FILES = 1000
-"""Most files of one process; later requests are served but not recorded."""
+"""Maximum number of files of one process; later requests are served but not recorded."""
 MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
 """Characters of a file beyond which no step is added; each may take four bytes."""
 NICE = 10
@@ -150,7 +150,7 @@ class _File:
         self._out.flush()
 
     def add(self, round_: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
-        """Add this request's part of a round of ``batch`` requests; ``sampled_p`` are probabilities of its tokens."""
+        """Add this request's part of a round of ``batch`` requests; ``sampled_p`` are the probabilities of its tokens."""
         if self._over or not round_.emitted or not self._steps.room(len(round_.emitted)) or self._size > MOST_SIZE:
             return
         spent = round_.time
@@ -165,7 +165,7 @@ class _File:
         )))  # fmt: skip
 
     def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:
-        """The valid tokens of the round, and the reason of the text's end, if any, by the rules of vLLM's scheduler."""
+        """Return the valid tokens of the round, and the reason for the text's end, if any, by the rules of vLLM's scheduler."""
         written = len(self._steps.output)
         left = self._most - written
         for place, token in enumerate(sampled[:left], start=1):
