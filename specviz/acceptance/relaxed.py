@@ -258,9 +258,10 @@ def packed(codes: Sequence[int]) -> str:
 
 def nearest_codes(codebook: Tensor, most: int = 1025) -> Tensor:
     """Return the ``most`` nearest neighbours of every code, itself excluded, int64 [code, rank], by distance in ``codebook``
-    [code, dim], which must hold the vectors in the form that the decoder uses.
+    [code, dim].
 
-    Computed in blocks, since all distances at once would take gigabytes for a real model.
+    ``codebook`` must hold the vectors in the form that the decoder uses. Computed in blocks, since all distances at once would
+    take gigabytes for a real model.
     """
     count = min(most, len(codebook) - 1)
     wide, rows = codebook.double(), []

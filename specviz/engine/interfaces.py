@@ -162,8 +162,8 @@ class Verdict:
     """Result of an accept rule. ``path`` excludes the root; ``visited`` are the nodes whose target row was read.
 
     ``bonus`` is None if the step ends with a drafted position. ``replaced`` are nodes of the path whose drafted token was
-    replaced, and ``passes`` counts the target passes. ``certain``: the drafted tokens were deterministic, and were verified as
-    point masses.
+    replaced, and ``passes`` counts the target passes. ``certain``: the drafted tokens were chosen deterministically and
+    verified as point masses.
     """
 
     rule: str

@@ -1,6 +1,6 @@
 """Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every token index.
 
-A greedy answer is the target's argmax at every position, so teacher-forcing the head along it, fed its own states, is exactly
+A greedy answer is the target's argmax at every position. So teacher-forcing the head along it, fed its own states, is exactly
 chain drafting from every token of the answer. Rates are conditional on the shallower drafts being right, as engines report them.
 """
 

@@ -35,9 +35,9 @@ class Encoding:
 
 @dataclass(frozen=True)
 class ImagePrompt:
-    """A prompt with its picture. ``visual`` marks the prompt tokens that are placeholders of the picture.
+    """A prompt with its picture. ``visual`` marks the prompt tokens that are placeholders for the picture.
 
-    ``positions`` [3, 1, token] are set if a position has three axes; text after the picture then has positions index + ``shift``.
+    ``positions`` [3, 1, token] are set if a position has three axes; those of text after the picture are its index + ``shift``.
     ``encoding_ns`` is the time spent on encoding the picture, even if in an earlier run.
     """
 
