@@ -1,6 +1,6 @@
 """Levels of a drafter: the interface by which a tree grows on the device, with one copy to the host.
 
-Axis names: ``row`` (of a level), ``support`` (tokens with drafter's mass).
+Axis names: ``row`` (of a level), ``support`` (the drafter's vocabulary).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Result = TypeVar("Result")
 
 
 class Levels:
-    """One round of a drafter, from the root down. ``deepest`` is the number of levels it can give; unlimited by default."""
+    """One round of a drafter, from the root down. ``deepest`` is the maximum number of levels; unlimited by default."""
 
     deepest: int = 1 << 30
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Run ``work``, which computes exactly the next level, and return its tensors.
+        """Run ``work``, which computes exactly one level, the next; return its tensors.
 
-        On CUDA it may be captured once and replayed in later rounds. It must not read from the host, only from tensors that stay
-        in place, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
+        On CUDA it may be captured once and replayed in later rounds. So it must not read from the host, only from tensors with
+        fixed addresses, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
         """
         return work()
 
@@ -39,14 +39,16 @@ class Levels:
         raise LookupError("a drafter's levels go on")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """Return raw logits of the next level, in its own step: :meth:`first` without arguments, else :meth:`below` these rows.
+        """Return raw logits of the next level, in a separate step: :meth:`first` without arguments, else :meth:`below` these
+        rows.
 
-        For rows chosen outside of captured work, for example by each round's own noise.
+        For rows chosen outside of captured work, for example with the round's noise.
         """
         return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """Return ``values``, which change from round to round, as a step reads them: at one fixed address for each ``name``."""
+        """Return ``values``, which change from round to round, at the fixed address of ``name``, where captured steps read
+        them."""
         return values
 
 
@@ -65,14 +67,14 @@ class ChainLevels(Levels):
 
 
 class Levelled(Protocol):
-    """A drafter of logits level by level, all over one vocabulary."""
+    """A drafter that yields logits level by level, all over one vocabulary."""
 
     @property
     def support(self) -> Tensor | None:
         """Ids of its vocabulary, int64 [support], or None for the target's own."""
 
     def levels(self, context: Context) -> Levels | None:
-        """Return this round's levels, or None if the drafter has nothing to offer."""
+        """Return this round's levels, or None if the drafter cannot draft."""
 
     def calls(self) -> int:
         """Return the number of drafter forwards since the last call."""

@@ -1,9 +1,9 @@
 """Trigram language model: log-probabilities of token triples, counted in the training text.
 
-Interpolated absolute discounting: a known triple has its share of its context less a discount, and what was discounted
-goes to the pair, and from there to the single token. Rare triples and pairs are left out of the file; their share goes
-down the same way, so the probabilities after any context still sum to one.
-Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
+Interpolated absolute discounting: a known triple's probability is its share of its context's count less a discount. The
+discounted mass goes to the pair, and from there to the single token. Rare triples and pairs are left out of the file; their mass
+is passed down the same way, so the probabilities after any context still sum to one. Axis names: ``word`` (of the vocabulary),
+``pair``, ``triple``, ``beam``, ``candidate``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NAMES = ("ids", "count", "single", "pairs", "second", "pair_count", "triples", 
 
 @dataclass(frozen=True)
 class Counts:
-    """Stored counts. Words are indices into ``ids`` [word], ascending token ids; ``count`` [word] is how often each is a context.
+    """Stored counts. Words are indices into ``ids`` [word], ascending token ids; ``count`` [word] is how often each word is a
+    context.
 
     ``pairs`` [word] is the number of pairs that begin with a word, listed by their ``second`` word [pair] with ``pair_count``;
     ``triples`` [pair], ``third`` [triple] and ``triple_count`` likewise.
@@ -33,7 +34,7 @@ class Counts:
     ids: np.ndarray
     count: np.ndarray
     single: np.ndarray
-    """[word] number of occurrences of each word."""
+    """Number of occurrences of each word, [word]."""
     pairs: np.ndarray
     second: np.ndarray
     pair_count: np.ndarray
@@ -43,7 +44,7 @@ class Counts:
 
 
 class NgramModel:
-    """Trigram model that looks up many continuations of a few contexts at a time."""
+    """Trigram model that evaluates many continuations of a few contexts at a time."""
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
@@ -56,7 +57,7 @@ class NgramModel:
         self._single = single / single.sum()
         self._pair_share = (counts.pair_count - DISCOUNT) / counts.count[first]
         self._pair_rest = 1 - np.bincount(first, self._pair_share, minlength=words)
-        self._pair_share = np.append(self._pair_share, 0.0)  # where nothing is found
+        self._pair_share = np.append(self._pair_share, 0.0)  # of pairs that are not stored
         self._triple_share = (counts.triple_count - DISCOUNT) / counts.pair_count[above]
         self._triple_rest = np.append(1 - np.bincount(above, self._triple_share, minlength=len(self._pair)), 1.0)
         self._triple_share = np.append(self._triple_share, 0.0)
@@ -84,8 +85,8 @@ class NgramModel:
 
 
 def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the index of each of ``queries`` in the ascending ``keys``, and whether it is there. Missing ones, and those not
-    ``allowed``, have the index behind the last key."""
+    """Return the index of each of ``queries`` in the ascending ``keys``, and whether it is there. Queries that are missing or not
+    ``allowed`` get the index after the last key's."""
     at = np.searchsorted(keys, queries)
     hit = np.append(keys, -1)[at] == queries
     hit &= allowed
@@ -106,7 +107,7 @@ def _small(values: np.ndarray) -> np.ndarray:
 
 
 def load(path: Path) -> NgramModel:
-    """Load the model in ``path``. Raises ModelUnavailable if it is none."""
+    """Load the model in ``path``. Raises ModelUnavailable if the file holds no such model."""
     try:
         with safe_open(path, framework="numpy") as file:
             stored = {name: file.get_tensor(name).astype(np.int64) for name in file.keys()}

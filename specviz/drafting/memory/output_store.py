@@ -1,4 +1,4 @@
-"""Store of earlier outputs as one suffix tree; the oldest outputs leave when it is full."""
+"""Store of earlier outputs as one suffix tree; the oldest outputs are evicted when it is full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specviz.drafting.memory.suffix_tree import SuffixTree
 
 Answer = TypeVar("Answer")
 
-# About 350 bytes a token: 14 MB at most.
+# About 350 bytes per token: 14 MB at most.
 MOST_TOKENS = 40_000
 
 
@@ -36,7 +36,7 @@ class OutputStore:
         return len(self._texts)
 
     def add(self, output: Sequence[int]) -> None:
-        """Store a finished output, or the end of one that is too long."""
+        """Store a finished output, truncated to its end if too long."""
         tail = list(output)[-self.most_tokens :]
         if not tail or not self.most_outputs:
             return
@@ -47,6 +47,6 @@ class OutputStore:
                 self._tree.remove(self._texts.popleft())
 
     def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
-        """Return the answer of ``question`` to the tree, which is locked meanwhile."""
+        """Call ``question`` on the tree under the lock; return its result."""
         with self._lock:
             return question(self._tree)

@@ -18,8 +18,8 @@ class PromptCopy(NullDrafter):
     """Index of every n-gram's occurrences, extended as text is committed.
 
     ``longest`` and ``shortest`` bound the suffix length; ``length`` is the number of copied tokens. With ``latest`` the most
-    recent occurrence wins. As published, a continuation has its full length and begins before the suffix does. With ``partial``
-    it may be cut by the end of the text, and begin anywhere before it.
+    recent occurrence is copied, else the earliest. Without ``partial``, as published, a continuation has its full length and
+    begins before the suffix does. With it, a continuation may be cut by the end of the text, and begin anywhere before that end.
     """
 
     def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:
@@ -52,7 +52,7 @@ class PromptCopy(NullDrafter):
         self._indexed = len(ids)
 
     def bookmark(self) -> tuple[int, int]:
-        """Return how far the text is indexed, for :meth:`back` after provisional text."""
+        """Return the current extent of the index, for :meth:`back` after provisional text."""
         return self._indexed, len(self._noted)
 
     def back(self, bookmark: tuple[int, int]) -> None:
@@ -62,12 +62,12 @@ class PromptCopy(NullDrafter):
         self._indexed = bookmark[0]
 
     def continuation(self, context: Context) -> tuple[Sequence[int], tuple[Note, ...]]:
-        """Return the continuation of the longest suffix that occurred before, and a note of its place."""
+        """Return the continuation of the longest suffix that occurred before, and a note on its source."""
         ids = context.ids
         for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
             source = self._source(tuple(ids[-size:]), len(ids))
             if source is not None:
-                # The context's last place is the bonus token's.
+                # The context's last position is reserved for the bonus token.
                 tokens = ids[source : source + min(self.length, max(0, context.max_depth - 1))]
                 return tokens, context.notes(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
         return (), context.notes(lambda: [self._note(len(ids), 0, 0, 0)])

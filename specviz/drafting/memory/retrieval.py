@@ -1,7 +1,7 @@
 """Retrieval drafter: suffix trees of this run's text and of the target's outputs in earlier runs.
 
-Local and global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975); the short-term and the long-term memory of
-READER (arXiv 2508.09072).
+These are the local and the global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975), and the short-term and the long-term
+memory of READER (arXiv 2508.09072).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN_CHILDREN = 6
 
 @dataclass(frozen=True)
 class MemoryGuess:
-    """Expected continuation by one memory, its ``source``; ``tried`` are (match length, limit, score)."""
+    """Continuation expected by one memory, named by ``source``; ``tried`` are (match length, limit, score)."""
 
     source: str
     guess: Guess
@@ -33,12 +33,12 @@ class MemoryGuess:
 
     @property
     def near(self) -> bool:
-        """Whether this is the run's own text."""
+        """Whether the source is the run's own text."""
         return self.source == CONTEXT
 
 
 class Retrieval(NullDrafter):
-    """Two memories: the text of this run, and ``store``, the outputs of earlier runs (None without)."""
+    """Drafter from two memories: the text of this run, and ``store``, the outputs of earlier runs (None for no such memory)."""
 
     def __init__(self, store: OutputStore | None, rule: LengthRule, threshold: float = 0.0) -> None:
         self.store = store
@@ -77,7 +77,7 @@ class Retrieval(NullDrafter):
         return guesses
 
     def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
-        """Return the better guess of the two, empty if below the threshold, and its notes."""
+        """Return the better guess of the two memories, empty if its score is below the threshold, and its notes."""
         best = _best(self.guesses())
         guess = best.guess if best.guess.score >= self.threshold else Guess()
         return guess, context.notes(lambda: [self._note(self.guesses(thorough=True))])
@@ -102,18 +102,18 @@ class Retrieval(NullDrafter):
 
 
 def _best(guesses: Sequence[MemoryGuess]) -> MemoryGuess:
-    """Return the guess of the highest score; of equals the first, from this run's own text."""
+    """Return the guess with the highest score; if tied, the first, from this run's own text."""
     return max(guesses, key=lambda memory: memory.guess.score)
 
 
 def _rows(guess: Guess) -> list[SuffixRow]:
-    """Return, for each place of the tree where a draft token was chosen, all continuations with their counts."""
+    """Return, for each position in the tree at which a draft token was chosen, all continuations with their counts."""
     rows: list[SuffixRow] = []
     inner = sorted({0, *guess.parents}) if guess.tokens else []
     for node in inner:
         following = list(guess.spots[node].following())
         count = guess.spots[node].branch.count
-        # Along an edge there is one way on: only forks, and the match itself, have something to tell.
+        # Along an edge there is a single continuation, so only forks and the match itself get a row.
         if node and len(following) < 2 and following[0][1] == 1.0:
             continue
         continuations = following[:SHOWN_CHILDREN]

@@ -1,6 +1,6 @@
-"""Draft from a suffix tree: a longer match allows a longer draft, while its counts stay convincing (SuffixDecoding).
+"""Draft from a suffix tree: a longer match allows a longer draft, as long as the path probability stays high (SuffixDecoding).
 
-Length rule and score of SuffixDecoding (Oliaro et al., arXiv 2411.04975) as in its authors' implementation.
+Length rule and score are those of SuffixDecoding (Oliaro et al., arXiv 2411.04975), as in its authors' implementation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specviz.drafting.memory.suffix_tree import Spot, SuffixTree
 @dataclass(frozen=True)
 class LengthRule:
     """A match of n tokens allows ``min(most, n * factor + offset)`` drafted ones, each with a path probability of at least
-    ``floor``. ``tree`` takes the likeliest nodes, else it is the single path of most frequent successors.
+    ``floor``. With ``tree`` the draft is the most likely nodes, else the single path of most frequent successors.
     """
 
     most: int = 64
@@ -25,16 +25,16 @@ class LengthRule:
     tree: bool = True
 
     def limit(self, matched: int) -> int:
-        """Return how many tokens a match of this length may draft."""
+        """Return the maximum number of tokens drafted after a match of this length."""
         return max(0, min(self.most, int(matched * self.factor + self.offset + 1e-6)))
 
 
 @dataclass
 class Guess:
-    """Drafted tokens after a match. Nodes count from 1 and ``parents`` names them, 0 being the last token of the match.
+    """Drafted tokens after a match. Nodes are numbered from 1, also in ``parents``; 0 is the last token of the match.
 
-    ``probability`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be
-    right if counts were probabilities. ``spots[node]`` is a node's place in the tree, node 0 included.
+    ``probability`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be right
+    if counts were probabilities. ``spots[node]`` is a node's position in the suffix tree, node 0 included.
     """
 
     matched: int = 0
@@ -60,8 +60,8 @@ class Guess:
         return self.probability[node - 1] / (self.probability[above - 1] if above else 1.0)
 
     def certainty(self, node: int) -> float:
-        """Return a node's count as a fraction of all counted continuations of its parent; the end of the growing text has none
-        yet."""
+        """Return a node's count as a fraction of all counted continuations of its parent. An occurrence at the end of the growing
+        text has no continuation yet."""
         above = self.spots[self.parents[node - 1]]
         if above.offset < above.branch.length or not above.branch.children:
             return 1.0
@@ -82,11 +82,11 @@ def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
 def best_guess(
     spots: Sequence[Spot], depth: int, rule: LengthRule, thorough: bool = False
 ) -> tuple[Guess, list[tuple[int, int, float]]]:
-    """Return the guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
-    every length tried. ``spots`` are the ends of matches of 1, 2, … tokens in a tree of ``depth``.
+    """Return the guess with the highest score over all match lengths (if tied, the longest match's), and (length, limit, score)
+    of every length tried. ``spots`` are the ends of matches of 1, 2, … tokens in a tree of ``depth``.
 
-    Probabilities of one level sum to at most 1, so a score exceeds neither the levels below a match nor the limit. Lengths that
-    cannot win are skipped, unless ``thorough``.
+    Probabilities of one level sum to at most 1, so a score exceeds neither the number of levels below a match nor the limit.
+    Lengths that cannot win are skipped, unless ``thorough``.
     """
     lengths = range(1, len(spots) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
@@ -126,14 +126,14 @@ def _follow(guess: Guess, spot: Spot, floor: float) -> None:
 
 
 def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
-    """Add the likeliest nodes first; of equals those found first, which are nearer to the root."""
+    """Add the most likely nodes first; if tied, those found first, which are nearer to the root."""
     heap: list[tuple[float, int, int, int, Spot]] = []
     met = 0
 
     def offer(node: int, probability: float, place: Spot) -> None:
         nonlocal met
         branch, offset = place
-        if offset < branch.length:  # one way on, and by far the most frequent case
+        if offset < branch.length:  # a single continuation, by far the most frequent case
             heapq.heappush(heap, (-probability, met, node, branch.text[branch.start + offset], Spot(branch, offset + 1)))
             met += 1
             return

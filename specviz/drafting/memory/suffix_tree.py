@@ -1,9 +1,9 @@
-"""Suffix tree with occurrence counts: how often each run of up to 64 tokens occurred, and its continuations.
+"""Suffix tree with occurrence counts: how often each sequence of up to 64 tokens occurred, and its continuations.
 
-The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), built online in our own way. A node's label is a piece of
-an added text; every text ends at a node, so a count holds for a whole edge. A suffix without an earlier occurrence is a leaf, and
-leaves grow with their text by themselves. So a token costs one step per suffix that occurred before: the length of the current
-match, not the depth of the tree.
+The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), with our own online construction. A node's label is a
+slice of an added text; every text ends at a node, so a count holds for a whole edge. A suffix without an earlier occurrence is a
+leaf, and leaves grow with their text without further work. So a token costs one step per suffix that occurred before: the length
+of the current match, not the depth of the tree.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ DEPTH = 64
 
 
 class Branch:
-    """A node and the edge into it: ``text[start:limit]``. A leaf's limit may lie beyond its text, whose end then ends it.
+    """A node and the edge into it: ``text[start:limit]``. A leaf's limit may lie beyond its text; the edge then ends with the
+    text.
 
-    ``count`` is how often the run of tokens from the root to here occurs; ``last`` grows with the newest occurrence.
+    ``count`` is the number of occurrences of the token sequence from the root to here; ``last`` orders nodes by their newest
+    occurrence.
     """
 
     __slots__ = ("children", "count", "last", "limit", "start", "text")
@@ -36,18 +38,20 @@ class Branch:
         return min(self.limit, len(self.text)) - self.start
 
     def relabel(self, text: list[int], start: int, limit: int) -> None:
-        """Take the label from another occurrence. Old texts leave first, so the label is always the newest occurrence's."""
+        """Take the label from another occurrence. Old texts are removed first, so the label always comes from the newest
+        occurrence."""
         self.text, self.start, self.limit = text, start, limit
 
 
 class Spot(NamedTuple):
-    """A place in the tree: ``offset`` tokens down the edge into ``branch``."""
+    """A position in the tree: ``offset`` tokens down the edge into ``branch``."""
 
     branch: Branch
     offset: int
 
     def following(self) -> Iterator[tuple[int, float, Spot]]:
-        """Yield (token, its share of this place's count, its place), most frequent first, of equals the most recent."""
+        """Yield (token, its share of this position's count, the position after it), most frequent first; if tied, most recent
+        first."""
         branch = self.branch
         if self.offset < branch.length:
             yield branch.text[branch.start + self.offset], 1.0, Spot(branch, self.offset + 1)
@@ -57,23 +61,24 @@ class Spot(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether this place has no continuation."""
+        """Whether this position has no continuation."""
         return self.offset == self.branch.length and not self.branch.children
 
 
 class SuffixTree:
-    """All runs of up to ``depth`` tokens of the added texts. One text grows at a time; complete texts can be removed."""
+    """Suffix tree of all sequences of up to ``depth`` tokens in the added texts. One text grows at a time; complete texts can be
+    removed."""
 
     def __init__(self, depth: int = DEPTH) -> None:
         self.depth = depth
         self.root = Branch([], 0, 0, 0, 0)
         self._text: list[int] = []
-        self._base = 0  # tokens of all texts before this one: the clock that tells newer occurrences from older ones
-        # Where each suffix that occurred before ends, longest first: their lengths are consecutive, down to one.
+        self._base = 0  # tokens of all texts before this one: a clock that orders occurrences
+        # The node at which each suffix that occurred before ends, longest first: their lengths are consecutive, down to one.
         self._ends: list[Branch] = []
 
     def start(self) -> list[int]:
-        """Begin a new text, which completes the one before. Returns the handle for :meth:`remove`."""
+        """Begin a new text, which completes the previous one. Returns the handle for :meth:`remove`."""
         self._base += len(self._text)
         self._text = []
         self._ends = []
@@ -115,7 +120,7 @@ class SuffixTree:
 
     def _slide(self, node: Branch, child: Branch, place: int) -> Branch:
         """Move the node one token down the edge to ``child``: only this suffix ends at ``node``, all others continue there."""
-        # Where a suffix ends the limit is the end of the label, so there is no need to ask for the length.
+        # At a node where a suffix ends, the limit is the end of the label, so the length need not be computed.
         node.relabel(self._text, place - (node.limit - node.start), place + 1)
         if child.length == 1:
             node.children = child.children
@@ -125,7 +130,8 @@ class SuffixTree:
         return node
 
     def remove(self, text: list[int]) -> None:
-        """Remove a complete text; texts leave in the order of their arrival. The next one must have been started."""
+        """Remove a complete text. Texts are removed in the order in which they were added, and only after the next one was
+        started."""
         self._ends = []
         for begin in range(len(text)):
             self.root.count -= 1
@@ -142,7 +148,7 @@ class SuffixTree:
             self._join(node)
 
     def _join(self, node: Branch) -> None:
-        """Remove a node at which nothing ends or branches any more."""
+        """Remove a node at which no suffix ends and no edge branches any more."""
         if node is self.root or not node.children or len(node.children) > 1:
             return
         (child,) = node.children.values()
@@ -151,7 +157,7 @@ class SuffixTree:
             node.children = child.children
 
     def present(self) -> list[Spot]:
-        """Return the places of the last 1, 2, … tokens of the growing text that occurred before with a continuation."""
+        """Return the positions of the last 1, 2, … tokens of the growing text that occurred before with a continuation."""
         spots = []
         for node in reversed(self._ends):
             if not node.children:
@@ -160,7 +166,7 @@ class SuffixTree:
         return spots
 
     def find(self, run: list[int]) -> Spot | None:
-        """Return the end of this run of tokens in the tree, None if it never occurred."""
+        """Return the position after this sequence of tokens in the tree, None if it never occurred."""
         node, place, size, length = self.root, 0, len(run), 0
         while place < size:
             child = node.children.get(run[place]) if node.children else None
@@ -174,7 +180,7 @@ class SuffixTree:
         return Spot(node, length)
 
     def nodes(self) -> int:
-        """Number of nodes, the root excluded."""
+        """Return the number of nodes, the root excluded."""
         count, open_nodes = 0, [self.root]
         while open_nodes:
             below = open_nodes.pop().children

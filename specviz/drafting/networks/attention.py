@@ -1,7 +1,7 @@
-"""Attention of one drafted sequence: its cache, with few operations.
+"""Attention and key-value cache of one drafted sequence, with few operations.
 
-On a CPU a pass over a few rows costs operations and reading weights, not arithmetic. Axis names: ``row``, ``head``, ``kv`` (heads
-of keys), ``size`` (of a head), ``column`` (of the cache).
+On a CPU, calls of operations and reading weights dominate the cost of a pass over a few rows, not arithmetic. Axis names:
+``row``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Layout = Callable[[Tensor], Product]
 
 
 def plain(weight: Tensor) -> Product:
-    """Return the product with a matrix in its own layout."""
+    """Return the product with a matrix in its original layout."""
     return partial(F.linear, weight=weight)
 
 
@@ -46,14 +46,14 @@ class KeyValues:
         self._both[:, :, :columns] = other._both[:, :, :columns]
 
     def clear(self) -> None:
-        """Fill with zeros: a masked column still enters as 0 times its content, which must be a number."""
+        """Fill with zeros: a masked column still enters as 0 times its content, which must be finite."""
         self._both.zero_()
 
     def put(self, start: int | Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [row, kv, size] from column ``start`` on; return all up to and including them, [kv, column,
         size].
 
-        If ``start`` is a column [row] for each on the device, all columns are returned, and a mask must exclude the unused ones.
+        If ``start`` is a tensor [row] with each row's column, all columns are returned, and a mask must exclude the unused ones.
         """
         if isinstance(start, Tensor):
             self._both[0].index_copy_(1, start, keys.transpose(0, 1))

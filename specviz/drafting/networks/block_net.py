@@ -3,12 +3,12 @@
 Falcon (Gao et al., arXiv 2412.12639). Axis names: ``batch``, ``token`` (an input), ``hidden`` (of the target), ``width``
 (of the recurrence), ``head``, ``size`` (of a head), ``draft`` (its vocabulary).
 
-Alignment, with k = ``block``. Input i pairs the target's feature f_i with the embedding of token i + 1; output i stands
-for f_{i+k}, whose distribution is that of token i + k + 1. Inputs come in blocks of k and a query sees its own block and all
-before it. While drafting, P inputs are committed (token P is the root) and the blocks end there: inputs P-k … P-1 are the last
-block, and their outputs are f_P … f_{P+k-1}, the distributions of the k tokens after the root. Nothing but a query's mask hangs
-on where blocks begin, since keys and values are made position by position from a causal recurrence: what is cached stays
-right whatever number of tokens is committed next, and training may lay its blocks at any phase.
+Alignment, with k = ``block``. Input i pairs the target's feature f_i with the embedding of token i + 1. Output i predicts
+f_{i+k}, which yields the distribution of token i + k + 1. Inputs come in blocks of k, and a query sees its own block and all
+before it. While drafting, P inputs are committed (token P is the root) and the blocks end there. Inputs P-k … P-1 are the last
+block, and their outputs predict f_P … f_{P+k-1}: the distributions of the k tokens after the root. Only a query's mask depends on
+where blocks begin, since keys and values are computed position by position from a causal recurrence. So cached entries stay valid
+whatever number of tokens is committed next, and training may place its blocks at any phase.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from specviz.drafting.networks.rotary import rates_of, turn
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of the recurrence, each [layer, batch, width]."""
 
-# Up to so many inputs a step at a time is quicker on a processor than the fused kernel, which repacks all weights first.
+# Up to this many inputs, single steps are faster on a CPU than the fused kernel, which repacks all weights first.
 _SHORT = 4
 
 
@@ -83,7 +83,7 @@ class Layer(nn.Module):
 
 
 class Laid(nn.Module):
-    """A frozen linear layer whose matrix has the layout of a machine."""
+    """A frozen linear layer whose matrix is laid out for the machine."""
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -95,7 +95,8 @@ class Laid(nn.Module):
 
 @dataclass(frozen=True)
 class Step:
-    """A recurrent layer for a few inputs: its matrices for the input and its own last output, and the bias of both."""
+    """A recurrent layer's weights for a few inputs: the matrices for the input and for the layer's previous output, and the sum
+    of both biases."""
 
     enter: Product
     again: Product
@@ -116,7 +117,7 @@ class BlockNet(Network):
         self.recurrence = nn.LSTM(2 * config.hidden, config.width, config.recurrent_layers, batch_first=True)
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.layer = Layer(config)
-        # Some entries of a feature are ten times larger than others and far from zero: evened out, they train stably.
+        # Some entries of a feature are ten times larger than others and far from zero: standardised, they train stably.
         self.register_buffer("centre", torch.zeros(2 * config.hidden))
         self.register_buffer("scale", torch.ones(2 * config.hidden))
         self._steps: tuple[Step, ...] = ()
@@ -138,9 +139,9 @@ class BlockNet(Network):
         return self.embedding.new_zeros(shape), self.embedding.new_zeros(shape)
 
     def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
-        """Training's forward over whole texts: inputs 0, 1, … to outputs [batch, token, hidden].
+        """Forward for training, over whole texts: map inputs 0, 1, … to outputs [batch, token, hidden].
 
-        Blocks begin at the inputs whose number is ``phase`` modulo k; the inputs before the first one form a short block.
+        Blocks begin at the inputs whose index is ``phase`` modulo k; the inputs before the first of these form a short block.
         """
         token = tokens.shape[1]
         self.reach(token)
@@ -168,13 +169,13 @@ class BlockNet(Network):
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
     def _step_by_step(self, layout: Layout | None = None) -> tuple[Step, ...]:
-        """Return the recurrence's layers with their current weights, or in the layout of ``layout``."""
+        """Return the recurrence's layers with their current weights, in ``layout`` if given."""
         keep = layout or plain
         weights = self.recurrence.all_weights
         return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
 
     def runtime(self, layout: Layout = plain) -> BlockNet:
-        """Return a copy for drafting, with frozen matrices in the layout of ``layout``."""
+        """Return a copy for drafting, with frozen matrices in ``layout``."""
         network = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
         network._steps, network._speak = network._step_by_step(layout), layout(network.head)
         inner = ((network.layer, name) for name in ("qkv", "out", "up", "down"))
@@ -188,5 +189,5 @@ class BlockNet(Network):
 
 
 def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """Root-mean-square norm in the weight's own format, as training may pass bfloat16."""
+    """Return the root-mean-square norm in the weight's number format, since training may pass bfloat16."""
     return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, epsilon)

@@ -1,16 +1,15 @@
-"""Cross-attention drafter network: own self-attention and gated cross-attention to the target's features, DREAM (arXiv
-2505.19201).
+"""Cross-attention drafter network: self-attention, and gated cross-attention to the target's features, DREAM (arXiv 2505.19201).
 
-Three layers: a decoder layer over the target's input embeddings (pictures in place), a cross-attention into the target's
-last hidden states, and a decoder layer again. The row of token i reads thoughts up to token i - 1. Its output stands for the
-thought at token i, so the target's head turns it into the distribution of token i + 1. Both ways of the cross-attention into
-the row are scaled by tanh of a gate; at zero the network is the two decoder layers alone.
+Three layers: a decoder layer over the target's input embeddings (pictures in place), a cross-attention layer to the target's last
+hidden states (here called thoughts), and another decoder layer. The row of token i reads thoughts up to token i - 1. Its output
+predicts the thought at token i, so the target's head maps it to the distribution of token i + 1. Both additions of the
+cross-attention layer to the row are scaled by tanh of a gate; with gates of zero only the two decoder layers remain.
 
-While drafting: committed tokens enter all caches from the target's own embeddings and thoughts (``read`` for the thoughts);
-a drafted node adds its token's embedding to the first and last layer, its own output to the thoughts, and both are thrown
-away after the round. In the cross-attention a node sees column 0, what is committed, and *its own* ancestors: without that
-mask siblings would leak into each other.
-Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of a cache).
+While drafting: committed tokens enter all caches from the target's own embeddings and thoughts. A drafted node enters the first
+and the last layer with its token's embedding, and the thoughts with its parent's output; all of these are dropped after the
+round. In the cross-attention a node sees column 0, the committed columns, and *its own* ancestors: without that mask siblings
+would leak into each other. Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column``
+(of a cache).
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import table, turn
 
 NOTHING = 1
-"""Columns of zeros at the start of the thoughts, read by the first row and by rows without others."""
+"""Number of columns of zeros before the thoughts, the only ones visible to the first row."""
 
 
 @dataclass(frozen=True)
 class CrossConfig(FeatureConfig):
     """Sizes as of a feature network. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is the
-    fraction of visual tokens shown in training, those with most attention in the target's last layer.
+    fraction of visual tokens kept in training: those with the most attention in the target's last layer.
 
-    The defaults are those of the networks trained here; the authors' release differs in the places of norms and in row 0.
+    The defaults are those of the networks trained here; the authors' release differs in where norms stand and in row 0.
     """
 
     keep: float = 0.75
     entry_norm: bool = True
-    """Whether a norm stands before the first layer."""
+    """Whether a norm precedes the first layer."""
     inner_norms: bool = False
     """Whether the cross-attention and the last layer normalise their inputs."""
     sink: bool = True
-    """Whether rows see a column of zeros beside the thoughts. Without it the first row, before which there is no thought, reads
-    the mean of the whole prompt's, as a softmax gives over masked entries alone."""
+    """Whether rows see a column of zeros beside the thoughts. Without it the first row, which no thought precedes, reads the mean
+    of all the prompt's thoughts: the result of a softmax whose entries are all masked."""
 
 
 class Plain(nn.Module):
@@ -64,7 +63,7 @@ class Plain(nn.Module):
 
     @property
     def entry(self) -> Norm | None:
-        """Norm of its input, if any."""
+        """Norm of the layer's input, if any."""
         norm: Norm | None = getattr(self, "input_layernorm", None)
         return norm
 
@@ -88,14 +87,14 @@ class Reading(Plain):
         self.gates = nn.Parameter(torch.zeros(2))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """As a plain layer's, with both additions scaled by a gate."""
+        """As :meth:`Plain.finish`, with both additions scaled by gates."""
         first, second = self.gates.tanh()
         x = x + first * self.self_attn.o_proj(attended)
         return x + second * self.mlp(self.post_attention_layernorm(x))
 
 
 class CrossNet(Network):
-    """The network. ``embedding`` and ``head`` [vocab, hidden] are the target's own, frozen and shared."""
+    """The network for training. ``embedding`` and ``head`` [vocab, hidden] are the target's own, frozen and shared."""
 
     title, shape = "cross-attention drafter", CrossConfig
     head: Tensor
@@ -118,7 +117,7 @@ class CrossNet(Network):
         return self.reading.k_norm(keys), attention.v_proj(features).view(-1, config.kv_heads, config.head_size)
 
     def nothing(self) -> tuple[Tensor, Tensor]:
-        """Return keys and values of column 0."""
+        """Return keys and values of column 0: zeros."""
         zeros = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         return zeros, zeros
 
@@ -129,7 +128,7 @@ class CrossNet(Network):
         return self._turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
     def within(self, layer: Plain, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
-        """Run a decoder layer over rows [row, hidden], given all keys and values [column, kv, size], its own rows' included.
+        """Run a decoder layer over rows [row, hidden], given all keys and values [column, kv, size], those of the rows included.
 
         ``hidden_from`` is bool [row, column]: the columns hidden from a row.
         """
@@ -137,12 +136,12 @@ class CrossNet(Network):
         return layer.finish(x, attend(self._turn(queries, positions), keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
-        """Run the cross-attention over rows [row, hidden]; keys and values [column, kv, size] are thoughts, with nothing in
-        column 0."""
+        """Run the cross-attention over rows [row, hidden]; keys and values [column, kv, size] are those of the thoughts, with
+        zeros in column 0."""
         return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
-        """Return each row's attention on each column, a mean over heads, [row, column], for the screen."""
+        """Return each row's attention to each column, averaged over heads, [row, column], for display."""
         config, queries = self.config, self._queries(x)
         shaped = queries.view(len(queries), config.kv_heads, -1, config.head_size)
         scores = torch.einsum("rkgs,cks->kgrc", shaped, keys) * config.head_size**-0.5
@@ -158,9 +157,9 @@ class CrossNet(Network):
         return F.linear(outputs, self.head)
 
     def whole(self, embedded: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Run a whole committed text: embeddings and thoughts [row, hidden] at ``positions`` [row].
+        """Run the network over a whole committed text: embeddings and thoughts [row, hidden] at ``positions`` [row].
 
-        Returns outputs, and the middle layer's output, each [row, hidden]. The last row's thought is unused.
+        Returns its outputs, and the middle layer's outputs, each [row, hidden]. The last row's thought is unused.
         """
         self.reach(int(positions[-1]) + 1)
         rows = torch.arange(len(embedded), device=embedded.device)
@@ -169,7 +168,7 @@ class CrossNet(Network):
         x = self.within(self.first, x, positions, *self.keys_values(self.first, x, positions), later)
         keys, values = (torch.cat(pair) for pair in zip(self.nothing(), self.thoughts(features[:-1]), strict=True))
         columns = torch.arange(len(keys), device=embedded.device)
-        # Column c holds the thought at row c - 1, which row r may read where c - 1 <= r - 1.
+        # Column c holds the thought at row c - 1, which row r may read if c - 1 <= r - 1.
         middle = self.across(x, keys, values, columns[None] > rows[:, None])
         x = self.within(self.last, middle, positions, *self.keys_values(self.last, middle, positions), later)
         return self.norm(x), middle
@@ -180,20 +179,20 @@ class CrossNet(Network):
 
 
 class CrossCache:
-    """Keys and values of one run: of the first layer, of the thoughts, of the last layer."""
+    """Keys and values of one run, in three caches: of the first layer, the thoughts and the last layer."""
 
     def __init__(self, first: KeyValues, thoughts: KeyValues, last: KeyValues) -> None:
         self.first, self.thoughts, self.last = first, thoughts, last
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many rows, and column 0."""
+        """Make room for this many rows in addition to column 0."""
         for cache in (self.first, self.thoughts, self.last):
             cache.reserve(NOTHING + columns)
 
 
 class _Folded(NamedTuple):
-    """One layer's matrices, with the norms' weights inside. ``into`` gives queries, keys and values, or queries alone;
-    ``normed``: it reads its input normalised."""
+    """One layer's matrices, with the norms' weights folded in. ``into`` computes queries, keys and values, or queries alone;
+    ``normed`` is True if its input is normalised."""
 
     normed: bool
     into: Product
@@ -203,17 +202,17 @@ class _Folded(NamedTuple):
 
 
 class CrossRuntime:
-    """The network laid out for drafting, with three caches of one numbering of columns.
+    """The network laid out for drafting, with three caches whose columns are numbered alike.
 
     A column belongs to a row. It holds the row's keys and values in both self-attentions, and in the cross-attention those of the
     row's thought: the target's own for committed text, else the drafter's output for the row's parent. So one mask (committed
-    columns, ancestors, itself) keeps siblings apart in all three. Column 0 holds the prompt's first token, and in the
-    cross-attention nothing.
+    columns, ancestors, the row itself) keeps siblings apart in all three. Column 0 holds the prompt's first token, and zeros in
+    the cross-attention.
 
     The folded weights are shared between runs, each with its own cache.
 
-    ``open_gates`` False drafts without cross-attention. ``watched`` collects, in a twin made by :meth:`watching`, each row's
-    attention on each column by call, a mean over heads [row, column].
+    With ``open_gates`` False, cross-attention is off. In a twin made by :meth:`watching`, ``watched`` collects, per call, each
+    row's attention to each column, averaged over heads [row, column].
     """
 
     def __init__(self, net: CrossNet, layout: Layout = plain, open_gates: bool = True) -> None:
@@ -238,7 +237,8 @@ class CrossRuntime:
         return CrossRuntime(self._net, self._layout, open_gates=False)
 
     def watching(self, aside: AbstractContextManager[None]) -> CrossRuntime:
-        """Return a twin for one run that records its rows' attention, in time that counts as ``aside``."""
+        """Return a twin for one run that records its rows' attention, inside the context manager ``aside``, which excludes that
+        time."""
         twin = object.__new__(CrossRuntime)
         twin.__dict__.update(self.__dict__)
         twin.watched, twin._aside = [], aside
@@ -260,8 +260,8 @@ class CrossRuntime:
         return features
 
     def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor, features: Tensor) -> None:
-        """Put the prompt's first token, [1, hidden] at ``position`` [1], and nothing, into column 0. ``features`` [row, hidden]
-        are the target's thoughts in the prompt."""
+        """Fill column 0 with the prompt's first token, [1, hidden] at ``position`` [1], and with zeros in the cross-attention.
+        ``features`` [row, hidden] are the target's thoughts in the prompt."""
         nothing = self._embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         cache.thoughts.put(0, nothing, nothing)
         x = self._self(self._first, self._enter(embedded), position, cache.first, 0, None)
@@ -283,10 +283,10 @@ class CrossRuntime:
         mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        """Return outputs [row, hidden] of rows with one thought each, ``features`` [row, hidden].
+        """Return outputs [row, hidden] of rows, each with one thought in ``features`` [row, hidden].
 
         Arguments as of :class:`.feature_drafter.Stepper`, without column 0: ``mask`` is bool [row, column], None if every row
-        sees all of them.
+        sees all columns.
         """
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
@@ -327,7 +327,7 @@ class CrossRuntime:
         return self._finish(self._reading, x, attend_cached(queries, keys, values, mask))
 
     def _looks(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """Return attention [row, column], a mean over heads."""
+        """Return attention [row, column], averaged over heads."""
         shared = keys.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0)
         scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * self.config.head_size**-0.5
         return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
@@ -359,5 +359,5 @@ def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: fl
 
 
 def _normed(layer: Plain, weight: Tensor) -> Tensor:
-    """Return a matrix behind the norm of the layer's input, with that norm's weight inside."""
+    """Return the matrix that reads the layer's normalised input, with the norm's weight folded in."""
     return weight if layer.entry is None else weight * layer.entry.weight

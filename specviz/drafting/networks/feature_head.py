@@ -1,9 +1,9 @@
-"""Feature drafter head, own or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and what grew from them.
+"""Feature drafter head, shipped or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and their successors.
 
 A head continues a text from the target's hidden states. :class:`FeatureHead` holds its weights under its conventions,
-:class:`FeatureRuntime` drafts with them: norms' weights move into the matrices behind them, matrices with a common input become
-one, and channels are ordered so that one rotation serves every convention. Axis names: ``row``, ``hidden``, ``kv`` (heads of
-keys), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft vocabulary), ``expert``, ``chosen``.
+:class:`FeatureRuntime` drafts with them: norms' weights are folded into the matrices after them, matrices with a common input
+become one, and channels are ordered so that one rotation serves every convention. Axis names: ``row``, ``hidden``, ``kv`` (heads
+of keys), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft vocabulary), ``expert``, ``chosen``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LAYER_NORM_EPS = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class FeatureHead:
-    """Weights of a head. ``tensors`` have the names of :meth:`HeadConfig.shapes`; ``embedding`` [vocab, hidden] and ``head``
-    [support, hidden] are its own or the target's.
+    """Weights of a drafter head. ``tensors`` have the names of :meth:`HeadConfig.shapes`; ``embedding`` [vocab, hidden] and
+    ``head`` [support, hidden] are the drafter's own or the target's.
 
     ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary. ``notes`` are remarks for the user.
     """
@@ -61,7 +61,7 @@ class FeatureHead:
 
 
 class HeadCache:
-    """Keys and values of one run by layer, and the place of each column in the text, for windows."""
+    """Keys and values of one run by layer, and each column's position in the text, for windows."""
 
     def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
         self.layers = [KeyValues(config.kv_heads, config.head_size, capacity, like) for _ in range(config.layers)]
@@ -86,7 +86,8 @@ class HeadCache:
             layer.clear()
 
     def place(self, start: int | Tensor, places: Tensor) -> Tensor:
-        """Write the places of new rows [row]; return those of all columns up to and including them [column], or of all."""
+        """Write the text positions of new rows [row]; return those of all columns up to and including theirs [column], or of the
+        whole cache if ``start`` is a tensor."""
         if isinstance(start, Tensor):
             return self.places.index_copy_(0, start, places)
         self.places[start : start + len(places)] = places
@@ -95,7 +96,7 @@ class HeadCache:
 
 @dataclass
 class _Layer:
-    """One decoder layer, folded and laid out."""
+    """One decoder layer, with norms folded in and matrices laid out."""
 
     entering: Product
     bias: Tensor | None
@@ -105,12 +106,12 @@ class _Layer:
     norm: Tensor | None
     """Weight of the norm of queries and keys [head + kv, size]."""
     norm_bias: Tensor | None
-    """Its bias where it is a layer norm."""
+    """Bias of that norm if it is a layer norm."""
     window: int
 
 
 class FeatureRuntime:
-    """A head laid out for drafting, shared between runs, each with its own cache."""
+    """A drafter head laid out for drafting, shared between runs, each with its own cache."""
 
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.embedding = head.config, head.draft_ids, head.embedding
@@ -133,7 +134,7 @@ class FeatureRuntime:
 
     @property
     def captures(self) -> bool:
-        """Whether a forward needs nothing from the host, so that it can be captured."""
+        """Whether a forward runs without the host, so that it can be captured."""
         return self.config.experts is None
 
     @property
@@ -143,7 +144,7 @@ class FeatureRuntime:
 
     @property
     def pictured(self) -> bool:
-        """Whether it reads the picture's own embeddings at its places."""
+        """Whether the network reads the picture's own embeddings at the picture's positions."""
         return self.config.how.pictured
 
     @property
@@ -153,7 +154,7 @@ class FeatureRuntime:
 
     @property
     def queries(self) -> int:
-        """Number of learned queries that compress a picture; 0 if it is read place by place."""
+        """Number of learned queries that compress a picture; 0 if every visual token is read."""
         return self.config.queries
 
     def compressed(self, picture: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ class FeatureRuntime:
         return F.linear(attended, part["imadpt.o_proj.weight"])
 
     def behind(self, whole: Tensor) -> Tensor:
-        """Return the projection's addition [hidden] to rows behind a picture whose last query answered ``whole`` [hidden]."""
+        """Return the projection's addition [hidden] to rows after a picture, from the last query's answer ``whole`` [hidden]."""
         mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
         return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
@@ -206,10 +207,10 @@ class FeatureRuntime:
         """Return outputs [row, hidden]; their keys and values enter the cache from column ``start`` on, or at these columns
         [row].
 
-        ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
-        ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
-        [row, hidden] stands for tokens that are no words; those of ``direct``, bool [row], enter the first layer of a narrow
-        head as they are. ``behind`` [row, hidden] or [hidden] is added to what the projection gives.
+        ``positions`` are text positions [row], or [4, row]: the text position, and the position in time, height and width.
+        ``mask`` is bool [row, column] up to and including the new columns; None if every row sees all of them. ``embedded`` [row,
+        hidden] replaces the tokens' embeddings, for visual tokens; rows of ``direct``, bool [row], enter the first layer of a
+        narrow head without projection. ``behind`` [row, hidden] or [hidden] is added to the projection's output.
         """
         config, how = self.config, self.config.how
         if embedded is None:
@@ -276,7 +277,7 @@ class FeatureRuntime:
 
 
 def _whole(head: FeatureHead) -> dict[str, Tensor]:
-    """Return the tensors with every norm's weight as its factor."""
+    """Return the tensors with every norm's weight as a factor: 1 is added to centred ones."""
     how, tensors = head.config.how, dict(head.tensors)
     for name, value in head.tensors.items():
         entry = name in {"embedding_norm.weight", "state_norm.weight"}
@@ -295,7 +296,7 @@ def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, T
         weight = weight * tensors["input_norm.weight"]
     elif kind == EACH:
         weight = weight * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(config.taps))])
-    if config.queries:  # the embedding's half, then the state's, which goes through img_fc first
+    if config.queries:  # the embedding's half, and the state's, which img_fc precedes
         words, states = _halves(weight, config)
         mixing = tensors["img_fc.weight"][:, : config.hidden]
         mixed = (states.float() @ mixing.float()).to(weight) if weight.dtype != torch.float64 else states @ mixing
@@ -316,7 +317,8 @@ def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, la
     part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
     def entering(kind: str) -> Tensor | None:
-        """Queries' rows, keys' rows with their channels in order, values' rows, and gates', which lie beside queries'."""
+        """Return the rows of queries and keys with their channels in order, of values, and of gates, which are stored with the
+        queries."""
         if f"self_attn.q_proj.{kind}" not in part:
             return None
         queries, keys, values = (part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size)) for name in "qkv")
@@ -334,7 +336,7 @@ def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, la
         weight = weight * part["input_layernorm.weight"]
 
     def norm(kind: str) -> Tensor | None:
-        """Of queries and keys, by head."""
+        """Return the norm's weight or bias of queries and keys, by head."""
         if f"self_attn.q_norm.{kind}" not in part:
             return None
         sizes = {"q": config.heads, "k": config.kv_heads}
@@ -354,7 +356,7 @@ def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, la
 
 
 def _feed(part: Mapping[str, Tensor], layout: Layout) -> Product:
-    """A dense feed-forward of what the norm before it gives without its weight."""
+    """Return a dense feed-forward whose input is normalised without the norm's weight, which is folded in here."""
     widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
     widen, narrow = layout(widening.contiguous()), layout(part["mlp.down_proj.weight"])
     biases = [part[f"mlp.{name}_proj.bias"] for name in ("gate", "up") if f"mlp.{name}_proj.bias" in part]
@@ -372,9 +374,9 @@ def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class ExpertLayer:
-    """Sparse feed-forward: a router chooses a few experts for each row; a shared one may see all rows.
+    """Sparse feed-forward: a router chooses a few experts for each row; a shared expert may process all rows.
 
-    Its input is that of the norm before it, without the weight, which is folded into the matrices here.
+    Its input is normalised without the norm's weight, which is folded into the matrices here.
     """
 
     def __init__(self, experts: Experts, part: Mapping[str, Tensor], layout: Layout) -> None:
@@ -405,12 +407,12 @@ class ExpertLayer:
         return total + (shared if self._shared_gate is None else shared * F.linear(x, self._shared_gate).sigmoid())
 
     def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights and numbers of the experts of each row, both [row, chosen]."""
+        """Return weights and indices of the experts of each row, both [row, chosen]."""
         experts, wide = self._experts, torch.promote_types(x.dtype, torch.float32)
         logits = F.linear(x.to(wide), self._router.to(wide))
         scores = logits.softmax(-1) if experts.scores == "softmax" else logits.sigmoid()
         by = scores if self._correction is None else scores + self._correction.to(wide)
-        if experts.groups > 1:  # a group counts by its best two
+        if experts.groups > 1:  # a group is ranked by the sum of its best two
             grouped = by.unflatten(-1, (experts.groups, -1))
             best = grouped.topk(2, dim=-1).values.sum(-1).topk(experts.chosen_groups, dim=-1).indices
             kept = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=x.device).scatter(-1, best, True)

@@ -1,11 +1,11 @@
 """One-layer feature drafter network on the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
 
-Input i pairs what the target thought at token i with the embedding of token i + 1, which removes the doubt about what was
-sampled; the output stands for the target's thought at token i + 1, so it can be fed back with token i + 2.
-Two kinds share the code. *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and
-the output is read by the target's head as it is. *Wide*: a projection of several hidden states; the layer reads
-[norm(embedding); norm(feature)] at twice the width, adds the feature itself, and a norm precedes the head.
-Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``support`` (the draft vocabulary).
+Input i pairs the target's hidden state at token i with the embedding of token i + 1, which removes the uncertainty about the
+sampled token. The output predicts the hidden state at token i + 1, so it can be fed back with token i + 2. Two kinds share the
+code. *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the target's head reads the
+output unchanged. *Wide*: a projection of several hidden states; the layer reads [norm(embedding); norm(feature)] at twice the
+width, adds the feature itself, and a norm precedes the head. Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys),
+``size`` (of a head), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class FeatureConfig:
     theta: float = 10000.0
     eps: float = 1e-6
     bias: bool = False
-    """Whether the entering projection has one."""
+    """Whether the entering projection has a bias."""
     window: int = 1024
-    """Positions whose rotary table is made at once; it grows when needed."""
+    """Initial length of the rotary table in positions; it grows when needed."""
     rates: tuple[float, ...] = ()
     """Rotary angles per position, [size / 2], if not those of ``theta``."""
     steps: int = 0
-    """Number of learned vectors for the steps of self-feeding; 0 without."""
+    """Number of learned vectors for the steps of self-feeding; 0 for none."""
 
     @property
     def angles(self) -> Tensor:
@@ -53,8 +53,8 @@ class FeatureConfig:
 
 
 class Entry(nn.Linear):
-    """Entering projection. ``scale`` evens out its inputs, some of which are a thousand times larger than others. Kept apart from
-    the matrix, it makes training stable and the matrix fit for eight bits."""
+    """Entering projection. ``scale`` equalises its inputs, some of which are a thousand times larger than others. Stored
+    separately from the matrix, it makes training stable and the matrix fit for eight bits."""
 
     scale: Tensor
 
@@ -75,7 +75,7 @@ class Norm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # Training may hand over bfloat16: a norm is taken in the weight's own format.
+        # Training may pass bfloat16: the norm is computed in the weight's number format.
         return F.rms_norm(x.to(self.weight.dtype), (x.shape[-1],), self.weight, self.eps)
 
 
@@ -118,8 +118,8 @@ class Layer(nn.Module):
 
 
 class FeatureNet(Network):
-    """The network. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared;
-    ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary."""
+    """The network for training. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and
+    shared; ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary."""
 
     title, shape = "feature drafter", FeatureConfig
     head: Tensor
@@ -136,7 +136,7 @@ class FeatureNet(Network):
     def as_head(self, dialect: str = "") -> FeatureHead:
         """Return the same weights by their published names; the scale of the projection's inputs moves into its matrix.
 
-        Step vectors have no published name: drafters with them add them.
+        Step vectors have no published name and are left out: drafters that use them add them.
         """
         config = self.config
         how = HeadConventions(config.taps, head_norm=config.wide, theta=config.theta, rates=config.rates, eps=config.eps)
@@ -159,7 +159,7 @@ class FeatureNet(Network):
         return FeatureHead(sizes, tensors, self.embedding, self.head, self.draft_ids, dialect)
 
     def runtime(self, layout: Layout = plain) -> FeatureRuntime:
-        """Return the network laid out for drafting; at a picture's places it reads the picture's own embeddings."""
+        """Return the network laid out for drafting; at a picture's positions it reads the picture's own embeddings."""
         return self.as_head().read_as(pictured=True).runtime(layout)
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -167,7 +167,8 @@ class FeatureNet(Network):
         return self.fc(features) if self.config.wide else features
 
     def stepped(self, features: Tensor, step: int) -> Tensor:
-        """Return features [row, hidden] after ``step`` steps of self-feeding; 0 for the target's own."""
+        """Return features [row, hidden] with the vector for ``step`` steps of self-feeding added; step 0 is for the target's
+        own."""
         return features + self.steps[min(step, self.config.steps - 1)] if self.config.steps else features
 
     def inputs(self, tokens: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,8 +218,8 @@ def attend(
 ) -> Tensor:
     """Return grouped-query attention [row, head * size] of queries [row, head, size] over keys and values [column, kv, size].
 
-    ``hidden_from`` is bool [row, column]: the columns hidden from a row. ``own`` are further keys and values [row, kv, size], one
-    of each kind per row, visible to this row alone: its own earlier self-fed steps.
+    ``hidden_from`` is bool [row, column]: the columns hidden from a row. ``own`` are further keys and values, one pair [row, kv,
+    size] per earlier self-fed step, each visible to its own row only.
     """
     rows, heads, size = queries.shape
     groups = keys.shape[1]

@@ -1,4 +1,4 @@
-"""Measured cost of one drafter forward on this machine, before runs have taught it."""
+"""Measured cost of one drafter forward on this machine, for use until runs have measured it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from specviz.engine.sampling import Noise, Warp
 
 REPEATS = 5
 LEVELS = 4
-"""Forwards of a round. The first reads from memory, the others from nearer caches."""
+"""Number of forwards per round. The first reads weights from memory, the others from faster caches."""
 ELSEWHERE = 1 << 26
 """Bytes written before a round to evict the weights from the caches, as a target pass does."""
 
 
 def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
-    """Return milliseconds of a forward over ``rows`` nodes and of its head, or of a block network over as many seeds. Measured
+    """Return milliseconds of a forward over ``rows`` nodes, head included, or of a block network over as many seeds. Measured
     once per network."""
 
     def measure() -> float:
@@ -35,7 +35,7 @@ def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
 
 @torch.inference_mode()
 def _measured(network: FeatureRuntime, rows: int) -> float:
-    """Return a level's share of the fastest of a few rounds behind 128 cached inputs: forwards over nodes that do not see each
+    """Return a level's share of the fastest of a few rounds after 128 cached inputs: forwards over nodes that do not see each
     other, each followed by the choice of the best children."""
     device, length = network.embedding.device, CONTEXT + rows
     tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
@@ -80,7 +80,7 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
     """Return milliseconds of the fastest of a few runs of ``forward``, since other programs only slow it down. ``before`` runs
-    untimed ahead of each, behind a replacement for a target pass."""
+    untimed ahead of each, after a write that evicts the caches as a target pass would."""
     times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
     for _ in range(REPEATS + 1):
         elsewhere.fill_(0)

@@ -1,8 +1,8 @@
-"""Fused decoder (Llama and Qwen architectures): a cheaper stand-in with as few operations a pass as possible.
+"""Fused decoder (Llama and Qwen architectures): a cheaper version of a model with as few operations per pass as possible.
 
-Its matrices may be laid out in few bits, some layers left out, and the attention of several layers computed side by side
-from one input. Norms keep their weights apart from the matrices behind them, which even out what a matrix in few bits reads.
-Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache), ``layer``.
+Its matrices may be quantised, some layers left out, and the attention of several layers computed in parallel from one input.
+Norms' weights are not folded into the matrices after them, since they equalise a quantised matrix's inputs. Axis names: ``row``,
+``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache), ``layer``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from specviz.drafting.networks.attention import Layout, Product
 from specviz.drafting.networks.rotary import table, turn
 
 _AT_ONCE = 512
-"""Positions whose rotary table is made at first; it grows when needed."""
+"""Initial length of the rotary table in positions; it grows when needed."""
 
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """Sizes of a decoder. ``layers`` counts those of the full model; ``rates`` are the rotary angles per position."""
+    """Sizes of a decoder. ``layers`` is the full model's number of layers; ``rates`` are the rotary angles per position."""
 
     vocab_size: int
     hidden: int
@@ -40,7 +40,7 @@ class DecoderShape:
 @dataclass(frozen=True)
 class LayerWeights:
     """Layer ``number`` of its model. ``entering`` stacks queries, keys and values [head * size, hidden], ``widening`` gate and
-    up; ``before`` and ``between`` are the norms' weights [hidden] in front of the two.
+    up; ``before`` and ``between`` are the weights [hidden] of the norms that precede these two.
 
     ``turning`` are norms of queries and keys [head, size], if any; ``device`` is the layer's device.
     """
@@ -74,8 +74,8 @@ class _Layer:
 
 
 class LeanCache:
-    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling. Layers on several devices have theirs on
-    their device; on one device a slice over layers is one tensor."""
+    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling. If layers are on several devices, each
+    layer's entries are on its device; on one device a slice over layers is one tensor."""
 
     def __init__(self, decoder: LeanDecoder, capacity: int) -> None:
         shape, places = decoder.shape, [layer.device for layer in decoder.layers]
@@ -124,8 +124,8 @@ class LeanDecoder:
         dtype: torch.dtype,
         group: int = 1,
     ) -> None:
-        """``ends`` are the embedding, the last norm's weight and the head; ``layouts`` those of layers and head; ``dtype`` is
-        that of activations; ``group`` is the number of layers whose attention may run side by side."""
+        """``ends`` are the embedding, the last norm's weight and the head; ``layouts`` those of layers and head. ``dtype`` is
+        that of activations, ``group`` the maximum number of layers whose attention runs in parallel."""
         self.shape, self.dtype = shape, dtype
         self._embedding, self._last = ends[0], ends[1].to(dtype)
         layout, self._head = layouts[0], layouts[1](ends[2])
@@ -169,10 +169,10 @@ class LeanDecoder:
         last: int = 0,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Return logits [row, vocab] (of the ``last`` rows if set) and the requested hidden states, in transformers' numbering
-        and the embedding's number format.
+        and in the embedding's number format.
 
-        Keys and values go behind the cache's ``length``, which stays. ``mask`` is bool [row, column] up to and including the new
-        columns, None if every row sees them all. ``together`` runs each span's attention side by side.
+        Keys and values are written after the cache's ``length``, which is unchanged. ``mask`` is bool [row, column] up to and
+        including the new columns, None if every row sees all of them. With ``together``, each span's attention runs in parallel.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)
         turns, hidden, tap_queue = self._table[:, positions][:, :, None], {}, sorted(taps)
@@ -192,7 +192,7 @@ class LeanDecoder:
     def _side_by_side(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         """Run every layer's attention from the same input, then output and feed-forward layer by layer.
 
-        On one device the attentions are one call; on several, each layer's runs on its device, all at once.
+        On one device all attentions are one call; on several, each layer's attention runs on its device, concurrently.
         """
         layers, inputs = [self.layers[place] for place in span], x
         joint = self._joint.get(tuple(span))
@@ -249,7 +249,7 @@ class LeanDecoder:
 def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
     """Return spans of layers whose attention runs in parallel: those between the first and the last in groups of up to ``group``.
 
-    The first and the last layer never do. The order is that of the layers.
+    The first and the last layer are spans of one. Spans are in the order of the layers.
     """
     inner = list(range(1, layers - 1))
     groups = [tuple(inner[start : start + group]) for start in range(0, len(inner), group)]
@@ -276,7 +276,7 @@ def _laid_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer
 def _joined(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
     """Return one matrix for layers with one input: a common norm weight, the product, and their biases [layer, …].
 
-    The rest of each layer's own norm weight moves into its rows.
+    The remaining factor of each layer's own norm weight is folded into its rows.
     """
     place = layers[0].device
     befores = torch.stack([layer.before.to(place, dtype) for layer in layers])

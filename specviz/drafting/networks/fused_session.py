@@ -14,10 +14,10 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
 PIECE = 128
-"""Tokens of a prompt per pass."""
+"""Number of prompt tokens per pass."""
 TREE_ROOM = 64
 AT_FIRST = 1024
-"""Columns of a cache that may grow."""
+"""Initial columns of a cache, which may grow."""
 
 
 class LeanSession:
@@ -30,7 +30,7 @@ class LeanSession:
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
+        """Number of committed tokens in the cache."""
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
@@ -48,7 +48,7 @@ class LeanSession:
         return TargetPass(passes[-1].logits, hidden)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Run one pass over the tree; the committed length stays until :meth:`keep`."""
+        """Run one pass over the tree; the committed length is unchanged until :meth:`keep`."""
         return self._run(tree, 0)
 
     def _run(self, tree: DraftTree, last: int) -> TargetPass:

@@ -1,8 +1,8 @@
 """Sizes of a feature drafter head (EAGLE's family), and the conventions by which heads of one shape differ.
 
-Conventions such as the place of a norm or the states read often leave no trace in the tensors. They are data here, so that a head
-can be read in another way with the same weights. :mod:`specviz.drafting.networks.feature_head` computes it. Axis names: ``row``,
-``hidden``, ``vocab``, ``rate``.
+Conventions, such as where a norm stands or which states are read, often leave no trace in the tensors. They are data here, so
+that the same weights can be read in another way. :mod:`specviz.drafting.networks.feature_head` runs the head. Axis names:
+``row``, ``hidden``, ``vocab``, ``rate``.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ EACH = "each"
 
 @dataclass(frozen=True)
 class HeadConventions:
-    """How a head computes, where its tensors do not show it. The defaults are those of EAGLE-3's paper.
+    """Conventions of a head's computation that its tensors do not show. The defaults are those of EAGLE-3's paper.
 
-    ``taps`` are the target's hidden states that it reads, in transformers' numbering, in the order of the projection's columns.
+    ``taps`` are the target's hidden states that the head reads, in transformers' numbering, in the order of the projection's
+    columns.
     """
 
     taps: tuple[int, ...]
     entry_norm: str = ""
-    """Norm before the projection: "" for none, TOGETHER for one over all states side by side, EACH for one per state."""
+    """Norm before the projection: "" for none, TOGETHER for one over the concatenated states, EACH for one per state."""
     normed_residual: bool = False
     """Whether attention adds to the normalised state instead of the state itself (``norm_before_residual``)."""
     feeds_normed: bool = False
-    """Whether it feeds on the head's normalised input instead of the output itself (``norm_output``)."""
+    """Whether drafting continues from the head's normalised input instead of the output itself (``norm_output``)."""
     head_norm: bool = True
     """Whether a norm precedes the head."""
     embedding_first: bool = True
-    """Order of the two halves of the first layer's input, or of the narrow projection's."""
+    """Whether the embedding precedes the state in the first layer's input, or in the narrow projection's."""
     theta: float = 10000.0
     rates: tuple[float, ...] = ()
     """Rotary angles per position, [rotated size / 2], if not those of ``theta``."""
@@ -45,33 +46,33 @@ class HeadConventions:
     rotary_pairs: bool = False
     """Whether neighbours rotate together (GPT-J) instead of the two halves (NeoX)."""
     sections: tuple[int, ...] = ()
-    """Numbers of rates for the positions in time, height and width, if tokens have three positions (mrope)."""
+    """Number of rates for each of the positions in time, height and width, if tokens have three positions (mrope)."""
     sections_woven: bool = False
     """Whether those rates alternate instead of forming three blocks."""
     grid: int = 0
-    """Cells per row of the picture if its rows and columns are the positions (LlamaGen); 0 for counted places."""
+    """Cells per row of the picture if positions are its rows and columns (LlamaGen); 0 for ordinary positions."""
     grid_from: int = 0
-    """Place of the picture's first cell then; earlier places have no position."""
+    """With ``grid``, the index of the picture's first cell; earlier tokens have no position."""
     windows: tuple[int, ...] = ()
     """Window of each layer in positions, 0 for the whole text; () for the whole text in all layers."""
     pictured: bool = False
-    """Whether a picture's own embeddings stand at its places instead of that of the prompt's placeholder."""
+    """Whether the picture's own embeddings are read at its positions, instead of the prompt's placeholder's."""
     direct: bool = False
     """Whether a picture's embeddings bypass the projection into the first layer, without a state (MSD, ViSpec)."""
     eps: float = 1e-6
     centred: bool = False
-    """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""
+    """Whether norms' weights, except those at the entry, are stored as their difference from one (Qwen3-Next, Qwen3.5)."""
     centred_entry: bool = False
-    """As above, for the norms of embedding and state before the projection."""
+    """As ``centred``, for the norms of embedding and state before the projection."""
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Sparse feed-forward: ``count`` experts of which ``chosen`` see a row, and a ``shared`` one (its inner size, 0 for none),
-    possibly behind a gate.
+    """Sparse feed-forward: ``count`` experts of which ``chosen`` process a row, and a shared one of inner size ``shared`` (0 for
+    none), gated with ``shared_gate``.
 
-    ``scores`` of the router are "softmax" or "sigmoid". ``corrected`` ones are chosen with an added bias, groups of experts
-    first: ``chosen_groups`` of ``groups``. Weights sum to ``scale`` if ``normed``.
+    The router's ``scores`` are "softmax" or "sigmoid"; if ``corrected``, a bias is added for the choice. Groups of experts are
+    chosen first: ``chosen_groups`` of ``groups``. Weights sum to ``scale`` if ``normed``.
     """
 
     count: int
@@ -87,7 +88,7 @@ class Experts:
     chosen_groups: int = 1
 
     def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
-        """Return its tensors by name and shape; gate and up of an expert are one tensor."""
+        """Return the shape of every tensor by name; an expert's gate and up are one tensor."""
         shapes: dict[str, tuple[int, ...]] = {
             "mlp.gate.weight": (self.count, hidden),
             "mlp.experts.gate_up_proj": (self.count, 2 * self.inner, hidden),
@@ -105,8 +106,9 @@ class Experts:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Sizes and conventions of a head. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of both
-    enters it (EAGLE), of their norms if ``paired``, with whole layers and a norm behind it (MTP)."""
+    """Sizes and conventions of a head. If ``wide``, the first layer reads [embedding; state] (EAGLE-3); else it reads a
+    projection of both (EAGLE). If ``paired``, both are normalised before the projection, and complete layers and a norm follow
+    (MTP)."""
 
     vocab_size: int
     hidden: int
@@ -132,22 +134,22 @@ class HeadConfig:
     first_norm: bool = False
     """Whether the first layer of a narrow head normalises its input, as all others do."""
     queries: int = 0
-    """Number of learned queries that compress a picture (ViSpec): the last answer is added to all states behind it, the others
-    replace the picture; 0 for no compression."""
+    """Number of learned queries that compress a picture (ViSpec): the last answer is added to all states after the picture, the
+    others replace it; 0 for no compression."""
     paired: bool = False
     gated: bool = False
-    """Whether attention's output passes a gate, which the queries' projection holds beside each head (Qwen3.5)."""
+    """Whether attention's output is multiplied by a gate, stored in the queries' projection after each head (Qwen3.5)."""
     experts: Experts | None = None
-    """Experts instead of a dense feed-forward."""
+    """Experts of the feed-forward; None if it is dense."""
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """Target's hidden states that it reads."""
+        """The target's hidden states that the head reads."""
         return self.how.taps
 
     @property
     def rates(self) -> Tensor:
-        """Return the rotary angles per position, float64 [rate]; not for a picture's grid."""
+        """The rotary angles per position, float64 [rate]; unused with a picture's grid."""
         how = self.how
         return torch.tensor(how.rates, dtype=torch.float64) if how.rates else rates_of(self.head_size, how.theta)
 
@@ -170,7 +172,7 @@ class HeadConfig:
         return torch.cat((first, still[0], second, still[1]))
 
     def axis_of_channels(self) -> Tensor | None:
-        """Return the position (time, height, width) of each channel [size], in blocks or alternating; None if a token has one
+        """Return the axis of each channel [size] (0 time, 1 height, 2 width), in blocks or alternating; None if a token has one
         position."""
         sections = self.how.sections
         if not sections:

@@ -1,8 +1,8 @@
-"""Up- and down-samplers between a coarse grid of image codes and one twice as fine, causal from row to row.
+"""Upsampler and downsampler between a coarse grid of image codes and one twice as fine, causal from row to row.
 
-Masked convolutions over the codes' vectors; after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid stands
-for rows 2 r and 2 r + 1 of the fine one, and neither direction reads a row further down: rows once made stay as they are.
-Axis names: ``batch``, ``dim`` (of a code's vector), ``row``, ``column``.
+Masked convolutions over the codes' vectors; after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid corresponds to
+rows 2 r and 2 r + 1 of the fine one, and neither direction reads a row further down. So rows once computed never change. Axis
+names: ``batch``, ``dim`` (of a code's vector), ``row``, ``column``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RowCausal(nn.Module):
 
 
 class Sampler(nn.Module):
-    """Addition to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
+    """Correction to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
 
     def __init__(self, inputs: int, outputs: int, config: SamplerConfig) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Sampler(nn.Module):
 
 
 class LatentSamplers(Network):
-    """Both directions over one ``codebook`` [code, dim] with rows of length one: the target's own, not stored."""
+    """Both samplers over one ``codebook`` [code, dim] with rows of length one: the target's own, not stored in the file."""
 
     title, shape = "pair of samplers", SamplerConfig
     codebook: Tensor
@@ -80,12 +80,12 @@ class LatentSamplers(Network):
         return (vectors.permute(0, 2, 3, 1) @ self.codebook.T).argmax(-1)
 
     def fine(self, coarse: Tensor) -> Tensor:
-        """Map vectors [batch, dim, row, column] to those of a grid twice as high and wide, of length one."""
+        """Map vectors [batch, dim, row, column] to vectors of length one on a grid twice as high and wide."""
         copied = coarse.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
         return F.normalize(copied + F.pixel_shuffle(self.finer(coarse), 2), dim=1)
 
     def coarse(self, fine: Tensor) -> Tensor:
-        """As :meth:`fine` in the other direction; the number of rows must be even."""
+        """Inverse direction of :meth:`fine`; the number of rows must be even."""
         return F.normalize(F.avg_pool2d(fine, 2) + self.coarser(F.pixel_unshuffle(fine, 2)), dim=1)
 
     @torch.inference_mode()

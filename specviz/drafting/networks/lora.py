@@ -17,8 +17,8 @@ WIDE = ".wide"
 def merge_lora(network: nn.Module, factors: Mapping[str, Tensor], name: str) -> None:
     """Add ``tall`` [row, rank] times ``wide`` [rank, column] to each matrix [row, column] of ``network``, in place.
 
-    ``factors`` have the names of the matrices, with the suffixes ``.tall`` and ``.wide``. Raises ModelUnavailable, which calls
-    the change ``name``, if it was made for another network.
+    ``factors`` have the names of the matrices, with the suffixes ``.tall`` and ``.wide``. Raises ModelUnavailable, naming the
+    change ``name``, if it is incomplete or was made for another network.
     """
     known = dict(network.named_parameters())
     changed = {key.removesuffix(TALL) for key in factors if key.endswith(TALL)}

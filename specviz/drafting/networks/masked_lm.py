@@ -1,8 +1,8 @@
 """Small masked-diffusion language model: the small draft model's narrow layers with bidirectional attention.
 
-One denoising step reads the text with a block of masks behind it and gives every masked place a distribution at once. As in Dream
-(arXiv 2508.15487), which also began as an autoregressive model, the row before a place predicts it.
-Axis names: ``batch``, ``token``, ``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
+One denoising step reads the text followed by a block of masks and yields the distributions at all masks at once. As in Dream
+(arXiv 2508.15487), which also began as an autoregressive model, the row before a position predicts it. Axis names: ``batch``,
+``token``, ``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from specviz.drafting.networks.small_lm import SmallBlock, SmallConfig
 
 
 class MaskedLM(Network):
-    """Predictor of masked tokens among ``draft_ids``, read and written by the target's embedding. ``window`` of the config is the
-    number of tokens and masks per pass."""
+    """Predictor of masked tokens among ``draft_ids``, whose input and output embeddings are the target's. The config's ``window``
+    is the maximum number of tokens and masks per pass."""
 
     title, shape, needs_vocabulary = "masked language model", SmallConfig, True
 
@@ -29,7 +29,7 @@ class MaskedLM(Network):
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
-        self.blank = nn.Parameter(torch.zeros(1, config.hidden))  # a mask's embedding, which the target has none of
+        self.blank = nn.Parameter(torch.zeros(1, config.hidden))  # a mask's embedding, which the target lacks
         self._head: Tensor | None = None
 
     def head(self) -> Tensor:
@@ -59,7 +59,7 @@ class MaskedLM(Network):
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, places: int) -> Tensor:
-        """Run one denoising step; return logits [place, draft] of ``places`` masks behind the text ``ids`` [token]."""
+        """Run one denoising step; return logits [place, draft] of ``places`` masks after the text ``ids`` [token]."""
         if not 0 < places < self.config.window:
             raise ValueError(f"a block has 1 to {self.config.window - 1} places, not {places}")
         text = ids[-(self.config.window - places) :]

@@ -1,7 +1,7 @@
 """Base of the drafters' networks: tensors shared with the target, the rotary table, and the file of learned weights.
 
-A file holds the learned weights as row-wise int8, the draft vocabulary, and in its card the sizes; the target's embedding and
-head are left out. Axis names: ``vocab``, ``hidden`` (of the target), ``support`` (the draft vocabulary).
+A file holds the learned weights as row-wise int8, the draft vocabulary, and in its card the sizes, but not the target's embedding
+and head. Axis names: ``vocab``, ``hidden`` (of the target), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from specviz.errors import ModelUnavailable
 
 
 class Network(nn.Module):
-    """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``draft_ids``
-    [support] are the tokens of the head's rows, None for the whole vocabulary; ``rates`` are the rotary angles per position."""
+    """Base of a drafter's network. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and
+    shared; ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary; ``rates`` are the rotary
+    angles per position."""
 
     title: ClassVar[str]
-    """Its name in errors."""
+    """Name of the kind of network in errors."""
     shape: ClassVar[type[Any]]
-    """Dataclass of its sizes."""
+    """Dataclass of the network's sizes."""
     needs_vocabulary: ClassVar[bool] = False
-    """Whether its file requires a draft vocabulary."""
+    """Whether the network's file must have a draft vocabulary."""
     embedding: Tensor
     draft_ids: Any
     rotary: Tensor
@@ -75,7 +76,7 @@ class Network(nn.Module):
         return self.rotary[0, positions], self.rotary[1, positions]
 
     def runtime(self, layout: Layout = plain) -> Any:
-        """Return its runtime for drafting, with matrices laid out for the machine."""
+        """Return the runtime for drafting, with matrices in ``layout``; in this base class, the network itself."""
         return self
 
     def save(self, path: Path, card: Mapping[str, str]) -> None:

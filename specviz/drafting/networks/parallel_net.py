@@ -1,10 +1,10 @@
 """Parallel heads (Medusa) on the target's last hidden state, each for one token further ahead.
 
-Medusa (Cai et al., arXiv 2401.10774): head k reads h + SiLU(W1 h), once or several times over, through W2. Published heads
-have W1 and a whole W2 each. Ours share the target's own head, restricted to the draft vocabulary, and put a square matrix
-in front of it: W2 of head k is (target's head) V_k. As the target's head is fixed and SiLU hardly goes below zero, heads
-without V could raise what the hidden state says but never take it back. What they read of it, h + SiLU(W1 h), is shared.
-Axis names: ``row``, ``ahead`` (one entry a head), ``hidden``, ``support`` (the draft vocabulary).
+Medusa (Cai et al., arXiv 2401.10774): head k is W2 (h + SiLU(W1 h)), with one or several such residual blocks. Each published
+head has its own W1 and a full W2. Ours share the target's head, restricted to the draft vocabulary, with a square matrix in front
+of it: W2 of head k is (target's head) V_k. As the target's head is fixed and SiLU hardly goes below zero, heads without V could
+add to the hidden state but hardly subtract from it. The input of V_k, h + SiLU(W1 h), is shared. Axis names: ``row``, ``ahead``
+(one entry per head), ``hidden``, ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specviz.errors import ModelUnavailable
 @dataclass(frozen=True)
 class ParallelConfig:
     """``heads`` heads on the target's hidden state ``tap`` (its last, normalised): ``trunk`` common residual blocks, then
-    ``blocks`` for each head, then an own square matrix for each if ``turned``."""
+    ``blocks`` per head, then a square matrix per head if ``turned``."""
 
     hidden: int
     heads: int
@@ -34,7 +34,7 @@ class ParallelConfig:
 
 
 class Residual(nn.Module):
-    """x + SiLU(W x + b), zero before training; named as in the published weights."""
+    """x + SiLU(W x + b), the identity before training; named as in the published weights."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Residual(nn.Module):
 
 
 def _head(config: ParallelConfig) -> nn.Sequential:
-    """Return one head, which predicts as the target's own head before training."""
+    """Return one head, which predicts like the target's own head before training."""
     parts: list[nn.Module] = [Residual(config.hidden) for _ in range(config.blocks)]
     if config.turned:
         turn = nn.Linear(config.hidden, config.hidden)
@@ -58,7 +58,7 @@ def _head(config: ParallelConfig) -> nn.Sequential:
 
 
 class ParallelNet(Network):
-    """The heads. ``outputs`` is [support, hidden], common to all, or [ahead, support, hidden]; it is not trained here.
+    """Set of heads. ``outputs`` is [support, hidden], common to all heads, or [ahead, support, hidden]; it is not trained here.
     ``draft_ids`` [support] are the tokens of its rows, None for the whole vocabulary."""
 
     title, shape = "set of parallel heads", ParallelConfig
@@ -79,7 +79,7 @@ class ParallelNet(Network):
         self._product: Product | None = None
 
     def runtime(self, layout: Layout = plain) -> ParallelNet:
-        """Return itself with common outputs laid out for drafting; own outputs of each head stay unchanged."""
+        """Return the network itself, with common outputs laid out for drafting; outputs per head stay unchanged."""
         self._product = layout(self.outputs) if self.outputs.ndim == 2 else None
         return self
 

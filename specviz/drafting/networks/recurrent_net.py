@@ -1,10 +1,9 @@
-"""Recurrent drafter network that reads the target's last token alone: OWL (arXiv 2510.07535).
+"""Recurrent drafter network that reads only the target's state at the last token: OWL (arXiv 2510.07535).
 
-It reads the target's final hidden state at the last token (and that of a probe behind it) once, and then only the tokens
-it drafts itself. There is no attention, so nothing in it depends on how long the text is. The cell is the paper's, an LSTM
-whose non-linearity is GeLU after layer normalisation; every token enters through the target's own embedding, and the output
-is read by the target's own head.
-Axis names: ``row``, ``hidden`` (of the target), ``width`` (of the cell), ``support`` (the draft vocabulary).
+It reads the target's final hidden states at the last token and at a probe after it once, and then only the tokens that it drafts.
+There is no attention, so nothing depends on the length of the text. The cell is the paper's, an LSTM whose non-linearity is GeLU
+after layer normalisation. Input embedding and head are the target's own. Axis names: ``row``, ``hidden`` (of the target),
+``width`` (of the cell), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ State = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """The network's shape. ``tap`` is the target's hidden state that it reads (transformers' numbering)."""
+    """The network's shape. ``tap`` is the target's hidden state that the network reads (transformers' numbering)."""
 
     vocab_size: int
     hidden: int
@@ -36,8 +35,9 @@ class RecurrentConfig:
 
 
 class RecurrentNet(Network):
-    """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``probe`` [hidden] is
-    the learned embedding of the probe; ``draft_ids`` [support] are the tokens of the head's rows."""
+    """The network for training. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and
+    shared; ``probe`` [hidden] is the learned embedding of the probe; ``draft_ids`` [support] are the tokens of the head's
+    rows."""
 
     title, shape, needs_vocabulary = "recurrent drafter", RecurrentConfig, True
     head: Tensor
@@ -53,8 +53,8 @@ class RecurrentNet(Network):
         self.probe = nn.Parameter(torch.zeros(config.hidden))
 
     def begin(self, features: Tensor, tokens: Tensor) -> State:
-        """Return the state from the last token's states [row, 2 * hidden], the token's then the probe's, and the next token
-        [row]."""
+        """Return the cell's state from the target's states [row, 2 * hidden], the last token's then the probe's, and from the
+        next token [row]."""
         entered = self.enter(unit(features, self.config))
         gates = self.first(torch.cat((entered, self.embedded(tokens)), dim=-1))
         return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
@@ -78,13 +78,13 @@ class RecurrentNet(Network):
 
 
 def unit(features: Tensor, config: RecurrentConfig) -> Tensor:
-    """Scale both states [row, 2 * hidden] to unit mean square each; a missing one (zeros) stays zero."""
+    """Scale each of the two states [row, 2 * hidden] to unit mean square; a missing one (zeros) stays zero."""
     pair = features.view(len(features), 2, config.hidden)
     return F.rms_norm(pair, (config.hidden,), eps=config.eps).flatten(1)
 
 
 def cell(gates: Tensor, memory: Tensor) -> State:
-    """Apply forget, input, output and candidate [row, 4 * width] to a memory [row, width]."""
+    """Apply forget, input, output and candidate gates [row, 4 * width] to a memory [row, width]."""
     forget, into, out, fresh = gates.chunk(4, dim=-1)
     memory = memory * forget.sigmoid() + _bend(fresh) * into.sigmoid()
     return _bend(memory) * out.sigmoid(), memory

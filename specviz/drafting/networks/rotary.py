@@ -1,7 +1,7 @@
-"""Rotary positions: a table of cosines and signed sines, and the rotation by it.
+"""Rotary positions: a table of cosines and signed sines, and the rotation.
 
-A head's two halves rotate together (NeoX); the sine's sign replaces the negation in the half rotation. Axis names: ``position``,
-``size`` (of a head), ``rate``.
+A head's two halves rotate together (NeoX); the sine's sign replaces the negation of one half. Axis names: ``position``, ``size``
+(of a head), ``rate``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ def rates_of(size: int, theta: float = 10000.0) -> Tensor:
 
 
 def table(rates: Tensor, positions: int, scale: float = 1.0) -> Tensor:
-    """Return cosines and signed sines [2, position, size] times ``scale``; float64, so that all formats round one table."""
+    """Return cosines and signed sines [2, position, size] times ``scale``; float64, so that all number formats are rounded from
+    one table."""
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * rates
     return halves(torch.stack((angle.cos(), angle.sin())) * scale)
 
@@ -34,11 +35,11 @@ def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 def grid_rotary(places: int, grid: int, first: int, size: int, theta: float = 10000.0) -> Tensor:
-    """Return cosines and sines, float64 [2, place, rate], in two dimensions: LlamaGen's (Sun et al. 2024, arXiv 2406.06525).
+    """Return two-dimensional cosines and sines, float64 [2, place, rate], as in LlamaGen (Sun et al. 2024, arXiv 2406.06525).
 
     The first half of the rates rotates by the row of a picture's cell, the second by its column. The picture, ``grid`` cells per
-    row, starts at place ``first``; places behind its last cell continue in further rows. Earlier places have no position: their
-    factors are zero, not one, so that their queries and keys vanish and every later place attends to them with a score of zero.
+    row, starts at index ``first``; indices after its last cell continue in further rows. Earlier tokens have no position: their
+    factors are zero, not one, so that their queries and keys vanish and every later token attends to them with a score of zero.
     """
     rates = theta ** -(torch.arange(0, size // 2, 2, dtype=torch.float64) / (size // 2))
     cell = torch.arange(places) - first

@@ -19,7 +19,8 @@ from specviz.errors import ContextFull
 
 @dataclass(frozen=True)
 class SmallConfig:
-    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is how far back a token attends."""
+    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is the number of tokens to which a token
+    attends, itself included."""
 
     vocab_size: int
     hidden: int
@@ -33,7 +34,7 @@ class SmallConfig:
 
 
 class SmallCache:
-    """Keys, values and token ids of one run, preallocated; cropping only moves ``length`` back."""
+    """Keys, values and token ids of one run, preallocated; cropping only reduces ``length``."""
 
     def __init__(self, config: SmallConfig, capacity: int, like: Tensor) -> None:
         shape = (config.layers, 1, config.heads, capacity, config.width // config.heads)
@@ -44,7 +45,7 @@ class SmallCache:
         self.length = 0
 
     def keep(self, length: int) -> None:
-        """Keep the first ``length`` tokens. Raises ValueError if there are fewer."""
+        """Keep the first ``length`` tokens. Raises ValueError if the cache holds fewer."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot keep {length} of {self.length} cached tokens")
         self.length = length
@@ -70,7 +71,7 @@ class SmallBlock(nn.Module):
     def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
         batch, token, width = x.shape
         mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
-        turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded logits keep the small net stable
+        turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded attention logits keep the small net stable
         turned = turn(turned, cosine, sine)
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
         if torch.is_grad_enabled():
@@ -81,8 +82,8 @@ class SmallBlock(nn.Module):
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
-    """Return attention [batch, head, token, size] as two products: on a CPU the fused kernel's backward pass took a third of a
-    training's time."""
+    """Return attention [batch, head, token, size], computed as two products: on a CPU the fused kernel's backward pass took a
+    third of the training time."""
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
@@ -93,14 +94,14 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Ten
 
 
 class SmallLM(Network):
-    """A language model over ``draft_ids``, the target's most used tokens, read and written by its embedding."""
+    """Language model over ``draft_ids``, the target's most frequent tokens, with the target's embedding for input and output."""
 
     title, shape, needs_vocabulary = "small draft model", SmallConfig, True
 
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
         rates = rates_of(config.width // config.heads, config.theta)
         super().__init__(config, embedding, None, draft_ids, rates, config.window)
-        # Every token comes with the one before it: copying a phrase then needs one attention layer instead of two.
+        # Every token is paired with the previous one: copying a phrase then takes one attention layer instead of two.
         self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
@@ -112,7 +113,7 @@ class SmallLM(Network):
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, previous: Tensor, ids: Tensor) -> Tensor:
-        """Training's forward: ids and the token before each, [batch, token], to features [batch, token, width]."""
+        """Forward for training: map ids and the token before each, [batch, token], to features [batch, token, width]."""
         self.reach(ids.shape[1])
         cosine, sine = self.turns(torch.arange(ids.shape[1], device=ids.device))
         x = self.enter(F.embedding(torch.stack((previous, ids), dim=-1), self.embedding).flatten(-2))
@@ -131,19 +132,20 @@ class SmallLM(Network):
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
-        """Return logits [token, draft] of ids [token] after the cached ones (or of the last alone, [1, draft])."""
+        """Return logits [token, draft] of ids [token] after the cached ones (or of the last one only, [1, draft]). Raises
+        ContextFull if the cache is too small."""
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
         if self._stepper is None:
             self._stepper = Stepper(self)
-        # A longer prompt than the window: in pieces, so that no mask grows past it.
+        # Prompts longer than the window run in pieces, so that no mask exceeds it.
         logits = [self._stepper(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
         return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 
 def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a layer's matrices for :class:`Stepper`."""
+    """Return a layer's matrices for :class:`Stepper`, those after a norm scaled by ``grown``."""
     assert isinstance(block, SmallBlock)
     return block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T
 
@@ -151,8 +153,8 @@ def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, T
 class Stepper:
     """Runtime of the network for drafting: one sequence, a cache, and few operations per layer.
 
-    On a CPU a one-token pass costs operations, not arithmetic. So each normalisation is a length and a division, its constant
-    factor moved into the matrix behind it, and the sums go into the matrix products.
+    On a CPU, calls of operations dominate the cost of a one-token pass, not arithmetic. So each normalisation is a length and a
+    division, with the constant factor folded into the matrix after it, and sums are fused into the matrix products.
     """
 
     def __init__(self, model: SmallLM) -> None:
@@ -186,7 +188,7 @@ class Stepper:
     def layer(
         self, place: int, x: Tensor, turns: list[Tensor], cache: SmallCache, span: tuple[int, int], mask: Tensor | None
     ) -> Tensor:
-        """Run one whole layer."""
+        """Run one layer, attention and feed-forward."""
         qkv, out, up, down = self.layers[place]
         mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
         attended = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
@@ -216,12 +218,12 @@ class Stepper:
             values[:, :, low:end],
             attn_mask=mask,
             is_causal=mask is None and token > 1,
-            scale=self.size**0.5,  # of unit vectors: the usual 1/sqrt(size) times the two factors left out of them
+            scale=self.size**0.5,  # for unit vectors: the usual 1/sqrt(size) times both left-out factors sqrt(size)
         )
         return attended[0].transpose(0, 1).reshape(token, -1)
 
     def _mask(self, start: int, token: int, low: int) -> Tensor | None:
-        """Return the mask; None if a token sees the whole cache, or for a causal triangle."""
+        """Return the attention mask; None if a single token sees the whole cache, or for a causal triangle."""
         if token == 1 or start == 0:
             return None
         row = torch.arange(start, start + token, device=self.head.device)[:, None]

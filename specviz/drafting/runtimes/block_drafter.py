@@ -1,8 +1,8 @@
 """Block drafter: one forward of a semi-autoregressive network gives the distributions of a tree's next k levels.
 
-The committed text is stored as keys, values and one recurrent state, from the target's true features alone; everything drafted
-from the network's own features is dropped after the round. A *seed* is a node whose depth is a multiple of k and whose block was
-computed; the root is the first. See :mod:`specviz.drafting.networks.block_net` for the alignment.
+The committed text is stored as keys, values and one recurrent state, computed from the target's true features alone. Everything
+computed from the network's own features is dropped after the round. A *seed* is a node whose depth is a multiple of k and whose
+block was computed; the root is the first seed. See :mod:`specviz.drafting.networks.block_net` for the alignment.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 PIECE = 512
-"""Inputs of a prompt per pass."""
+"""Number of prompt inputs per pass."""
 
 
 class Memory:
-    """Keys and values [kv head, position, size]: the committed ones, then those of the growing tree."""
+    """Keys and values [kv head, position, size]: committed ones, then those of the growing tree."""
 
     def __init__(self, network: BlockNet, capacity: int) -> None:
         config = network.config
@@ -48,12 +48,12 @@ class Memory:
             self.length = end
 
     def all(self) -> tuple[Tensor, Tensor]:
-        """Keys and values [1, kv head, position, size] of committed text and tree."""
+        """Return keys and values [1, kv head, position, size] of committed text and tree."""
         return self._both[0, None, :, : self.filled], self._both[1, None, :, : self.filled]
 
 
 class BlockLevels(Levels):
-    """One round of a block drafter, level by level, with its tokens on the device: one forward per block."""
+    """One round of a block drafter, level by level, with tokens on the device: one forward per block."""
 
     def __init__(self, network: BlockNet, memory: Memory, state: State, features: Tensor) -> None:
         """``features`` [1, k, hidden] follow the committed text; ``state`` and ``memory`` are those of that text."""
@@ -61,11 +61,11 @@ class BlockLevels(Levels):
         self._network, self._memory = network, memory
         self._state, self._features = state, features
         self._logits = network.logits(features)
-        """[seed, k, support] of the seeds of this block."""
+        """Logits [seed, k, support] below this block's seeds."""
         self._seen = torch.ones(1, 0, dtype=torch.bool, device=features.device)
-        """[seed, slot but the root's]: the seeds whose blocks a seed sees."""
+        """Blocks that each seed sees, bool [seed, block], the root's block excluded."""
         self._seeds = torch.zeros(1, dtype=torch.long, device=features.device)
-        """Each row's seed [row], and the tokens from the seed down to the row [row, token]."""
+        """Each row's seed [row]; ``_chains`` holds the tokens from the seed down to the row [row, token]."""
         self._chains = self._seeds.new_zeros(1, 0)
         self._depth = 0
 
@@ -83,7 +83,7 @@ class BlockLevels(Levels):
         return self._logits[self._seeds, self._depth % self._network.block]
 
     def _begin(self) -> None:
-        """Make the rows of this level seeds."""
+        """Make this level's rows the seeds of the next block."""
         network, rows, block, device = self._network, len(self._chains), self._network.block, self._chains.device
         state = (self._state[0][:, self._seeds], self._state[1][:, self._seeds])
         x, self._state = network.recur(network.inputs(self._chains, self._features[self._seeds]), state)
@@ -103,7 +103,7 @@ class BlockLevels(Levels):
 
 
 class BlockDrafter(NullDrafter):
-    """Drafts with ``network`` from the target's hidden state ``network.config.tap``."""
+    """Drafter with ``network``, from the target's hidden state ``network.config.tap``."""
 
     def __init__(self, network: BlockNet) -> None:
         self.network = network
@@ -147,7 +147,7 @@ class BlockDrafter(NullDrafter):
 
     @torch.inference_mode()
     def levels(self, context: Context) -> BlockLevels | None:
-        """Return this round's levels, from the root down; None while less than a block is committed."""
+        """Return this round's levels, from the root down; None while fewer inputs than a block are committed."""
         for tokens, features in self._waiting:
             self._commit(tokens, features)
         self._waiting, self._levels, network, length = [], None, self.network, self._memory.length

@@ -1,7 +1,7 @@
 """Compressed picture in a drafter's prompt: a few learned queries' answers replace it (ViSpec, arXiv 2509.15235).
 
-All but the last answer stand at the picture's last places and enter the first layer unchanged; the last one is added to every
-state behind the picture. Positions remain those of the whole prompt, counted in places.
+All answers but the last take the picture's last positions and enter the first layer unchanged; the last one is added to every
+state after the picture. Positions remain those of the whole prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specviz.trace.schema import Note
 
 
 class _Rows(FeatureDrafter[Any]):
-    """Drafter on the shortened prompt. ``stands`` are the answers' places in it, ``end`` is the first place behind them."""
+    """Drafter on the shortened prompt. ``stands`` are the answers' indices in it, ``end`` is the first index after them."""
 
     def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)
@@ -31,7 +31,7 @@ class _Rows(FeatureDrafter[Any]):
         self._behind: Tensor | None = None
 
     def look(self, picture: Tensor | None) -> None:
-        """Set the picture by its embeddings [visual, hidden], or None."""
+        """Set the picture's embeddings [visual, hidden], or None for no picture."""
         self._answers = self._behind = None
         if picture is not None:
             self._answers = self._network.compressed(picture)
@@ -55,7 +55,7 @@ class _Rows(FeatureDrafter[Any]):
 
 
 class CompressedPicture(TextAlone):
-    """A published head with learned queries on a prompt with a picture."""
+    """Drafter with a published head's learned queries on a prompt with a picture."""
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         kept = layout.visual[len(layout.visual) - network.queries + 1 :] if network.queries > 1 else ()
@@ -69,7 +69,7 @@ class CompressedPicture(TextAlone):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Hidden states of the target that it reads: the network's own, and the target's input."""
+        """The target's hidden states that the drafter reads: the network's taps, and the target's input."""
         return tuple(sorted({*self._rows.taps, EMBEDDINGS}))
 
     @torch.inference_mode()

@@ -1,8 +1,8 @@
-"""Feature drafter (EAGLE): continues from the target's hidden states, level by level of a tree.
+"""Feature drafter (EAGLE): drafts a tree level by level from the target's hidden states.
 
-Committed tokens enter the cache with the target's own features. Drafted ones enter it with the network's own, and are dropped
-after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the distribution of its children comes from the
-feature of token P - 1 and the root's embedding; a child's from its parent's output and its own embedding.
+Committed tokens enter the cache with the target's own features. Drafted tokens enter it with the network's own features, and are
+dropped after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the distribution of its children comes
+from the feature of token P - 1 and the root's embedding; below a child, from its parent's output and its own embedding.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
-# Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
+# Rows of a prompt per forward: the mask's size is their number times the prompt's length.
 PIECE = 512
 _FIRST_COLUMNS = 512
 _TOGETHER = 32
-"""Most committed inputs in a round's first level with fixed shapes; further ones are run before it."""
+"""Maximum number of committed inputs in a round's first level with fixed shapes; earlier ones are run before it."""
 
 
 class DraftCache(Protocol):
@@ -37,7 +37,7 @@ class DraftCache(Protocol):
 
 
 class TapsLayers(Protocol):
-    """Configuration with the target's layers that the network reads."""
+    """Configuration that names the target's layers read by the network."""
 
     @property
     def taps(self) -> tuple[int, ...]: ...
@@ -75,10 +75,10 @@ class Stepper(Protocol[Cache]):
 
 
 class FeatureDrafter(NullDrafter, Generic[Cache]):
-    """Drafter of one run, with its cache and features; ``stepper`` is shared.
+    """Drafter of one run, with a cache and features; ``stepper`` is shared between runs.
 
-    ``context_length`` is its longest context in tokens, None for the target's own limit. ``fixed`` gives levels fixed shapes and
-    addresses for CUDA graphs; by default on CUDA alone.
+    ``context_length`` is the drafter's maximum context in tokens, None for the target's own limit. ``fixed`` gives levels fixed
+    shapes and addresses for CUDA graphs; by default on CUDA only.
     """
 
     def __init__(self, stepper: Stepper[Cache], context_length: int | None = None, fixed: bool | None = None) -> None:
@@ -114,10 +114,10 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         if prefill is not None:
             self._waiting.append(self._features(prefill, None))
             self._commit(context.ids, context.position - 1)
-        self._calls = 0  # taking in the prompt is part of the prefill
+        self._calls = 0  # the prompt's forwards are part of the prefill
 
     def _lend(self, context: Context) -> None:
-        """Open the cache of this run."""
+        """Open this run's cache."""
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
         if fixed and self._fixable():
@@ -127,7 +127,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
             self._cache = self._stepper.open(columns)
 
     def _fixable(self) -> bool:
-        """Whether its levels may have fixed shapes and addresses."""
+        """Whether levels may have fixed shapes and addresses."""
         return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
 
     def _room(self, columns: int) -> None:
@@ -150,9 +150,9 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._end_round()
 
     def _drafted(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
-        """Return the network's own outputs after the nodes of ``path``, which replace the states of a pass that has none.
+        """Return the network's own outputs after the nodes of ``path``, for target passes that return no hidden states.
 
-        A node below which nothing was drafted is run now, as the last one of its path.
+        A node that no level contained, which is the path's last one, is run now.
         """
         levels, tree, outputs = self._levels, finished.draft.tree, list[Tensor]()
         if levels is None:
@@ -170,7 +170,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return self._committed, list(self._waiting)
 
     def back(self, bookmark: tuple[int, list[Tensor]]) -> None:
-        """Restore the state. The cache behind it is overwritten by later inputs."""
+        """Restore the state. Cache entries after it are overwritten by later inputs."""
         self._committed, self._waiting = bookmark[0], list(bookmark[1])
         self._end_round()
 
@@ -263,7 +263,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return last
 
     def _true(self, features: Tensor) -> Tensor:
-        """Return the network's features of the target's states [row, tap * hidden]."""
+        """Return the network's features from the target's states [row, tap * hidden]."""
         return self._stepper.fuse(features)
 
     def _own(self, outputs: Tensor, depth: int) -> Tensor:
@@ -274,7 +274,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Fill a fresh cache before the first row; nothing by default."""
 
     def _places(self, places: Tensor) -> Tensor:
-        """Return the positions of rows, by default their numbers in the cache [row]."""
+        """Return the positions of rows, by default their indices in the cache [row]."""
         return places
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
@@ -282,7 +282,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return list(ids[start + 1 : until + 1])
 
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
-        """Return further arguments of the network for committed tokens from place ``first`` on, such as ``embedded`` [row,
+        """Return further arguments of the network for committed tokens from index ``first`` on, such as ``embedded`` [row,
         hidden] for tokens of a picture."""
         return {}
 
@@ -291,6 +291,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return {}
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """Return the network's features of a target pass, of these rows or of all, [row, hidden]."""
+        """Return the network's features from a target pass, for these rows or for all, [row, hidden]."""
         states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
         return self._true(torch.cat(states, dim=-1))

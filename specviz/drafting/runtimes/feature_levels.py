@@ -1,9 +1,9 @@
 """A feature drafter's round, level by level on its device, with tokens unknown to the host.
 
-A level's rows are the beam of the level above; ``parents`` are rows there. *Eager*: keys and values are a view of the cache's
-present content. *Fixed*, for CUDA graphs: shapes and addresses are the same in every round. Attention goes over the whole cache
-behind a mask, positions follow from numbers on the device, and padding rows write behind the valid columns. Axis names: ``row``,
-``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns behind the committed ones).
+A level's rows are children in the beam; ``parents`` are rows of the level above. *Eager*: keys and values are a view of the
+cache's valid content. *Fixed*, for CUDA graphs: shapes and addresses are the same in every round. Attention covers the whole
+cache under a mask, positions are computed from numbers on the device, and padding rows write after the valid columns. Axis names:
+``row``, ``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns after the committed ones).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from specviz.engine.to_device import device_cache, to_device
 Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 """One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
 ROOM = 256
-"""Columns of a fixed cache behind the committed ones, for drafted rows and padding."""
+"""Number of columns in a fixed cache after the committed ones, for drafted rows and padding."""
 _LEAST = 8
-"""Least rows for the inputs of a round, enough for most."""
+"""Minimum number of rows for a round's inputs, enough for most rounds."""
 
 
 @device_cache(64)
 def _own(rows: int, device: torch.device) -> Tensor:
-    """Bool [row, row]: each row's own column; read only."""
+    """Return bool [row, row]: each row's own column; read-only."""
     with torch.inference_mode(False):
         return torch.eye(rows, dtype=torch.bool, device=device)
 
 
 class EagerLevels(Levels):
-    """One round with unpadded rows; ``root`` [1, hidden] is the output after the root, behind ``committed`` columns.
+    """One round with unpadded rows; ``root`` [1, hidden] is the output after the root, with ``committed`` columns in the cache.
 
-    ``extend`` runs the network over a level's rows, ``logits`` is its head. ``deepest`` is the number of levels that fit the
-    context.
+    ``extend`` runs the network over a level's rows, ``logits`` is the network's head. ``deepest`` is the number of levels that
+    fit the context.
     """
 
     def __init__(self, extend: Extend, logits: Callable[[Tensor], Tensor], root: Tensor, committed: int, deepest: int) -> None:
@@ -59,11 +59,11 @@ class EagerLevels(Levels):
         return len(self._outputs)
 
     def output(self, level: int, row: int) -> Tensor:
-        """Return the network's output [1, hidden] after this row of this level, 0 for the root's."""
+        """Return the network's output [1, hidden] after row ``row`` of level ``level``; level 0 is the root's."""
         return self._outputs[level][row : row + 1]
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
-        """Return the output [1, hidden] after a token below this row that no level contained; the round's last forward."""
+        """Return the output [1, hidden] after a token below this row that no level contained, in the round's last forward."""
         drafted, above = self._seen[-1].shape[1], self._seen[level][row : row + 1]
         mask = above.new_zeros(1, self._committed + drafted + 1)
         mask[:, : self._committed] = True
@@ -91,8 +91,8 @@ class EagerLevels(Levels):
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's state for the one below: its outputs [row, hidden], the drafted columns its rows see [row, drafted], the number
-    of committed inputs [1], of drafted columns so far, and the level's number."""
+    """A level's state for the next one: outputs [row, hidden], the drafted columns that its rows see [row, drafted], the number
+    of committed inputs [1], the number of drafted columns so far, and the level's depth."""
 
     outputs: Tensor
     seen: Tensor
@@ -102,7 +102,7 @@ class _Level:
 
 
 class FixedLevels(Levels):
-    """Tensors of one run's rounds at fixed addresses, the cache included, and the steps captured over them."""
+    """One run's tensors at fixed addresses, the cache included, and the steps captured over them."""
 
     def __init__(self, stepper: Any, columns: int) -> None:
         self.cache = stepper.open(columns)
@@ -113,14 +113,14 @@ class FixedLevels(Levels):
         """Forwards since the last reset to 0."""
         self._stepper = stepper
         stepper.reach(columns + ROOM)
-        self._held = stepper.rotary  # what is captured reads this table, whatever the stepper's becomes
+        self._held = stepper.rotary  # captured steps read this table even after the stepper has replaced its own
         self._device = stepper.embedding.device
         self._column = torch.arange(columns, device=self._device)
         self._numbers: dict[int, Tensor] = {}
-        """By number of padded rows: their tokens, the number of committed inputs before them, and of valid rows."""
+        """By number of padded rows: their tokens, the number of committed inputs before them, and the number of valid rows."""
         self._features: dict[int, Tensor] = {}
         self._asked: dict[tuple[int, int], Tensor] = {}
-        """Tokens and parents of a level asked in its own step, int64 [2, row], by level and number of rows."""
+        """Tokens and parents of a level in a separate step (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._below: Tensor | None = None
         """Token and parent of a node that no level contained, int64 [2, 1]."""
         self._given: dict[Hashable, Tensor] = {}
@@ -130,8 +130,8 @@ class FixedLevels(Levels):
         self._here: _Level | None = None
 
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
-        """Set the committed inputs of this round, the root last; they run with the first level. Inputs of a network with several
-        rows have as many tokens each."""
+        """Set this round's committed inputs, the root last; they run with the first level. For a network with several rows per
+        input, each input has that number of tokens."""
         count = len(features)
         rows, each = max(_LEAST, padded_width(count)), len(tokens) // count
         self._rows, self._trail, self.deepest = rows, [], deepest
@@ -143,8 +143,8 @@ class FixedLevels(Levels):
         self._features[rows][:count] = features
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Run ``work``, which computes a level: on CUDA from its graph. ``key`` distinguishes it from other work after the same
-        levels."""
+        """Run ``work``, which computes a level; on CUDA, replay its graph. ``key`` distinguishes it from other work after the
+        same levels."""
         self.calls += 1
         full = (self._rows, len(self._trail), key)
         if self._device.type != "cuda":
@@ -189,7 +189,7 @@ class FixedLevels(Levels):
         if self._below is None:
             self._below = torch.zeros(2, 1, dtype=torch.long, device=self._device)
         self._below.copy_(to_device([[token], [row]], self._device))
-        # What it reads is where the levels of this round are, which those of another kind of tree are not.
+        # The step reads this round's levels at their addresses, which differ between kinds of trees.
         key = ("below", id(self._trail[level]), id(self._trail[-1]))
         self.step(key, partial(self.below, self._below[0], self._below[1], level))
         return self.output(-1, 0)
@@ -212,12 +212,12 @@ class FixedLevels(Levels):
         return self._stepper.logits(root)
 
     def below(self, tokens: Tensor, parents: Tensor, level: int = -1) -> Tensor:
-        """As :meth:`EagerLevels.below`; parents are of the last level or of another one."""
+        """As :meth:`EagerLevels.below`; ``parents`` are rows of ``level``, by default the last one."""
         above, drafted, rows = self._trail[level], self._trail[-1].drafted, len(tokens)
         depth, committed = above.depth + 1, above.committed
         seen = above.seen[parents]
         seen.diagonal(drafted)[:rows].fill_(True)
-        # Behind the committed columns the drafted ones, of which a row sees its ancestors and itself.
+        # The drafted columns follow the committed ones; of these a row sees its ancestors and itself.
         mask = (self._column < committed).repeat(rows, 1)
         mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
         columns = committed + (drafted + self._column[:rows])
@@ -228,7 +228,7 @@ class FixedLevels(Levels):
 
 
 _SPARE = "_spare_levels"
-"""Attribute of a stepper; a table by stepper would keep each one alive."""
+"""Attribute of a stepper: a table by stepper would keep steppers alive."""
 _LOCK = threading.Lock()
 
 

@@ -1,9 +1,10 @@
 """Feature drafter under classifier-free guidance: conditional and unconditional rows side by side in one cache.
 
 Each input occupies two neighbouring columns: one with the features of the row that read the prompt, one with those of the row
-that read an empty prompt. Each sees only its own kind; logits are mixed as in the target. One tree serves both rows, and a level
-is one forward. If the empty prompt is shorter, PADDING precedes it, which no row sees; positions then count from its first token.
-Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
+that read an empty prompt. A row sees only columns of its own kind; logits are mixed as in the target. One tree serves both rows,
+and a level is one forward. If the empty prompt is shorter, it is preceded by PADDING, which no row sees; its positions then count
+from its first token. Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache),
+``hidden``, ``support``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TWO = 2
 PADDING = -1
 """Placeholder for a missing token of the empty prompt."""
 _LAST = "_guided"
-"""Attribute of a network: the two rows of its last run."""
+"""Attribute of a network: the :class:`GuidedStepper` of its last run."""
 
 
 @dataclass
@@ -108,7 +109,7 @@ class GuidedStepper:
         seen, places = mask[:, None], positions.repeat_interleave(TWO)
         if self.padding:
             column = torch.arange(mask.shape[1], device=device)
-            own = column == column[start:, None]  # an input that is padding itself has to see something
+            own = column == column[start:, None]  # a padding input must see at least itself
             seen = torch.stack((mask, mask & (column >= self.padding) | own), dim=1)
             places = torch.stack((positions, (positions - self.padding).clamp_min(0)), dim=1).flatten()
         # A row of one kind sees the columns of its own kind only.
@@ -123,10 +124,10 @@ class GuidedStepper:
 
 
 class GuidedDrafter(FeatureDrafter[GuidedCache]):
-    """``unconditional`` is the prompt of the second row, ``scale`` the guidance."""
+    """Feature drafter over two rows. ``unconditional`` is the second row's prompt, ``scale`` the guidance."""
 
     def __init__(self, network: FeatureRuntime, scale: float, unconditional: Sequence[int]) -> None:
-        # The last run's two rows if alike, so that its captured steps are reused.
+        # Reuse the last run's stepper if it has the same settings, with its captured steps.
         stepper: Any = vars(network).get(_LAST)
         if stepper is None or (stepper.scale, stepper.padding) != (scale, padding(unconditional)):
             stepper = GuidedStepper(network, scale, padding(unconditional))
@@ -145,7 +146,7 @@ class GuidedDrafter(FeatureDrafter[GuidedCache]):
         return [token for pair in pairs for token in pair]
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """Return the network's features of a target pass, of these nodes or of all, [node, row, hidden]."""
+        """Return the network's features from a target pass, for these nodes or for all, [node, row, hidden]."""
         states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
         return self._true(torch.cat([state.unflatten(-1, (TWO, -1)) for state in states], dim=-1))
 
@@ -156,5 +157,5 @@ def padding(unconditional: Sequence[int]) -> int:
 
 
 def feature_drafter(network: FeatureRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter[Any]:
-    """Return the drafter for a target: of one row, or of two under guidance, (scale, empty prompt)."""
+    """Return the drafter for a target: one row, or two with ``guidance`` (scale, empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

@@ -18,8 +18,8 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class IntermediateModel:
-    """An intermediate model. ``states``: its passes give the requested hidden states; ``branches``: it scores trees, not only
-    chains; ``cost`` measures its passes."""
+    """An intermediate model. ``states`` is True if its passes return the requested hidden states, ``branches`` if it scores
+    trees, not only chains; ``cost`` measures its passes."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ class SmallSession:
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
+        """Number of committed tokens in the cache."""
         return self._committed
 
     def padded(self, nodes: int) -> int:
@@ -85,19 +85,19 @@ class SmallSession:
 
 
 class FittedSession:
-    """Another model's session over the target's vocabulary; rows that only one of them has are padding."""
+    """Another model's session over the target's vocabulary; ids that only one of the two models has are padding."""
 
     def __init__(self, session: Session, rows: int, vocab_size: int) -> None:
-        """``rows`` is the number of this model's logits, ``vocab_size`` that of the target."""
+        """``rows`` is the size of this model's vocabulary, ``vocab_size`` that of the target's."""
         self._session, self._rows, self._vocab = session, rows, vocab_size
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
+        """Number of committed tokens in the cache."""
         return self._session.length
 
     def padded(self, nodes: int) -> int:
-        """Return the rows of a pass over ``nodes``."""
+        """Return the number of rows of a pass over ``nodes``."""
         return self._session.padded(nodes)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:

@@ -1,7 +1,7 @@
 """Autoregressive draft model: a smaller language model, one token at a time (speculative sampling).
 
-Its cache follows the committed text; rejected drafts are rewound. Committed tokens that never ran through it are fed before the
-next draft: the bonus token and, after full acceptance, the last drafted token.
+The model's cache follows the committed text; rejected drafts are rewound. Committed tokens that the model has not yet processed
+are fed before the next draft: the bonus token and, after full acceptance, the last drafted token.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 from specviz.trace.schema import Note
 
-# Longer feeds are a prefill; up to this a padded (and on CUDA captured) pass is used.
+# Longer inputs run as a prefill; up to this length a padded (and on CUDA captured) pass is used.
 SHORT = 32
 
 
 class ChainModel(Protocol):
-    """Interface of the drafter's model: extend the text, or rewind it."""
+    """Interface of the drafter's model, which extends or rewinds a text."""
 
     support: Tensor | None
     """Ids of its output vocabulary, int64 [support], or None for the target's own."""
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
-        """Append ``ids`` (numbers, or int64 [token] on the model's device); return logits [support] after them."""
+        """Append ``ids`` (a sequence, or int64 [token] on the model's device); return logits [support] after them."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -43,7 +43,7 @@ class ChainModel(Protocol):
 
 
 class TaughtModel(ChainModel, Protocol):
-    """A model that also gives logits after every token of a text."""
+    """A model that also returns logits after every token of a text."""
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
         """Append ``ids``; return logits [token, support] after each of them."""
@@ -51,9 +51,9 @@ class TaughtModel(ChainModel, Protocol):
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model: its name, its context, and a function that opens it for a run of so many tokens.
+    """A loaded draft model: its name, its context length, and a function that opens it with a capacity in tokens.
 
-    ``target`` is the model as one that scores trees, None if it can only extend a chain.
+    ``target`` is the same model as a tree-scoring target, None if it can only extend a chain.
     """
 
     name: str
@@ -64,7 +64,7 @@ class DraftModel:
 
 
 class SessionModel:
-    """A target's session as a draft model. Logits of only one of the two models are padding."""
+    """A target's session as a draft model. Ids that only one of the two models has are padding."""
 
     def __init__(self, session: Session, target: Target, vocab_size: int | None = None) -> None:
         """``vocab_size`` is the verifying target's, if it may differ from the draft model's own."""
@@ -78,7 +78,7 @@ class SessionModel:
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if isinstance(ids, Tensor):
             return self._scored(DraftTree(chain(len(ids) - 1), ids.to(self._device).clamp_max(self._rows - 1)))
-        # A token that this model has no row for is padding of the other's vocabulary: no text holds it.
+        # A token outside this model's vocabulary is padding in the other's: it occurs in no text.
         ids = [min(token, self._rows - 1) for token in ids]
         if len(ids) > SHORT:
             return self.session.prefill(ids).logits[-1, : self._vocab]
@@ -107,7 +107,7 @@ class SessionModel:
 
 
 class SmallModel:
-    """The small draft model in one run."""
+    """Per-run state of the small draft model."""
 
     def __init__(self, model: SmallLM, capacity: int) -> None:
         self._model = model
@@ -139,7 +139,7 @@ class LanguageModelDrafter(NullDrafter):
         self._fed: list[int] = []
         self._agreed = 0
         self._unseen = 0
-        """Number of tokens in the cache behind ``_fed`` that are not yet on the host."""
+        """Number of tokens in the cache after ``_fed`` that are not yet on the host."""
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -152,7 +152,7 @@ class LanguageModelDrafter(NullDrafter):
         self._calls = 0
 
     def _feed(self, text: list[int]) -> Tensor:
-        """Bring the model's cache to ``text``; return the logits after it. At least the last token is always run."""
+        """Make the model's cache match ``text``; return the logits after it. At least the last token is always run."""
         assert self._model is not None
         same = self._same(text)
         if same < len(self._fed) + self._unseen:
@@ -184,7 +184,7 @@ class LanguageModelDrafter(NullDrafter):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """Return the warped distribution after the chain so far, by its tokens; the plain softmax at temperature 0."""
+        """Return the warped distribution after the chain of ``tokens`` so far; the plain softmax at temperature 0."""
         assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         text = [*context.ids, *tokens[1:]]
         if len(text) >= self._context_length:

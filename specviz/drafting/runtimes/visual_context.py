@@ -1,8 +1,8 @@
 """Visual context of a drafter: none, or every image token.
 
-*Text alone*: visual places are removed from the drafter's prompt and places are counted anew; the target's states at text places
-still depend on the picture (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's own embedding or
-with that of the prompt's placeholder, as in feature drafters adapted from language models.
+*Text alone*: visual tokens are removed from the drafter's prompt and the others renumbered; the target's states at text tokens
+still depend on the picture (HiViS, arXiv 2509.23928). *All rows*: visual tokens stay, each with the picture's own embedding or
+the prompt's placeholder's, as in feature drafters adapted from language models.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
 
 EMBEDDINGS = 0
-"""The target's hidden state that is its input, with pictures in place."""
+"""Index of the hidden state that is the target's input, with pictures in place."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A prompt's places in target and drafter. ``visual`` are its visual places, ``hidden`` those removed in the text-only view.
+    """Layout of a prompt in target and drafter. ``visual`` are the indices of its visual tokens, ``hidden`` those of the tokens
+    removed in the text-only view.
 
-    ``positions`` [3, 1, token] are the target's if a token has three (time, height, width); behind the prompt all three are the
-    token's place plus ``shift``.
+    ``positions`` [3, 1, token] are the target's if a token has three (time, height, width); after the prompt all three are the
+    token's index plus ``shift``.
     """
 
     length: int
@@ -42,11 +43,11 @@ class Layout:
 
     @property
     def of_text(self) -> tuple[int, ...]:
-        """Places of the prompt in the text-only view."""
+        """Indices of the prompt's tokens in the text-only view."""
         return tuple(View(self.length, self.hidden).kept_places)
 
     def axial(self, places: Tensor) -> Tensor:
-        """Return [4, row] for tokens at ``places`` [row]: the place, and the target's positions in time, height and width."""
+        """Return [4, row] for tokens at ``places`` [row]: the index, and the target's positions in time, height and width."""
         three = (places + self.shift).expand(3, -1)
         if self.positions is not None:
             known = self.positions[:, 0].to(places.device)
@@ -54,7 +55,7 @@ class Layout:
         return torch.cat((places[None], three))
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
-        """Return the note on both prefills: ``kept_places`` are the drafter's visual places, ``unseen`` other places hidden from
+        """Return the note on both prefills: ``kept_places`` are the drafter's visual tokens, ``unseen`` other tokens hidden from
         it."""
         return VisualTokensNote(
             target=self.length,
@@ -66,7 +67,7 @@ class Layout:
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:
-    """Return ascending places as [first, count] for each contiguous run."""
+    """Return ascending indices as [first, count] of each contiguous stretch."""
     runs: list[list[int]] = []
     for place in places:
         if runs and sum(runs[-1]) == place:
@@ -77,8 +78,8 @@ def spans(places: Sequence[int]) -> list[list[int]]:
 
 
 def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, table: Tensor) -> Tensor:
-    """Return embeddings [row, hidden] of prompt tokens [row] from place ``first`` on: from ``table`` [vocab, hidden], and at
-    visual places from the target's input ``embeddings`` [token, hidden]."""
+    """Return embeddings [row, hidden] of prompt tokens [row] from index ``first`` on: from ``table`` [vocab, hidden], and for
+    visual tokens from the target's input ``embeddings`` [token, hidden]."""
     visual = torch.tensor([place - first for place in layout.visual if 0 <= place - first < len(tokens)], device=tokens.device)
     embedded = F.embedding(tokens, table)
     embedded[visual.long()] = embeddings[visual.long() + first].to(embedded)
@@ -86,7 +87,8 @@ def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, tab
 
 
 class View:
-    """A run without some places of its prompt. ``kept_places`` are the others; everything behind the prompt stays."""
+    """View of a run without some tokens of its prompt. ``kept_places`` are the others' indices; everything after the prompt
+    stays."""
 
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
@@ -95,24 +97,24 @@ class View:
         self._places = torch.tensor(self.kept_places)
 
     def context(self, context: Context) -> Context:
-        """Return the context without those places."""
+        """Return the context without those tokens."""
         ids = [context.ids[place] for place in self.kept_places] + list(context.ids[self._length :])
         return replace(context, ids=ids, prompt_length=len(self.kept_places))
 
     def prefill(self, prefill: TargetPass) -> TargetPass:
-        """Return the target's pass over all but the prompt's last token, without those places."""
+        """Return the target's pass over all but the prompt's last token, without those tokens."""
         rows = [place for place in self.kept_places if place < self._length - 1]
         return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
 
     def places(self, places: Tensor) -> Tensor:
-        """Map places [row] of the view to places in the whole text."""
+        """Map indices [row] in the view to indices in the whole text."""
         kept_places = self._places = self._places.to(places.device)
         inside = kept_places[places.clamp(max=len(kept_places) - 1)]
         return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
 
 
 class TextAlone:
-    """``drafter`` on the same run without the prompt's picture."""
+    """Wrapper that runs ``drafter`` on the same text without the prompt's picture."""
 
     def __init__(self, drafter: Any, layout: Layout) -> None:
         self._drafter = drafter
@@ -136,12 +138,12 @@ class TextAlone:
         return self._drafter.calls()
 
     def levels(self, context: Context) -> Levels | None:
-        """Return the drafter's own levels."""
+        """Return the drafter's levels."""
         return self._drafter.levels(self._view.context(context))
 
     @property
     def placed(self) -> Callable[[Mapping[int, tuple[int, int]]], None] | None:
-        """The drafter's own method, if any."""
+        """The drafter's method of this name, if any."""
         return getattr(self._drafter, "placed", None)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
@@ -150,8 +152,8 @@ class TextAlone:
 
 
 class AllRows(FeatureDrafter[Any]):
-    """Feature drafter over the whole prompt. The network determines the embeddings at the picture's places, its own or the
-    placeholder's, and whether its tokens have the target's three positions."""
+    """Feature drafter over the whole prompt. The network determines whether visual tokens have the picture's embeddings or the
+    placeholder's, and whether they have the target's three positions."""
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         super().__init__(network)
@@ -161,14 +163,15 @@ class AllRows(FeatureDrafter[Any]):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Hidden states of the target that it reads: the network's own, and the target's input for embeddings of pictures."""
+        """The target's hidden states that the drafter reads: the network's taps, and the target's input for embeddings of
+        pictures."""
         return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         if prefill is not None and self._network.pictured:
             self._embeddings = prefill.hidden[EMBEDDINGS]
         super().begin(context, prefill)
-        self._embeddings = None  # what follows the prompt is words
+        self._embeddings = None  # only text follows the prompt
 
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         if self._embeddings is None:

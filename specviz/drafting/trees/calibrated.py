@@ -1,6 +1,6 @@
 """Calibrated static trees: the rank paths accepted most often, and the best n of them.
 
-STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed tree found offline in this way.
+STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) build fixed trees offline in this way.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class CalibratedTree:
     source: str = ""
 
     def best(self, nodes: int) -> TreeShape:
-        """Return the ``nodes`` likeliest paths as a shape, or all if there are fewer."""
+        """Return the ``nodes`` most likely paths as a shape, or all if there are fewer."""
         return shape_from_paths(self.paths[:nodes])
 
     def save(self, path: Path, known: Mapping[int, CalibratedTree] | None = None) -> None:
-        """Save as JSON, one path per line. ``known`` are the trees by the length of the longest known context."""
+        """Save as JSON, one path per line. ``known`` holds trees by the length of the longest known context."""
         parts = [f'"source": {json.dumps(self.source)}', f'"paths": {self._rows()}']
         if known:
             trees = [f"{json.dumps(str(evidence))}: {tree._rows()}" for evidence, tree in known.items()]
@@ -46,7 +46,7 @@ class CalibratedTree:
 
 
 def load_all(path: Path) -> dict[int, CalibratedTree]:
-    """Load the tree of all places (key 0), and those by the length of the longest known context (n-gram order).
+    """Load the tree for all positions (key 0), and those by length of the longest known context (n-gram order).
 
     Raises BadInput as :meth:`CalibratedTree.load`.
     """
@@ -65,10 +65,10 @@ def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
 
 
 def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:
-    """Return the tree from each path's number of acceptances in ``rounds`` rounds.
+    """Return the tree for each path's number of acceptances in ``rounds`` rounds.
 
-    A path is never likelier than its parent, so the order by count, shorter paths first on ties, keeps every parent before its
-    children.
+    A path is never more likely than its parent. So ordering by count, with shorter paths first if tied, keeps every parent before
+    its children.
     """
     ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
     probability = tuple(reached[path] / max(1, rounds) for path in ordered)

@@ -8,7 +8,7 @@ from specviz.engine.tree import DraftTree
 
 
 class Copied:
-    """The continuation as a chain, cut to the remaining room."""
+    """Tree builder whose tree is the continuation as a chain, cut to the remaining room."""
 
     def build(self, drafter: PromptCopy, context: Context) -> Draft:
         tokens, notes = drafter.continuation(context)

@@ -1,4 +1,4 @@
-"""Depth choice for dynamic trees: each depth's calibrated acceptance over its cost on this machine, once before a run."""
+"""Depth choice for dynamic trees, once before a run: each depth's calibrated acceptance over its cost on this machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.errors import BadInput
 
 LEAST = 2
-"""Least levels of a tree, if the profile has as many: a tree of one level has nothing to rerank."""
+"""Minimum number of levels of a tree, if the profile has as many: in a tree of one level there is nothing to rerank."""
 
 
 @dataclass(frozen=True)
 class DepthProfile:
-    """``tau[temperature][depth - 1][place]``: emitted tokens per round, bonus included, with trees of ``depth`` levels and their
-    ``sizes[place]`` best nodes, drafted by ``drafter`` for ``target`` with ``width`` nodes in the beam."""
+    """Calibration. ``tau[temperature][depth - 1][index]`` is the number of emitted tokens per round, bonus included, with trees
+    of ``depth`` levels and their ``sizes[index]`` best nodes. ``drafter`` drafted for ``target`` with ``width`` nodes in the
+    beam."""
 
     drafter: str
     target: str
@@ -29,7 +30,7 @@ class DepthProfile:
     source: str = ""
 
     def nearest(self, temperature: float) -> float:
-        """Return the nearest measured temperature, of equals the lowest."""
+        """Return the nearest measured temperature; if tied, the lower one."""
         return min(sorted(self.tau), key=lambda measured: abs(measured - temperature))
 
     def save(self, path: Path) -> None:
@@ -64,8 +65,8 @@ class DepthProfile:
 
 @dataclass(frozen=True)
 class ChosenDepth:
-    """``levels`` of trees with ``nodes`` nodes, the profile's ``tau`` for them, and their ``gain`` over the target alone;
-    ``forward`` is a drafter forward in passes of one token."""
+    """Depth choice: ``levels`` of trees with ``nodes`` nodes, the profile's ``tau`` for them, and their ``gain`` over the target
+    alone; ``forward`` is the cost of a drafter forward in one-token target passes."""
 
     levels: int
     nodes: int
@@ -75,8 +76,8 @@ class ChosenDepth:
 
 
 def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> ChosenDepth:
-    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature: the shallowest of
-    equals, but at least :data:`LEAST` levels.
+    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature: the shallowest if
+    tied, but at least :data:`LEAST` levels.
 
     ``nodes`` fixes the size of every tree; 0 tries all measured sizes.
     """

@@ -1,9 +1,9 @@
 """Dynamic draft trees (EAGLE-2): expand the best beam level by level by the drafter's confidence, then rerank all nodes.
 
-EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here
-as a sum of logarithms. *Expand*: at each level the ``width`` best nodes form the beam, and each offers its ``width`` best
-children. A tree of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value stay. The
-choice depends on the drafter alone, so every child is deterministic, and the acceptance rule gets no distribution.
+EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here as a sum
+of logarithms. *Expand*: at each level the ``width`` best nodes form the beam, and each offers its ``width`` best children. A tree
+of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value are kept. The choice is
+deterministic, so every child is a point mass, and the acceptance rule receives no distribution.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import MAX_PRUNED, Note
 
 WORTHLESS = math.log(1e-3)
-"""Least log-probability of a node that may pay for its row of a pass."""
+"""Minimum log-probability of a node that may pay off its row of a pass."""
 
 AHEAD = 3
-"""Levels drafted on an accelerator before a stop rule is evaluated."""
+"""Number of levels drafted on an accelerator before a stop rule is evaluated."""
 
 MAX_NODES = 255
-"""Largest size of a fitted tree."""
+"""Maximum size of a tree sized by a policy."""
 
 SHARPER = 0.8
-"""Lowest temperature at which the drafter's confidence determines a tree's size. A drafter that learned the target's distribution
-gives the probability that the target samples a token, which is below that of its being the likeliest. On 34 held-out prompts
-EAGLE-3's trees would pay 4 % more with 0.8 than with 1, 3 % with 0.9 and 0.7; timed on 18 others, 1.5 %."""
+"""Minimum temperature of the drafter's confidence when it determines a tree's size. A drafter that learned the target's
+distribution estimates the probability that the target samples a token, which is lower than the probability that the token is the
+top one. On 34 held-out prompts EAGLE-3's trees were predicted to gain 4 % with 0.8 over 1, and 3 % with 0.9 or 0.7; timed on 18
+others, the gain was 1.5 %."""
 
 
 def ahead_on(device: torch.device) -> int:
-    """Return how many levels are drafted before a stop rule is evaluated."""
+    """Return the number of levels drafted before a stop rule is evaluated."""
     return 1 if device.type == "cpu" else AHEAD
 
 
@@ -60,10 +61,11 @@ class Stop(Protocol):
 
 
 class SizePolicy(Protocol):
-    """Decides how many candidates are kept."""
+    """Size policy: decides how many candidates are kept."""
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
-        """Return the size from each candidate's probability of acceptance, best first, and the number of drafter forwards."""
+        """Return the number of candidates to keep, from each one's probability of acceptance, best first, and the number of
+        drafter forwards."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,14 @@ class SpeedupMaximising:
         return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def now(self) -> SpeedupMaximising:
-        """Return itself: its costs are constant."""
+        """Return the policy itself: its costs are constant."""
         return self
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
         return self._most(probabilities, self.forward * forwards)
 
     def fixed(self, depths: Sequence[int], probabilities: Sequence[float]) -> int:
-        """Return the size for nodes in a fixed order, at these depths: a smaller tree may need fewer forwards."""
+        """Return the size for nodes in a fixed order, at these depths: a smaller tree may take fewer forwards."""
         forwards = numpy.maximum.accumulate([0, *depths])
         return self._most(probabilities[: len(forwards) - 1], self.forward * forwards[: len(self.cost)])
 
@@ -106,10 +108,10 @@ class SpeedupMaximising:
 
 
 class CurrentCosts:
-    """Costs of :class:`SpeedupMaximising` updated in every round from the earlier steps of a run.
+    """Policy :class:`SpeedupMaximising` with costs updated in every round from the run's earlier steps.
 
-    ``curve`` returns the cost of a pass by its rows, ``forward`` milliseconds of a drafter forward; ``tier`` and ``rows`` as for
-    :meth:`SpeedupMaximising.on`.
+    ``curve`` returns the cost of a pass by number of rows, ``forward`` the milliseconds of a drafter forward; ``tier`` and
+    ``rows`` are as for :meth:`SpeedupMaximising.on`.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class CurrentCosts:
         self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
 
     def now(self) -> SpeedupMaximising:
-        """Return the policy by the current costs; the same object until they change."""
+        """Return the policy for the current costs; the same object until they change."""
         curve, forward = self._curve(), self._forward()
         if self._known is None or self._known[0] is not curve or self._known[1] != forward:
             self._known = curve, forward, SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
@@ -140,10 +142,10 @@ class _Candidates:
     beams: list[list[int]] = field(default_factory=lambda: [[0]])
 
     def expand(self, rows: Sequence[Sequence[float]], offers: Sequence[Sequence[int]], width: int) -> bool:
-        """Append the children of each node of the last beam, and choose the next beam. Returns False if there are none.
+        """Append the children of each node of the last beam, and choose the next beam; return whether there are any children.
 
-        ``rows`` are their log-probabilities [node, child] and ``offers`` their tokens. A token without probability is no
-        candidate.
+        ``rows`` are the children's log-probabilities [node, child] and ``offers`` their tokens. Tokens of probability 0 are left
+        out.
         """
         first = len(self.tokens)
         for parent, row, offered in zip(self.beams[-1], rows, offers, strict=False):
@@ -159,11 +161,12 @@ class _Candidates:
         return len(self.tokens) > first
 
     def _ranked(self, nodes: Sequence[int]) -> list[int]:
-        """Return ``nodes`` by value, the earlier of equals first."""
+        """Return ``nodes`` by value; if tied, the earlier one first."""
         return sorted(nodes, key=self.values.__getitem__, reverse=True)
 
     def ranked(self) -> list[int]:
-        """Return all candidates by value. A parent precedes its children: its value is at least theirs, and it is earlier."""
+        """Return all candidates by value. A parent precedes its children, since its value is at least theirs and it was added
+        earlier."""
         return self._ranked(range(1, len(self.tokens)))
 
     def beam_values(self) -> list[list[float]]:
@@ -171,8 +174,8 @@ class _Candidates:
         return [[self.values[node] for node in beam] for beam in self.beams[1:]]
 
     def best_pruned(self, left: Sequence[int]) -> list[int]:
-        """Return the pruned candidates to show: the beams, by which the tree grew, then the best others. Parents are never
-        missing, since only beams have children."""
+        """Return the pruned candidates to display: those in the beams first, then the best others. Parents are never missing,
+        since only nodes in beams have children."""
         beam = {node for nodes in self.beams for node in nodes}
         return sorted(sorted(left, key=lambda node: node not in beam)[:MAX_PRUNED])
 
@@ -181,8 +184,8 @@ class _Candidates:
 class _Beam:
     """A level on the device.
 
-    ``found`` float64 [2, row, child] holds log-probabilities and tokens of all children. The best of them are the rows of the
-    next level: their tokens, parents (rows of this level) and log values.
+    ``found`` float64 [2, row, child] holds log-probabilities and tokens of all children. The best children are the rows of the
+    next level: their ``tokens``, ``parents`` (rows of this level) and log ``values``.
     """
 
     found: Tensor
@@ -192,11 +195,11 @@ class _Beam:
 
 
 def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
-    """Return the best children below each row of a beam, and the best of all as the next beam, on the device.
+    """Return the best children below each row of a beam, and the best of all of these as the next beam, on the device.
 
     Probabilities are those of the drafter's distribution at temperature ``temperature``. A log-probability rounded above 0 is
     clamped, so that no node's value exceeds its parent's. Rows are in the order of :meth:`_Candidates.expand`, which makes the
-    same choice from the same numbers.
+    same choice on the host from the same numbers.
     """
     logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
     wide = logits if logits.dtype == torch.float64 else logits.float()
@@ -223,11 +226,12 @@ def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int
 
 
 class Dynamic:
-    """Tree builder. ``depth`` is the deepest level and the number of drafter forwards per round, unless ``stop`` ends it.
+    """Tree builder. ``depth`` is the deepest level and the number of drafter forwards per round, unless ``stop`` ends a tree
+    earlier.
 
     ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. Probabilities are those at the run's temperature,
-    but at least at ``cooled``; with 0 those of the unchanged distribution, as published. The default is 0 if ``nodes`` is given,
-    else :data:`SHARPER`. ``chosen`` is the note on an optimised depth.
+    or at ``cooled`` if that is higher; 0 uses the unchanged distribution, as published. By default ``cooled`` is 0 if ``nodes``
+    is given, else :data:`SHARPER`. ``chosen`` is the note on an optimised depth.
     """
 
     def __init__(
@@ -286,14 +290,15 @@ class Dynamic:
     def _asks(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
         """Whether the host must read this level before the next one is drafted.
 
-        On an accelerator a level costs less than the host's reading it: some are drafted ahead, and dropped if the tree had to
-        stop before.
+        On an accelerator drafting a level takes less time than copying it to the host: some levels are drafted ahead, and dropped
+        if the tree should have stopped earlier.
         """
         ahead = ahead_on(device)
         return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)
 
     def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
-        """Take over the drafted levels; return whether the tree ends with one of them, and whether ``stop`` ended it."""
+        """Add the drafted levels to the candidates; return whether the tree ends with one of them, and whether ``stop`` ended
+        it."""
         for rows, offers in _host(beams) if beams else ():
             if not candidates.expand(rows, offers, self.width):
                 return True, False
@@ -340,7 +345,7 @@ def _draft(
     notes: tuple[Note, ...],
     device: torch.device,
 ) -> Draft:
-    """Return the kept nodes as a tree in the order of expansion, with the pruned ones numbered after them."""
+    """Return the kept nodes as a tree in the order of expansion, and the pruned ones numbered after them."""
     place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
     tree = DraftTree.of(
         [candidates.tokens[node] for node in (0, *kept_nodes)],

@@ -7,7 +7,7 @@ from specviz.engine.tree import DraftTree
 
 
 class RootOnly:
-    """A tree of one node."""
+    """Tree builder of a single node."""
 
     def build(self, drafter: Drafter, context: Context) -> Draft:
         return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))

@@ -1,7 +1,7 @@
-"""Sampled trees: chains, and siblings drawn without replacement by Gumbel-Top-K from the drafter's distribution.
+"""Sampled trees: chains, and siblings sampled without replacement by Gumbel-Top-K from the drafter's distribution.
 
-The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059). STAND's parallel
-sampling rests on this (arXiv 2506.04708). The noise is keyed by round, so no round reuses another's.
+The top k of log q + Gumbel noise are k samples without replacement, in sampling order (Kool et al., arXiv 1903.06059). STAND's
+parallel sampling relies on this (arXiv 2506.04708). The noise is keyed by round, so no round reuses another round's noise.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from specviz.trace.schema import Note
 
 SHOWN = 12
 WIDE = 1024
-"""Most tokens of distributions that share a block of noise per level."""
+"""Maximum vocabulary of distributions that share a block of noise per level."""
 
 
 class Rows(Protocol):
-    """A drafter on the host: the distributions of nodes' children by the tree's tokens."""
+    """A drafter that returns the distributions of nodes' children from the tree's tokens on the host."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -64,13 +64,14 @@ class Growing:
         self.confidence += [float(q) for q in shares]
         self.picks.append(pick)
         if not greedy:
-            # Only a distribution that was really sampled from may stand in the accept rule.
+            # The acceptance rule may use only distributions from which children were actually sampled.
             self.proposals[node] = pick.proposal
         return fresh
 
 
 class NodeNoise:
-    """Gumbel noise for one round. Small supports share one block, as a call per node would cost more than the draws."""
+    """Gumbel noise for one round. Small supports share one block, as a call per node would cost more than generating the
+    noise."""
 
     WIDTH = 16
 
@@ -91,7 +92,8 @@ class NodeNoise:
         return self._block[node, :size]
 
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
-        """Return noise for the nodes of a level with one support, float64 [node, size], in as many operations as for one."""
+        """Return noise for the nodes of a level with one support, float64 [node, size], with as many operations as for one
+        node."""
         if size <= self.WIDTH:
             self.at(0, size, device)
             assert self._block is not None
@@ -108,8 +110,8 @@ class NodeNoise:
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions [row, support] over ``ids``, with noise for sampled children, and the children of each row, best
-    first: indices into the support and tokens, both [row, child]."""
+    """A level's distributions ``q`` [row, support] over ``ids``; ``perturbed`` is log q with noise if children are sampled.
+    ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best first."""
 
     q: Tensor
     ids: Tensor | None
@@ -119,11 +121,11 @@ class _Level:
 
 
 _HostFacts = tuple[list[list[int]], list[list[float]], list[int]]
-"""Host copy of a level: tokens and probabilities [row][child], and the support of each row."""
+"""Host copy of a level: tokens and probabilities [row][child], and the size of each row's support."""
 
 
 def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
-    """Copy these levels to the host at once; tokens are exact in a double."""
+    """Copy these levels to the host in one transfer; tokens are exact in a double."""
     if not levels:
         return []
     parts: list[Tensor] = []
@@ -154,10 +156,11 @@ def _slots(
 
 
 class Sampled:
-    """Fills a shape level by level with draws; at temperature 0 with the drafter's best, which are point masses.
+    """Tree builder that fills a shape level by level with samples, or at temperature 0 with the drafter's top tokens as point
+    masses.
 
-    The shape is fixed, or chosen in each round from the context (never from draws, which would not be exact). ``ranked`` takes
-    the drafter's best at any temperature, as point masses.
+    The shape is fixed, or chosen in each round from the context (never from the samples, which would not be exact). With
+    ``ranked``, children are the drafter's top tokens at any temperature, as point masses.
     """
 
     def __init__(self, shape: TreeShape | Callable[[Context], TreeShape], ranked: bool = False) -> None:
@@ -195,7 +198,7 @@ class Sampled:
     def _drawn(
         self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
     ) -> _Level:  # fmt: skip
-        """Return the ``most`` children drawn first from each row of ``q`` [row, support], on the device."""
+        """Return the first ``most`` children sampled from each row of ``q`` [row, support], on the device."""
         greedy = context.warp.greedy or self._ranked
         perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
         order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
@@ -205,7 +208,7 @@ class Sampled:
         self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
         place: dict[int, int],
     ) -> None:  # fmt: skip
-        """Append a level's children, as many below each node as the shape and the drafter have."""
+        """Append a level's children: below each node as many as the shape has, or fewer if the drafter's support is smaller."""
         tokens, shares, supports = host_facts
         for row, node in enumerate(inner_nodes):
             if node not in place:
@@ -220,10 +223,10 @@ class Sampled:
     def _by_levels(
         self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
     ) -> Growing:  # fmt: skip
-        """Fill the shape on the drafter's device, with one copy to the host at the end. Nodes below children that the drafter
-        could not give are then dropped.
+        """Fill the shape on the drafter's device, with one copy to the host at the end. Nodes below children that are missing
+        from the drafter's support are then dropped.
 
-        Noise is keyed by the shape's own nodes.
+        Noise is keyed by the nodes of the shape.
         """
         growing, noise = Growing([context.ids[-1]]), NodeNoise(context, len(shape))
         drawn: list[tuple[list[int], _Level]] = []
@@ -249,7 +252,7 @@ class Sampled:
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability
-        # One draw from a wide distribution needs no counting, which waits for a GPU.
+        # For one sample from a wide distribution the support is not counted, since that would wait for a GPU.
         if count > 1 or q.numel() <= NodeNoise.WIDTH:
             count = min(count, int((q > 0).sum()))
         if context.warp.greedy or self._ranked:

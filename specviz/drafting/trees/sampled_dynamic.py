@@ -1,14 +1,14 @@
-"""Sampled dynamic trees: grown by the drafter's confidence as EAGLE-2's, with children drawn from its distribution.
+"""Sampled dynamic trees: grown by the drafter's confidence like EAGLE-2's, with children sampled from its distribution.
 
-They are judged by that distribution, and a sampling target accepts them far more often than the likeliest tokens. Rejection
-sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) requires that the choice to offer a child does
-not depend on the drawn token. So no child is ever pruned: a node's number of children is fixed before they are drawn, from the
-drafter's distribution there and the tokens above it. A tree grows level by level and is not reranked.
+They are verified against that distribution, and a sampling target accepts them far more often than the drafter's top tokens.
+Rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) requires that the decision to offer
+a child does not depend on the sampled token. So no child is ever pruned: a node's number of children is fixed before they are
+sampled, from the drafter's distribution there and the tokens above. A tree grows level by level and is not reranked.
 
-Tensors on the drafter's device draw each level and assign its places in the tree; one copy goes to the host at the end. On an
-accelerator a level has the same shape in every round, with padding rows, and levels that the tree may not reach: computing them
+Each level is sampled and numbered in the tree on the drafter's device; one copy goes to the host at the end. On an accelerator a
+level has the same shape in every round, padding rows included, and levels that the tree may not reach are computed too: this
 costs less than a copy to the host. A CPU computes only the necessary rows. Axis names: ``row`` (of a level), ``child`` (of a row,
-in draw order), ``offer`` (a possible child, best first), ``place`` (of the tree, the root not counted), ``support``.
+in sampling order), ``offer`` (a possible child, best first), ``place`` (index in the tree, the root not counted), ``support``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
 
 MOST = 64
-"""Nodes of a tree without a given size."""
+"""Maximum number of nodes of a tree without a given size."""
 
 
 @lru_cache(maxsize=64)
 def expected_below(levels: int, width: int, most: int) -> tuple[list[float], list[int]]:
-    """Probabilities that a certainly reached node and its expected descendants are reached, the ``most`` likeliest, best first;
-    and the level of each below the node, which has ``levels`` levels below it."""
+    """Return the probabilities that a node's expected descendants are reached, given that the node is: the ``most`` largest, best
+    first, with the node itself first; and their depths below the node, at most ``levels``."""
     typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
     waiting = [(-1.0, 0)]
     values: list[float] = []
@@ -59,8 +59,8 @@ def expected_below(levels: int, width: int, most: int) -> tuple[list[float], lis
 
 @dataclass(frozen=True)
 class _Constants:
-    """Constants of all rounds: :func:`expected_below` each level, from 1, float64 and int64 [descendant]; each child's factor in
-    :func:`gains` [child]; and numbers from 0."""
+    """Constants of all rounds: ``below`` is :func:`expected_below` for each level from 1, float64 and int64 [descendant];
+    ``decay`` each child's factor in :func:`gains` [child]; ``numbers`` the integers from 0."""
 
     below: Sequence[tuple[Tensor, Tensor]]
     decay: Tensor
@@ -70,7 +70,7 @@ class _Constants:
 @dataclass(frozen=True)
 class _Beam:
     """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities that they are reached, and whether a row
-    stands for a node."""
+    is a node rather than padding."""
 
     tokens: Tensor
     parents: Tensor
@@ -81,8 +81,8 @@ class _Beam:
 
 @dataclass(frozen=True)
 class _Places:
-    """The tree so far: probabilities that its nodes are reached, and their depths [place + 1], of which ``count`` [] are valid;
-    the last entry takes the values of rows without a place."""
+    """The tree so far: ``values``, the probabilities that its nodes are reached, and their ``depths``, both [place + 1]. The
+    first ``count`` [] are valid; the last entry receives the values of children outside the tree."""
 
     values: Tensor
     depths: Tensor
@@ -91,9 +91,9 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Level:
-    """A drawn level, and the ``beam`` below it. ``host_facts`` [row, 2 * child + 3] go to the host: tokens, the drafter's
-    probabilities, the number of children in the tree, the row's node, and whether it has one. ``held`` keeps a tensor alive that
-    a captured step reads."""
+    """A sampled level, and the ``beam`` below it. ``host_facts`` [row, 2 * child + 3] are copied to the host: tokens, the
+    drafter's probabilities, the number of children in the tree, the row's node, and whether the row is a node. ``held`` keeps a
+    tensor alive that a captured step reads."""
 
     q: Tensor
     perturbed: Tensor
@@ -105,8 +105,8 @@ class _Level:
 
 
 class SampledDynamicTree:
-    """Tree of at most ``depth`` levels and ``width`` children a node, drawn without replacement; ``nodes`` in all, the root not
-    counted. With 0, ``pays`` decides their number and the levels in every round."""
+    """Tree builder: at most ``depth`` levels and ``width`` children per node, sampled without replacement; ``nodes`` in total,
+    the root not counted. If ``nodes`` is 0, ``pays`` determines the numbers of nodes and levels in every round."""
 
     def __init__(self, depth: int, width: int, nodes: int = 0, pays: SpeedupMaximising | CurrentCosts | None = None) -> None:
         if not nodes and pays is None:
@@ -125,14 +125,14 @@ class SampledDynamicTree:
 
     @torch.inference_mode()
     def _grow(self, growing: Growing, drafter: Levelled, context: Context) -> tuple[list[list[int]], list[float]]:
-        """Grow the tree; return the nodes of the beam at each of its levels, and the probability that each node is reached."""
+        """Grow the tree; return the beam's nodes at each level, and the probability that each node is reached."""
         deepest, pays = min(self.depth, context.max_depth - 1), None if self._pays is None else self._pays.now()
         levels = drafter.levels(context) if deepest > 0 else None
         if levels is None:
             return [[0]], [1.0]
         constants = self._constants(deepest, context.device)
         key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
-        # Costs change from run to run and within one, so a captured step takes them as an input.
+        # Costs change between runs and within a run, so a captured step takes them as an input.
         costs = None if pays is None else levels.given("costs", self._paid(pays, context.device))
         name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
         drawn: list[_Level] = []
@@ -157,7 +157,7 @@ class SampledDynamicTree:
         return self._known[deepest, device]
 
     def _paid(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
-        """Return the cost of a tree by its nodes, and last that of a drafter forward, float64 [place + 2]."""
+        """Return the cost of a tree by number of nodes, and last the cost of a drafter forward, float64 [place + 2]."""
         if self._costs is None or self._costs[0] is not pays:
             numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
             self._costs = pays, to_device(numbers, device, torch.float64)
@@ -167,9 +167,10 @@ class SampledDynamicTree:
         self, levels: Levels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,
         key: Tensor, costs: Tensor | None,
     ) -> _Level:  # fmt: skip
-        """Return the next level: children drawn from each row's distribution, and the beam of those with a place in the tree.
+        """Return the next level: children sampled from each row's distribution, and the beam of those that are in the tree.
 
-        The number of a row's children in the tree depends on distributions and on the tokens above, never on the children.
+        The number of a row's children in the tree depends on distributions and on the tokens above, never on the sampled
+        children.
         """
         if above is None:
             nodes = key.new_zeros(1)
@@ -199,10 +200,10 @@ class SampledDynamicTree:
     def _planned(
         self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return which of the ``best`` offers [offer] get a place, and whether to go deeper.
+        """Return a mask of the ``best`` offers [offer] that enter the tree, and whether to go deeper.
 
         Offers, and the nodes expected below each, compete for the free places in the order of their values. With ``costs``, the
-        tree ends where its expected length per unit of time is largest.
+        tree has the size at which the expected length per unit of time is largest.
         """
         below, further = constants.below[level - 1]
         together = (best[: self.places, None] * below).flatten()
@@ -229,9 +230,9 @@ class SampledDynamicTree:
     def _placed(
         self, offers: Tensor, chosen: Tensor, confidence: Tensor, tokens: Tensor, beam: _Beam, places: _Places, level: int
     ) -> tuple[_Places, _Beam]:  # fmt: skip
-        """Return the tree with the ``chosen`` children [row * child], numbered row by row, and the likeliest of them as a beam.
+        """Return the tree with the ``chosen`` children [row * child], numbered row by row, and the most likely of them as a beam.
 
-        The value of a child drawn first follows from its own probability, now known.
+        The value of a first sampled child is updated from its own probability, which is now known.
         """
         first = beam.reach[:, None] * gain_of(confidence[:, :1])
         reach = torch.cat((first, offers[:, 1:]), dim=1).flatten()
@@ -255,9 +256,9 @@ def _trimmed(beam: _Beam) -> _Beam:
 
 
 def _draws(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log q [row, support] with the nodes' Gumbel noise, the places of its ``width`` largest, which are draws without
-    replacement in their order, and the counters that the noise was made from. ``key`` [1] is the round's; small supports share a
-    block of noise for all ``places``."""
+    """Return log q [row, support] with the nodes' Gumbel noise; the indices of its ``width`` largest, which are samples without
+    replacement in sampling order; and the counters from which the noise was generated. ``key`` [1] is the round's; small supports
+    share a block of noise for all ``places``."""
     size = q.shape[1]
     if size > NodeNoise.WIDTH:
         counts = counters(size, key.device)
@@ -270,10 +271,10 @@ def _draws(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tu
 
 
 def _hang(growing: Growing, drawn: Sequence[_Level], support: Tensor | None) -> tuple[list[list[int]], list[float]]:
-    """Append the drawn levels to the tree, in one copy to the host; return the nodes of each beam, and each node's probability
-    of being reached."""
+    """Append the sampled levels to the tree, with one copy to the host; return the nodes of each beam, and each node's
+    probability of being reached."""
     last = drawn[-1]
-    waiting = last.beam.nodes * last.beam.alive  # a beam below which the drafter cannot go on
+    waiting = last.beam.nodes * last.beam.alive  # a beam below which the drafter cannot continue
     parts = [*(level.host_facts.flatten() for level in drawn), last.places.values, waiting.double()]
     *host_facts, reach, unasked = torch.cat(parts).cpu().split([len(part) for part in parts])
     beams: list[list[int]] = []

@@ -36,7 +36,7 @@ class ShadowDrafting:
         return draft
 
     def _second(self, session: Session, context: Context) -> tuple[Draft, TargetPass]:
-        """Return the other drafter's draft and its target pass, after all committed tokens (the last one is the root)."""
+        """Return the other drafter's draft and its target pass, which follows all committed tokens but the root."""
         if session.length < context.position:
             session.prefill(context.ids[session.length : context.position])
         draft = self._other.draft(context)
