@@ -2,8 +2,8 @@
 
 Interpolated absolute discounting: a known triple's probability is its share of its context's count less a discount. The
 discounted mass goes to the pair, and from there to the single token. Rare triples and pairs are left out of the file; their mass
-is passed down the same way, so the probabilities after any context still sum to one. Axis names: ``word`` (of the vocabulary),
-``pair``, ``triple``, ``beam``, ``candidate``.
+is passed down the same way, so the probabilities after any context still sum to one.
+Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
 """
 
 from __future__ import annotations

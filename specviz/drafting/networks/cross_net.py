@@ -8,8 +8,8 @@ cross-attention layer to the row are scaled by tanh of a gate; with gates of zer
 While drafting: committed tokens enter all caches from the target's own embeddings and thoughts. A drafted node enters the first
 and the last layer with its token's embedding, and the thoughts with its parent's output; all of these are dropped after the
 round. In the cross-attention a node sees column 0, the committed columns, and *its own* ancestors: without that mask siblings
-would leak into each other. Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column``
-(of a cache).
+would leak into each other.
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of a cache).
 """
 
 from __future__ import annotations

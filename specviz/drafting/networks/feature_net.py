@@ -1,11 +1,11 @@
 """One-layer feature drafter network on the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
 
 Input i pairs the target's hidden state at token i with the embedding of token i + 1, which removes the uncertainty about the
-sampled token. The output predicts the hidden state at token i + 1, so it can be fed back with token i + 2. Two kinds share the
-code. *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the target's head reads the
-output unchanged. *Wide*: a projection of several hidden states; the layer reads [norm(embedding); norm(feature)] at twice the
-width, adds the feature itself, and a norm precedes the head. Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys),
-``size`` (of a head), ``support`` (the draft vocabulary).
+sampled token. The output predicts the hidden state at token i + 1, so it can be fed back with token i + 2.
+Two kinds share the code. *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the
+target's head reads the output unchanged. *Wide*: a projection of several hidden states; the layer reads [norm(embedding);
+norm(feature)] at twice the width, adds the feature itself, and a norm precedes the head.
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations

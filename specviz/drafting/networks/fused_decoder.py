@@ -1,8 +1,8 @@
 """Fused decoder (Llama and Qwen architectures): a cheaper version of a model with as few operations per pass as possible.
 
 Its matrices may be quantised, some layers left out, and the attention of several layers computed in parallel from one input.
-Norms' weights are not folded into the matrices after them, since they equalise a quantised matrix's inputs. Axis names: ``row``,
-``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache), ``layer``.
+Norms' weights are not folded into the matrices after them, since they equalise a quantised matrix's inputs.
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache), ``layer``.
 """
 
 from __future__ import annotations

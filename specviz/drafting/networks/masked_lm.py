@@ -1,8 +1,8 @@
 """Small masked-diffusion language model: the small draft model's narrow layers with bidirectional attention.
 
 One denoising step reads the text followed by a block of masks and yields the distributions at all masks at once. As in Dream
-(arXiv 2508.15487), which also began as an autoregressive model, the row before a position predicts it. Axis names: ``batch``,
-``token``, ``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
+(arXiv 2508.15487), which also began as an autoregressive model, the row before a position predicts it.
+Axis names: ``batch``, ``token``, ``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
 """
 
 from __future__ import annotations

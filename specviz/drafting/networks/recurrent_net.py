@@ -2,8 +2,8 @@
 
 It reads the target's final hidden states at the last token and at a probe after it once, and then only the tokens that it drafts.
 There is no attention, so nothing depends on the length of the text. The cell is the paper's, an LSTM whose non-linearity is GeLU
-after layer normalisation. Input embedding and head are the target's own. Axis names: ``row``, ``hidden`` (of the target),
-``width`` (of the cell), ``support`` (the draft vocabulary).
+after layer normalisation. Input embedding and head are the target's own.
+Axis names: ``row``, ``hidden`` (of the target), ``width`` (of the cell), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations

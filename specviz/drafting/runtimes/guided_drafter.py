@@ -3,8 +3,8 @@
 Each input occupies two neighbouring columns: one with the features of the row that read the prompt, one with those of the row
 that read an empty prompt. A row sees only columns of its own kind; logits are mixed as in the target. One tree serves both rows,
 and a level is one forward. If the empty prompt is shorter, it is preceded by PADDING, which no row sees; its positions then count
-from its first token. Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache),
-``hidden``, ``support``.
+from its first token.
+Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """
 
 from __future__ import annotations

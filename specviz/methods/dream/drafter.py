@@ -1,8 +1,8 @@
 """DREAM's drafter: cross-attention to the target's features, with only the most important image tokens.
 
 DREAM (arXiv 2505.19201): the visual tokens with the most attention from the target's last layer are kept. A pruned token leaves
-both embeddings and target features, and the others keep their positions. The rows' attention is reported. Axis names: ``token``,
-``hidden``, ``row``, ``column``.
+both embeddings and target features, and the others keep their positions. The rows' attention is reported.
+Axis names: ``token``, ``hidden``, ``row``, ``column``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Step embeddings: a learned vector per autoregressive step of a feature drafter, and their measured effect.
 
 The drafter's own outputs drift away from the target's features; a step's vector encodes the number of steps since the last true
-feature. As in HiViS (arXiv 2509.23928); the drafter is trained on its own outputs as in HASS. Axis names: ``step``, ``row``,
-``hidden``.
+feature. This is HiViS (arXiv 2509.23928), whose drafter is trained on its own outputs as in HASS.
+Axis names: ``step``, ``row``, ``hidden``.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class HybridController(Generic[Network, Memory]):
     def _notes(
         self, half: str, context: Context, drafted: Draft, memory_draft: Draft | None, bar: float | None
     ) -> tuple[Note, ...]:
-        """Return the method's note, with the memory's score, then the notes of the half that drafted."""
+        """Return the method's note, with the memory's score, then the draft's own notes."""
         score = None if memory_draft is None or not memory_draft.notes else memory_draft.notes[0].data.get("score")
         if memory_draft is not None and score is not None and self.threshold is None:
             score = expected(memory_draft)  # the score that was compared: near the end only part of the proposal fits
