@@ -34,8 +34,8 @@ NOTHING = 1
 
 @dataclass(frozen=True)
 class CrossConfig(FeatureConfig):
-    """Sizes as of a feature network. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is the
-    fraction of visual tokens kept in training: those with the most attention in the target's last layer.
+    """Sizes as in :class:`FeatureConfig`. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is
+    the fraction of visual tokens kept in training: those with the most attention in the target's last layer.
 
     The defaults are those of the networks trained here; the authors' release differs in where norms stand and in row 0.
     """

@@ -31,8 +31,8 @@ class Searching:
 
 
 class Searched:
-    """Drafts the best path of a lattice as a chain of point masses. With ``adaptive`` False, drafts always have the maximum
-    length."""
+    """Controller that drafts the best path of a lattice as a chain of point masses. With ``adaptive`` False, drafts always have
+    the maximum length."""
 
     def __init__(
         self, drafter: MaskedBlock, ngrams: NgramModel, how: Searching, rule: LengthRule, ends: frozenset[int],

@@ -14,7 +14,7 @@ from specviz.engine.cost import CostCurve
 from specviz.trace.notes.models import CascadeCosts
 
 DEEPEST = 32
-"""Longest buffer considered."""
+"""Maximum buffer size considered, in tokens."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from specviz.trace.schema import Note
 
 
 class TreeLevels(Levels):
-    """One round, level by level. ``root`` returns raw logits [1, support] after the root; ``score`` returns those [node, support]
-    of the whole tree so far, in one pass, on the device. ``deepest`` is the number of levels that fit."""
+    """One round, level by level. ``root`` returns raw logits [1, support] after the root; ``score`` returns raw logits [node,
+    support] of the whole tree so far, in one pass, on the device. ``deepest`` is the number of levels that fit."""
 
     def __init__(
         self, root: Callable[[], Tensor], score: Callable[[DraftTree], Tensor], token: Tensor, deepest: int
