@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specviz.methods.resources import MethodResources
 
 WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
+NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 59.", "nodes")
 RULE = choice(
     "without_replacement",
     ("without_replacement", "match", "rejection"),
@@ -30,8 +30,8 @@ def tree_depth(default: int, paper: int) -> Any:
     ``default``."""
     return number(
         0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
-        f"the drafter was calibrated for this target and width; otherwise {default}. Drawn tokens go as deep as pays in each "
+        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
+        f"the drafter was calibrated for this target and width; otherwise {default}. Drawn tokens go as deep as pays off in each "
         f"round, {default} levels at most. The paper's value is {paper}.",
         "levels",
     )  # fmt: skip

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Parameters:
     """The paper's γ, and the acceptance rule."""
 
-    gamma: int = number(5, 1, 16, "γ: how many tokens the text model writes before the target looks.", "tokens")
+    gamma: int = number(5, 1, 16, "γ: how many tokens the text model writes before the target verifies.", "tokens")
     rule: str = choice(
         "match",
         ("match", "rejection"),

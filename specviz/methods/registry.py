@@ -26,8 +26,8 @@ FAMILIES = {
     "model": "A second model drafts",
     "memory": "Drafts from what was said before",
     "features": "Drafts from the target's hidden states",
-    "heads": "Several tokens a drafter pass",
-    "judge": "Another way to judge",
+    "heads": "Several tokens per drafter pass",
+    "judge": "Other verification rules",
     "other": "More",
 }
 """Titles of the families by which a picker groups methods, in teaching order."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Parameters:
     """The papers' γ."""
 
-    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
+    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target verifies.", "tokens")
 
 
 @Card(

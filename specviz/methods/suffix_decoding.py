@@ -32,10 +32,10 @@ def output_store(resources: MethodResources, remembered: int) -> OutputStore | N
 class Parameters:
     """The defaults are the values of the authors' implementation."""
 
-    most: int = number(64, 1, 64, "Most tokens drafted, however long the match.", "tokens")
+    most: int = number(64, 1, 64, "Maximum tokens drafted, however long the match.", "tokens")
     factor: float = number(1.0, 0.0, 4.0, "Drafted tokens allowed per matched token; the paper's α.", step=0.25)
     offset: float = number(0.0, -4.0, 8.0, "Drafted tokens allowed besides that.", "tokens", step=0.5)
-    floor: float = number(0.1, 0.01, 1.0, "Least product of count shares down to a drafted token.", step=0.01)
+    floor: float = number(0.1, 0.01, 1.0, "Minimum product of count shares down to a drafted token.", step=0.01)
     shape: str = choice("tree", ("tree", "path"), "The likeliest tokens as a tree, or only the most frequent path.")
     threshold: float = number(
         0.0,

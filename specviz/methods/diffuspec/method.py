@@ -18,14 +18,14 @@ class Parameters:
     """The paper drafts 20 to 30 tokens with a model of 7 billion parameters. The shipped one has 1.4 million, so the default
     maximum is a fifth of that. The minimum is 2: with 4 the length could not follow a drafted end of the text."""
 
-    longest: int = number(6, 1, 32, "Most masks in a block, and all of them if the length is fixed; published: 30.", "tokens")
-    shortest: int = number(2, 1, 32, "Fewest masks in a block; published: 20.", "tokens")
+    longest: int = number(6, 1, 32, "Maximum masks in a block, and their number if the length is fixed; published: 30.", "tokens")
+    shortest: int = number(2, 1, 32, "Minimum masks in a block; published: 20.", "tokens")
     stride: int = number(2, 0, 32, "Added while all that is drafted is accepted; published: 10.", "tokens")
     adaptive: bool = switch(
         True, "Adapt the length: shorter where an end of the text came into sight, longer while all is accepted; off: the most."
     )
     mass: float = number(0.8, 0.05, 1.0, "Share of a place's distribution that its column of the lattice holds.", step=0.05)
-    cap: int = number(15, 1, 64, "Most tokens in a column.", "tokens")
+    cap: int = number(15, 1, 64, "Maximum tokens in a column.", "tokens")
     beams: int = number(3, 1, 16, "Beams of the search.", "beams")
     weight: float = number(
         0.5, 0.0, 1.0, "Share of the drafter's distribution in a path's score, the rest is the n-gram model's; 1 takes the "

@@ -20,7 +20,7 @@ class Parameters:
 
     depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 6.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 4.", "nodes")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 32.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 32.", "nodes")
     keep: float = number(
         0.75, 0.05, 1.0, "Share of the visual tokens that the drafter is shown: those the target looks at most.", step=0.05
     )

@@ -19,7 +19,7 @@ class Parameters:
     """The paper uses N = 4; with N = 5 its drafts are already worse."""
 
     group: int = number(4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers")
-    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
+    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target verifies.", "tokens")
     calibrated: bool = switch(True, "Repair the draft model's cache with one exact pass each round; off shows what errors do.")
     drafter: str = choice(
         "auto",

@@ -22,9 +22,9 @@ class Parameters:
     tree: str = choice(
         "fitted",
         ("fitted", "published", "drawn"),
-        "The most confident nodes, as many as pay here; the published 165 nodes by rank; or 15 nodes drawn at random.",
+        "The most confident nodes, as many as pay off here; the published 165 nodes by rank; or 15 nodes drawn at random.",
     )
-    nodes: int = number(0, 0, 200, "Size of the fitted tree; 0 takes what pays most on this machine.", "nodes")
+    nodes: int = number(0, 0, 200, "Size of the fitted tree; 0 takes the fastest on this machine.", "nodes")
     forwards: int = number(2, 1, 4, "Drafter passes for the fitted tree, each two levels deep.", "passes")
     width: int = number(8, 1, 20, "Nodes carried on at each level of the fitted tree, and children of each.", "nodes")
 

@@ -20,7 +20,7 @@ class Parameters:
 
     depth: int = number(
         0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
+        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
         "the drafter was calibrated for this target and width; otherwise 5. The paper's value is 7.",
         "levels",
     )  # fmt: skip

@@ -21,17 +21,19 @@ class Parameters(owl.Parameters):
     this run, the suffix trees are expected to yield more than the network's tree."""
 
     bar: str = choice(
-        "weighed", ("weighed", "fixed"), "Weigh the score by what either half has brought in this run, or fix it below."
+        "weighed",
+        ("weighed", "fixed"),
+        "Adapt the threshold to how well suffix trees and network have done in this run, or use the fixed one below.",
     )
     threshold: float = number(
         1.5,
         0.0,
         16.0,
-        "Tokens the memories must expect to be right to draft instead of the network, where the bar is fixed.",
+        "Fixed threshold: the suffix trees draft instead of the network if they expect at least this many tokens to be accepted.",
         "tokens",
         step=0.5,
     )
-    most: int = number(32, 1, 64, "Most tokens that are drafted from memory, however long the match.", "tokens")
+    most: int = number(32, 1, 64, "Maximum tokens drafted from memory, however long the match.", "tokens")
     remembered: int = REMEMBERED
 
 

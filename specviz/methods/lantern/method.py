@@ -37,7 +37,7 @@ class LanternParameters:
     k: int = number(100, 0, 1024, "Nearest latent codes that are considered, nearest first.", "codes")
     depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass.", "levels")
     width: int = number(10, 1, 16, "Nodes in the beam, and children each of them offers.", "nodes")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 58.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 58.", "nodes")
     residual: str = RESIDUAL
 
 
@@ -87,7 +87,7 @@ class LanternPpParameters:
     tree: str = choice(
         "fitted",
         ("fitted", *TREES),
-        "Drafted nodes: the authors' 57, EAGLE's 25, 12, a chain of 5, or of these what pays most on this machine.",
+        "Drafted nodes: the authors' 57, EAGLE's 25, 12, a chain of 5, or of these the fastest on this machine.",
     )
     residual: str = RESIDUAL
 
@@ -101,7 +101,7 @@ class LanternPpParameters:
     family="judge",
     claim="Up to 2.56× over autoregressive decoding.",
     differs=(
-        "Here, on 64 held-out prompts, {sizes.pp_5.speed_12} with τ {sizes.pp_5.tau_12} on the 12 nodes that pay, "
+        "Here, on 64 held-out prompts, {sizes.pp_5.speed_12} with τ {sizes.pp_5.tau_12} on the 12 nodes that pay off, "
         "{sizes.pp_20.speed_12} with {sizes.pp_20.tau_12} at λ = 20 and k = 5 (LANTERN {sizes.lantern.speed_12}, "
         "{sizes.lantern.tau_12}). On its authors' 57 nodes it has {authors_tree.pp_5.over} LANTERN's τ, at "
         "{authors_tree.pp_5.speed} (24 prompts): beside six million weights large trees cost too much."

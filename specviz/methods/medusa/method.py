@@ -25,7 +25,7 @@ class Parameters:
         ("published", "fitted"),
         "The published 63 paths, or those that were right most often with the heads that ship here. Other heads get the 63.",
     )
-    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes what pays most on this machine.", "nodes")
+    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes the fastest on this machine.", "nodes")
     rule: str = choice(
         "typical",
         ("typical", "match"),

@@ -28,7 +28,7 @@ class Parameters:
 
     depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 8.", "levels")
     width: int = WIDTH
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 30.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 30.", "nodes")
     probe: bool = switch(True, "A [SPEC] token behind every scored one, whose state the drafter reads too; twice the rows.")
 
 

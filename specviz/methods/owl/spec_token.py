@@ -32,14 +32,14 @@ class SpecToken:
 
     embedding: Tensor
     unshared = (
-        "A pass shared by several rows has no room for the [SPEC] token that this method lets stand behind every token: "
+        "A batched pass does not support the [SPEC] token that this method inserts after every token: "
         "give the parameter probe=false, or run the prompts one after another."
     )
 
     def open(self, target: Target, capacity: int, taps: Sequence[int]) -> SpecTokenSession:
         """Open a session. Raises ContextFull beyond the model's context, ModelUnavailable for an unsupported target."""
         if type(target) is not TextTarget:
-            raise ModelUnavailable(f"{target.name} takes no [SPEC] token; give the parameter probe=false.")
+            raise ModelUnavailable(f"{target.name} does not support the [SPEC] token; give the parameter probe=false.")
         if target.boundary:
             raise ModelUnavailable(
                 f"{target.name} changes its rotary factors behind {target.boundary} tokens, which a [SPEC] token would bring "

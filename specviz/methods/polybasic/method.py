@@ -33,11 +33,11 @@ class Parameters:
         "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below; auto: EAGLE-3, or text copied under a draft."
     )
     gathered: int = number(
-        0, 0, 32, "μ: tokens the intermediate model gathers before the target looks; 0: as many as pay.", "tokens"
+        0, 0, 32, "μ: tokens the intermediate model gathers before the target verifies; 0: as many as pay off.", "tokens"
     )
     depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the intermediate model.", "levels")
     width: int = number(3, 1, 10, "Nodes in the drafter's beam; 1 drafts a chain.", "nodes")
-    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay under the intermediate model.", "nodes")
+    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay off under the intermediate model.", "nodes")
 
 
 @Card(

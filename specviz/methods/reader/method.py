@@ -32,8 +32,8 @@ class Parameters:
         ("none", *BASES),
         "What the branches are grafted on: nothing, last seen successors, the small draft model, or EAGLE-3.",
     )
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round on this machine.", "nodes")
-    retrieved: int = number(48, 1, 64, "Most nodes a memory adds in one place.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round on this machine.", "nodes")
+    retrieved: int = number(48, 1, 64, "Maximum nodes a memory adds at one node.", "nodes")
     deepened: int = number(4, 0, 16, "Likeliest leaves of the drafter's tree that are looked up as well.", "leaves")
     remembered: int = REMEMBERED
 

@@ -21,7 +21,7 @@ class Parameters:
 
     depth: int = number(4, 1, 16, "Depth of the tree; each level takes one drafter pass. The published demo has 4.", "levels")
     width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
-    nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay in each round.", "nodes")
+    nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay off in each round.", "nodes")
     cooled: float = number(
         0.33, 0.0, 1.0, "Beams are ranked by probability at the run's temperature, at this one at least; 0 takes it as it is.",
         "temperature", step=0.01,

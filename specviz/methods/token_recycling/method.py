@@ -20,7 +20,7 @@ class Parameters:
     """Tree, and whether the matrix is kept between runs."""
 
     tree: str = choice(
-        "fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best as pay on this machine."
+        "fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best as pay off on this machine."
     )
     keep: bool = switch(True, "Keep the matrix from one run to the next, as published.")
 

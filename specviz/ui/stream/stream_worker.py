@@ -147,7 +147,7 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
     except Exception as fault:
         # The visitor sees that the fault is ours, the log holds the fault itself.
         logging.getLogger(__name__).exception("a run failed")
-        outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. What it wrote is kept.")
+        outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept.")
     finally:
         try:
             done()
