@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate, zip_longest
 
 from specviz.interop.client import CONNECT_SECONDS, Cancelled, Client
-from specviz.trace.notes.models import CounterSample, CountersNote
+from specviz.trace.notes.models import CounterSample, ServedCountersNote
 from specviz.trace.schema import EXACT, Note, Trace
 
 SAMPLE_SECONDS = 0.25
@@ -141,7 +141,7 @@ class Sampler:
 def _note(samples: Sequence[CounterSample]) -> Note:
     """Return a note of the latest samples, as many as it may hold."""
     most = MOST_VALUES // max((len(sample.accepted) + 8 for sample in samples), default=1)
-    return CountersNote(samples[-most:]).to_note()
+    return ServedCountersNote(samples[-most:]).to_note()
 
 
 def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:

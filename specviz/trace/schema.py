@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self, TypedDict
 
 from msgspec import Meta, Struct, structs
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_STEPS = 20_000
 MAX_NODES = 2048
 """Nodes of one step, the root and the pruned ones included."""

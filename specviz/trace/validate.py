@@ -15,25 +15,44 @@ from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, decoded, strict_json
 MAX_FILE = 32 << 20
 """Maximum size of a trace file in bytes."""
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""By version, the function from a line of that version to a line of the next, so that old files stay readable."""
+RENAMED_NOTES = {
+    "arms": "drafter_selection", "belts": "cascade", "coarse": "coarse_codes", "entropy_map": "attention_entropy",
+    "islands": "local_verification", "layers": "layer_groups", "mass": "beam_mass", "merged": "merged_tree",
+    "residuals": "step_embeddings", "reward": "tree_reward", "rows": "batch_cache", "ssm_mask": "decay_mask",
+    "typical": "typical_acceptance", "window": "jacobi_window",
+}  # fmt: skip
+"""By type of a note in version 1, its type in version 2."""
+
+
+def _rename_notes(fields: dict[str, Any]) -> None:
+    notes = fields.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        if isinstance(note, dict) and isinstance(note.get("type"), str):
+            note["type"] = RENAMED_NOTES.get(note["type"], note["type"])
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], None]] = {1: _rename_notes}
+"""By version, the function that changes a line of that version into one of the next, so that old files stay readable."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Return one line's JSON object in the current version. Raises BadTrace for any other input or an unknown version."""
+    """Return one line's JSON object in the current version, under ``v`` the version it was written in.
+
+    Raises BadTrace for any other input or an unknown version.
+    """
     fields = strict_json(text)
     if not isinstance(fields, dict):
-        raise BadTrace('a line is one JSON object, like {"v":1,"seq":0,"kind":"run",...}.')
+        raise BadTrace(f'a line is one JSON object, like {{"v":{SCHEMA_VERSION},"seq":0,"kind":"run",...}}.')
     version = fields.get("v")
     if type(version) is not int:
-        raise BadTrace('there is no version; every line starts with {"v":1,', field="v")
+        raise BadTrace(f'there is no version; every line starts with {{"v":{SCHEMA_VERSION},', field="v")
     if version > SCHEMA_VERSION:
         message = f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz."
         raise BadTrace(message, field="v")
     for older in range(version, SCHEMA_VERSION):
         if older not in MIGRATIONS:
             raise BadTrace(f"version {older} of the format never existed.", field="v")
-        fields = MIGRATIONS[older](fields)
+        MIGRATIONS[older](fields)
     return fields
 
 

@@ -9,7 +9,7 @@ that an earlier page has selects the same step again. Any other is searched for 
 stage holds the run up to its page's step, so it never shows the answer to a later question. ``veiled`` hides the verdict of
 that step until this page's answer, and on every earlier page. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.
-``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("rows"), or "reveal", which
+``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("batch_cache"), or "reveal", which
 delays it until the answer is given.
 
 In every text **x** is bold, *x* is stressed, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own
@@ -35,8 +35,9 @@ PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "fir
 MOST_CHOICES = 8
 REVEAL = "reveal"
 VERDICTS = frozenset(
-    {"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas", "rows", "overlap", "belts", "residuals"}
-)
+    ("traversal typical_acceptance tree_reward drafter_selection relaxed local_verification canvas batch_cache overlap cascade "
+     "step_embeddings").split()
+)  # fmt: skip
 """Note types that reveal a step's verdict or the target's output; a veiled step omits them."""
 
 

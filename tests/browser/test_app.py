@@ -182,7 +182,7 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
     expect(visitor.page.locator(".sp-reveal")).to_be_in_viewport(ratio=0.9)
     visitor.until(f"{visitor.stage('#sp-lesson')}.step.bonus")
     shown = "(panel) => window.specvizPage.go('#sp-lesson', { step: 2, panel })"
-    for panel, told in (("rows", ["method", "rows"]), (True, ["method", None]), (False, ["verdict", None])):
+    for panel, told in (("batch_cache", ["method", "batch_cache"]), (True, ["method", None]), (False, ["verdict", None])):
         visitor.page.evaluate(shown, panel)
         stage = visitor.stage("#sp-lesson")
         assert visitor.page.evaluate(f"[{stage}.tab, {stage}.selectedNote]") == told

@@ -99,7 +99,12 @@ def test_real_waves_are_a_story(drawn: Drawn) -> None:
 
 def test_an_entropy_without_end_gets_no_axis(drawn: Drawn) -> None:
     row = {"node": 1, "token": 1, "text": "a", "p": 0.5, "threshold": 0.1}
-    note = {"type": "typical", "epsilon": 0.1, "delta": 0.3, "positions": [{**row, "entropy": 1e308}, {**row, "entropy": 2}]}
+    note = {
+        "type": "typical_acceptance",
+        "epsilon": 0.1,
+        "delta": 0.3,
+        "positions": [{**row, "entropy": 1e308}, {**row, "entropy": 2}],
+    }
     page = drawn(valid([cases.run(), picture_step(note)]))
     assert 0 < page.locator(".sv-note *").count() < 200
 

@@ -77,7 +77,7 @@ def test_an_empty_line_does_not_stand_above_the_text(show: Open) -> None:
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: int) -> None:
-    tab = opened(show, beginning("dream"), "entropy_map")
+    tab = opened(show, beginning("dream"), "attention_entropy")
     tab.go(step)
     image = tab.page.locator(".sv-note image.sv-prompt-image")
     expect(image).to_have_count(1)
@@ -122,14 +122,14 @@ def test_a_drafter_that_never_sees_the_picture_is_said_to(show: Open) -> None:
 def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
     trace = beginning("dream")
     step = next(step for step in trace.steps if len(step.path) >= 2)
-    tab = opened(show, trace, "entropy_map")
+    tab = opened(show, trace, "attention_entropy")
     tab.go(step.index)
     note = tab.page.locator(".sv-note")
     said = []
     for node in step.path[:2]:
         tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
-        tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", "entropy_map")
+        tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", "attention_entropy")
         said.append(note.locator(".sv-explanation").first.inner_text())
-    looks = told("dream", "entropy_map", step.index)["looks"]
+    looks = told("dream", "attention_entropy", step.index)["looks"]
     assert said[0] != said[1]
     expect(note.locator(".sv-arc")).to_have_count(len(looks[1]["at"]))

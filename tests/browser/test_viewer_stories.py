@@ -61,7 +61,7 @@ def test_a_story_plays_to_its_end_and_stops(show: Open) -> None:
 
 
 def test_of_two_stories_one_is_chosen_and_stays_chosen(show: Open) -> None:
-    masses = [next(note.data for note in step.notes if note.type == "mass") for step in beginning("ddd", 20).steps]
+    masses = [next(note.data for note in step.notes if note.type == "beam_mass") for step in beginning("ddd", 20).steps]
     stopped = next(at for at, mass in enumerate(masses) if mass["stopped"])
     tab = show(text("ddd", 20))
     tab.go(stopped)
@@ -127,7 +127,7 @@ def test_whatever_a_story_says_stays_text(show: Open, method: str) -> None:
 
 def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -> None:
     tab = show(text("stree"))
-    told(tab, "ssm_mask")
+    told(tab, "decay_mask")
     note = tab.page.locator(".sv-note")
     tab.page.locator('svg.sv-tree [data-id="12"]').hover()
     path = tab.run("(() => { const p = [12]; while (stage.stage.step.nodes[p[0]].parent >= 0)"
@@ -143,7 +143,7 @@ def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -
 
 def test_heads_of_the_decay_mask_fade_more_or_less(show: Open) -> None:
     tab = show(text("stree"))
-    told(tab, "ssm_mask")
+    told(tab, "decay_mask")
     slider = tab.page.get_by_label("Event")
     shares = []
     for key in ("Home", "ArrowRight", "End"):

@@ -24,6 +24,15 @@ def test_validate_praises_the_good_and_names_what_is_wrong(tmp_path: Path, capsy
     assert error.startswith("line 2, ") and "rule" in error and one_sentence(error)
 
 
+def test_validate_rewrites_files_of_an_older_version(tmp_path: Path) -> None:
+    files = [dump(tmp_path / name) for name in ("a.spectrace.jsonl", "b.spectrace.jsonl")]
+    now = [file.read_bytes() for file in files]
+    for file in files:
+        file.write_text(file.read_text("utf-8").replace('{"v":2,', '{"v":1,'), encoding="utf-8")
+    assert main(["validate", "--rewrite", *map(str, files)]) == 0
+    assert [file.read_bytes() for file in files] == now
+
+
 @pytest.mark.parametrize("kind", ["perfetto", "graphml", "nodelink", "summary", "html"])
 def test_export_writes_the_file_that_was_asked_for(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out = dump(tmp_path / "run.spectrace.jsonl"), tmp_path / "made"

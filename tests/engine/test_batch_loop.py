@@ -83,7 +83,7 @@ def test_eight_rows_write_what_each_writes_alone(name: str, values: dict[str, ob
 
 
 def _layouts(rows: list[list[Step]]) -> list[dict[str, Any]]:
-    notes = [note for steps in rows for step in steps for note in step.notes if note.type == "rows"]
+    notes = [note for steps in rows for step in steps for note in step.notes if note.type == "batch_cache"]
     return [row for note in notes for row in note.data["rows"]]
 
 

@@ -78,7 +78,7 @@ def test_trees_that_follow_confidence_tell_how_they_grew() -> None:
         told = {note.type: note.data for note in step.notes}
         assert told["growth"]["kept"] == step.verified + 1
         assert len(told["growth"]["value"]) == len(step.nodes)
-        assert len(told["mass"]["mass"]) == step.draft_calls or step.draft_calls > len(told["mass"]["mass"])
+        assert len(told["beam_mass"]["mass"]) == step.draft_calls or step.draft_calls > len(told["beam_mass"]["mass"])
 
 
 CALIBRATED = CalibratedDepth.load(TREES / "ddd.json")
@@ -138,7 +138,7 @@ def test_eagle_drafts_its_published_tree_unless_asked_otherwise() -> None:
 def test_a_threshold_ends_some_rounds_early_and_others_not() -> None:
     target = tiny_target()
     run = decode(target, compose("ddd", TOKEN_EXACT[3][1], target, GREEDY), PROMPT, 80, GREEDY)
-    stops = [note.data["stopped"] for step in run.steps for note in step.notes if note.type == "mass"]
+    stops = [note.data["stopped"] for step in run.steps for note in step.notes if note.type == "beam_mass"]
     assert len(set(stops)) > 1
 
 

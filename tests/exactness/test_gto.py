@@ -33,7 +33,7 @@ def run(values: dict[str, object], warp: Warp, budget: int = 60, level: str = "t
 
 
 def rewards(found: Decoded) -> list[dict[str, object]]:
-    return [note.data for step in found.steps for note in step.notes if note.type == "reward"]
+    return [note.data for step in found.steps for note in step.notes if note.type == "tree_reward"]
 
 
 @pytest.mark.slow

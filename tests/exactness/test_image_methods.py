@@ -123,8 +123,8 @@ def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_
     recorder = Recorder(CodeText(small.loaded), "tree", (8, 8))
     steps = Decoding(small.target, composition, small.prompt, WARM, Noise(0), 64, recorder).steps()
     first = next(steps)
-    told = next(note.data for note in first.notes if note.type == "islands")
-    drafted = next(note.data["fine"] for note in first.notes if note.type == "coarse")
+    told = next(note.data for note in first.notes if note.type == "local_verification")
+    drafted = next(note.data["fine"] for note in first.notes if note.type == "coarse_codes")
     pairs = zip(drafted, first.emitted, strict=True)
     changed = min(node for node, (was, now) in enumerate(pairs, start=1) if was != now)
     used, fresh = opened[0], plain(80)
@@ -146,7 +146,7 @@ def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:
     run = world().draw("mulo_sd", {"tau": 0.0})
     assert [step.passes for step in run.steps] == [1] * 4
     for step in run.steps:
-        coarse = next(note for note in step.notes if note.type == "coarse")
+        coarse = next(note for note in step.notes if note.type == "coarse_codes")
         assert list(step.emitted) == coarse.data["fine"]
         assert len(coarse.data["codes"]) == 4 and step.draft_calls == 4
 
@@ -155,7 +155,7 @@ def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:
 def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: float) -> None:
     run = world().draw("mulo_sd", {"tau": tau, "pool": 4})
     for step in run.steps:
-        told = next(note.data for note in step.notes if note.type == "islands")
+        told = next(note.data for note in step.notes if note.type == "local_verification")
         assert step.passes == told["passes"] <= 1 + max(told["waves"])
         assert sorted(node for island in told["islands"] for node in island) == [
             place + 1 for place, wave in enumerate(told["waves"]) if wave

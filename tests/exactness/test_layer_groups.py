@@ -212,7 +212,7 @@ def test_the_note_counts_stages_and_repairs() -> None:
     run = decode(
         target, composed({"drafter": "draft", "group": 4, "gamma": 3}, target, WARPS["warm"]), PROMPT, 60, WARPS["warm"], 3
     )
-    notes = [note.data for step in run.steps for note in step.notes if note.type == "layers"]
+    notes = [note.data for step in run.steps for note in step.notes if note.type == "layer_groups"]
     assert len(notes) == len(run.steps)
     for before, note, step in zip([None, *run.steps], notes, run.steps, strict=False):
         assert (note["layers"], note["stages"], note["groups"]) == (DEEP, 3, [[0], [1, 2, 3, 4], [5]])

@@ -70,7 +70,7 @@ def test_methods_without_a_model_run_through_the_same_pass(name: str) -> None:
     kept = run({}, pair, GREEDY, 120, name, prompt)
     assert kept.ids == run({}, pair, GREEDY, 120, "autoregressive", prompt).ids
     assert any(step.path for step in kept.steps)
-    assert any(note.type == "ssm_mask" for step in kept.steps for note in step.notes)
+    assert any(note.type == "decay_mask" for step in kept.steps for note in step.notes)
 
 
 @pytest.mark.slow

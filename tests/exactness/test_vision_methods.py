@@ -69,6 +69,6 @@ def test_vectors_for_steps_never_change_the_text(residuals: str) -> None:
     run = decoded("hivis", {**TREE, "residuals": residuals}, world(), WARM, 40)
     assert run.ids == baseline("smolvlm", "eager", torch.float64, WARM)[:40]
     told = {note.type: note.data for note in run.steps[-1].notes}
-    assert ("without" in told["residuals"]) == (residuals == "compare")
+    assert ("without" in told["step_embeddings"]) == (residuals == "compare")
     assert told["visual_tokens"]["kept"] == []
-    assert all((norm == 0) == (residuals == "off") for norm in told["residuals"]["norms"])
+    assert all((norm == 0) == (residuals == "off") for norm in told["step_embeddings"]["norms"])

@@ -29,7 +29,7 @@ def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files() -> Non
         assert trace.end.reason == alone.end.reason
         assert trace.end.text == alone.end.text
         store.validate(store.text(trace).encode())
-        rows = [note.data for step in trace.steps for note in step.notes if note.type == "rows"]
+        rows = [note.data for step in trace.steps for note in step.notes if note.type == "batch_cache"]
         assert rows and {row["row"] for row in rows} == {seed}
 
 

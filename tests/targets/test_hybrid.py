@@ -171,7 +171,7 @@ def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     session.prefill(PROMPT)
     (note,) = session.score(TREE).notes()
     data = note.data
-    assert note.type == "ssm_mask" and data["layers"] == ["state", "attention", "state"] and data["taps"] == 4
+    assert note.type == "decay_mask" and data["layers"] == ["state", "attention", "state"] and data["taps"] == 4
     assert [head["name"] for head in data["heads"]] == ["slow", "middle", "fast"]
     for head in data["heads"]:
         fade = head["fade"]

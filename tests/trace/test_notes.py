@@ -14,29 +14,12 @@ from specviz.errors import BadTrace
 from specviz.trace import json_schema, store, validate
 from specviz.trace.notes import NOTE_TYPES
 from specviz.trace.schema import Note
+from tests.support.traces.examples import example
 from tests.support.traces.samples import sample_trace
 
 ROOT = Path(__file__).parents[2]
 TRACES = sorted((ROOT / "assets" / "traces").glob("*.spectrace.jsonl.gz"))
 SHIPPED = json_schema.schema()["$defs"]
-
-
-def example(kind: Any, whole: bool) -> Any:
-    """A value of this type: every optional field of a record when ``whole``, else none of them."""
-    match kind:
-        case inspect.StructType(cls=record, fields=fields):
-            return record(**{field.name: example(field.type, whole) for field in fields if whole or field.required})
-        case inspect.UnionType(types=types):
-            return example(types[0], whole) if whole or not any(isinstance(one, inspect.NoneType) for one in types) else None
-        case inspect.ListType(item_type=entry):
-            return [example(entry, whole)] * (kind.min_length or 1)
-        case inspect.TupleType(item_types=entries):
-            return tuple(example(entry, whole) for entry in entries)
-        case inspect.DictType(value_type=entry):
-            return {"key": example(entry, whole)}
-        case inspect.StrType(pattern=str(words)):
-            return words.removeprefix("^(?:").split("|")[0]
-    return {inspect.IntType: 3, inspect.FloatType: 0.5, inspect.StrType: "word", inspect.BoolType: True}[type(kind)]
 
 
 def made(name: str, whole: bool = True) -> Any:
@@ -105,8 +88,8 @@ def test_a_wrong_value_deep_inside_is_found() -> None:
 def test_notes_of_a_newer_version_stay_plain_json() -> None:
     strange = Note("from_the_future", {"beams": "none", "deep": [{"a": [1, None]}]})
     assert back(strange) == strange
-    more = Note("coarse", {"codes": [1], "fine": [1, 2], "shading": "blue"})
-    assert back(more) == more and NOTE_TYPES["coarse"].of(back(more)) == NOTE_TYPES["coarse"](codes=[1], fine=[1, 2])
+    more = Note("coarse_codes", {"codes": [1], "fine": [1, 2], "shading": "blue"})
+    assert back(more) == more and NOTE_TYPES["coarse_codes"].of(back(more)) == NOTE_TYPES["coarse_codes"](codes=[1], fine=[1, 2])
 
 
 def test_neighbours_of_an_older_trace_are_a_list() -> None:

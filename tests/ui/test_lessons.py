@@ -88,7 +88,7 @@ def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
     assert all(node.p is None and node.threshold is None and node.draw is None for node in hidden.nodes[1:])
     assert not hidden.path and not hidden.emitted and not hidden.rows and hidden.bonus is None
     assert {node.status for node in hidden.nodes} <= {"root", "skipped", "pruned"}
-    tell = ("growth", "traversal", "typical", "reward", "rows")
+    tell = ("growth", "traversal", "typical_acceptance", "tree_reward", "batch_cache")
     told = replace(whole, notes=tuple(Note(kind, {}) for kind in tell))
     assert lessons.veiled(replace(trace, steps=(told,)), 0).steps[0].notes == (Note("growth", {}),)
     assert lessons.veiled(trace, 4).steps[:4] == trace.steps[:4] and len(lessons.veiled(trace, 4).steps) == 5
@@ -152,12 +152,12 @@ def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
     one = SHIPPED["18-four-rows-one-cache"]
     trace = Gallery(Settings().traces).get(one.trace).trace
     steps = [lessons.page(one, number, trace).step for number in (2, 3)]
-    told = [next(note.data for note in trace.steps[at or 0].notes if note.type == "rows") for at in steps]
+    told = [next(note.data for note in trace.steps[at or 0].notes if note.type == "batch_cache") for at in steps]
     assert [note["swept"] for note in told] == [False, True] and {note["every"] for note in told} == {4}
     for note in told:
         holes = [row["holes"] for row in note["rows"]]
         assert len(holes) > 1 and len(set(holes)) > 1 and max(holes) > 3
-    rows = [len(note.data["rows"]) for step in trace.steps for note in step.notes if note.type == "rows"]
+    rows = [len(note.data["rows"]) for step in trace.steps for note in step.notes if note.type == "batch_cache"]
     assert rows[0] == 4 > rows[-1], "rows that are done leave"
 
 
@@ -281,9 +281,9 @@ def told(name: str, number: int, kind: str) -> Any:
 
 def test_panels_show_what_the_texts_beside_them_say() -> None:
     """Counts that are a method's own, in words in the lesson and in numbers in the recording."""
-    mass = told("07-how-deep", 2, "mass")
+    mass = told("07-how-deep", 2, "beam_mass")
     assert list(mass["mass"]) == sorted(mass["mass"], reverse=True), "the mass only falls"
-    short = told("07-how-deep", 4, "mass")
+    short = told("07-how-deep", 4, "beam_mass")
     deepest = mass["stopped"] or len(mass["mass"]) + 1  # none: it went as deep as it may
     assert short["stopped"] < deepest and short["mass"][-1] < short["threshold"], "the drafter could have known"
     assert told("10-two-at-a-time", 2, "blocks")["width"] == 2
@@ -292,16 +292,16 @@ def test_panels_show_what_the_texts_beside_them_say() -> None:
     gauge = told("13-through-the-lattice", 5, "lattice")["gauge"]
     assert gauge["length"] < gauge["longest"], "its blocks stay short"
     assert told("14-only-the-last-token", 3, "last_state")["probed"]
-    arms = told("15-judged-in-hindsight", 3, "arms")
+    arms = told("15-judged-in-hindsight", 3, "drafter_selection")
     assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
-    groups = told("17-side-by-side", 2, "layers")["groups"]
+    groups = told("17-side-by-side", 2, "layer_groups")["groups"]
     assert len(groups[0]) == len(groups[-1]) == 1 < min(len(group) for group in groups[1:-1])
-    mask = told("19-trees-on-states", 3, "ssm_mask")
+    mask = told("19-trees-on-states", 3, "decay_mask")
     assert mask["taps"] == 4 and mask["replay_bytes"] < mask["per_node_bytes"]
     picture = told("21-a-picture-kept-back", 2, "visual_tokens")
     seen = sum(last - first + 1 for first, last in picture["visual"])
     assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
-    assert "without" in told("21-a-picture-kept-back", 4, "residuals")
+    assert "without" in told("21-a-picture-kept-back", 4, "step_embeddings")
 
 
 EXACT = re.compile(r"token for token|the very text|exactly the text|the text is the same|text is the one without")

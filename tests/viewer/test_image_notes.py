@@ -225,7 +225,7 @@ def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever
 
 def test_only_cells_behind_the_first_change_have_a_stale_entry(node: Evaluate) -> None:
     body = """
-    const islands = modules["notes/islands"];
+    const islands = modules["notes/local_verification"];
     const cells = [0, 0, 1, 0, 2, 0].map((wave, at) => ({ id: at + 1, wave }));
     return [{ rewritten: false, stale: [6] }, { rewritten: false }, { rewritten: true, stale: [] }]
       .map((note) => [...islands.stale(note, cells)]);

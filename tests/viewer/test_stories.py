@@ -69,10 +69,11 @@ def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) 
     body = """
     const shown = (types, selectedNote) =>
       noteRegistry.chosen({ step: { notes: types.map((type) => ({ type })) }, selectedNote });
-    return [shown(["growth", "mass"], null), shown(["growth", "mass"], "growth"), shown(["growth"], "mass"), shown([], null)];
+    const both = ["growth", "beam_mass"];
+    return [shown(both, null), shown(both, "growth"), shown(["growth"], "beam_mass"), shown([], null)];
     """
     found = node(body)
-    assert [one and one["type"] for one in found] == ["mass", "growth", "growth", None]
+    assert [one and one["type"] for one in found] == ["beam_mass", "growth", "growth", None]
 
 
 def test_traversal_names_weight_coin_and_what_happens_next(node: Evaluate) -> None:

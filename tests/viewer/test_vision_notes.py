@@ -77,18 +77,20 @@ def test_two_strips_tell_who_reads_what(node: Evaluate) -> None:
 def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
     trace = beginning("dream")
     step = max(trace.steps[:5], key=lambda one: len(one.path))
-    attended = len(told("dream", "entropy_map", step.index)["looks"][0]["at"])
-    text, classes, _ = drawn(node, "entropy_map", index=step.index, at=step.path[0])
+    attended = len(told("dream", "attention_entropy", step.index)["looks"][0]["at"])
+    text, classes, _ = drawn(node, "attention_entropy", index=step.index, at=step.path[0])
     assert "When the drafter guessed “" in text and classes.count("sv-arc") == attended
     assert "sv-chosen-cell" in classes and sum("sv-attended" in one for one in classes) == attended
     assert sum("sv-greyed" in one for one in classes) == 16
-    below, _, _ = drawn(node, "entropy_map", index=step.index, at=step.path[1]) if len(step.path) > 1 else (text, 0, 0)
+    below, _, _ = drawn(node, "attention_entropy", index=step.index, at=step.path[1]) if len(step.path) > 1 else (text, 0, 0)
     assert below != text or len(step.path) == 1
-    assert "At the first word of this step" in drawn(node, "entropy_map", index=step.index, at=0)[0], "the root guessed nothing"
+    assert "At the first word of this step" in drawn(node, "attention_entropy", index=step.index, at=0)[0], (
+        "the root guessed nothing"
+    )
 
 
 def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
-    text, classes, _ = drawn(node, "residuals", "hivis", 3)
+    text, classes, _ = drawn(node, "step_embeddings", "hivis", 3)
     assert "with its vectors, and without" in text
     assert classes.count("sv-without-bar") == classes.count("sv-with-bar") > 3
 

@@ -45,13 +45,13 @@ class ChainCounts:
                 continue
             self.rounds += 1
             self.emitted += len(step.emitted)
-            belts = [note.data for note in step.notes if note.type == "belts"]
+            notes = [note.data for note in step.notes if note.type == "cascade"]
             self.calls += (
-                sum(middle_pass["calls"] for data in belts for middle_pass in data["passes"]) if belts else step.draft_calls
+                sum(middle_pass["calls"] for data in notes for middle_pass in data["passes"]) if notes else step.draft_calls
             )
             self.accepted += len(step.path)
             self.judged += len(step.path) + (len(step.path) < step.verified)
-            for data in belts:
+            for data in notes:
                 self.passes += len(data["passes"])
                 self.buffered += data["length"]
 

@@ -64,7 +64,7 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
     nodes = 0
     never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published", "depth": DEPTH}
     for number, steps in enumerate(_decoded_steps("ddd", never, target, tokens), start=1):
-        whole = [(step, note) for step in steps if step.cut is None for note in step.notes if note.type == "mass"]
+        whole = [(step, note) for step in steps if step.cut is None for note in step.notes if note.type == "beam_mass"]
         rounds += [CalibratedRound(tuple(note.data["mass"]), len(step.path)) for step, note in whole]
         nodes += sum(step.verified for step, _ in whole)
         report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")

@@ -39,7 +39,7 @@ class GrowthNote(TypedNote, frozen=True):
     depth: TreeDepth | None = None
 
 
-class BeamMassNote(TypedNote, frozen=True, tag="mass"):
+class BeamMassNote(TypedNote, frozen=True):
     """Beam mass by level and where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
 
     mass: Sequence[float]
@@ -82,7 +82,7 @@ class Graft(Part, frozen=True):
     count: int
 
 
-class MergedTreeNote(TypedNote, frozen=True, tag="merged"):
+class MergedTreeNote(TypedNote, frozen=True):
     """Sources of a tree that several drafters and memories share, by READER (arXiv 2508.09072)."""
 
     sources: Sequence[str]

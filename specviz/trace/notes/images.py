@@ -27,14 +27,14 @@ class CanvasNote(TypedNote, frozen=True):
     """The band, base64."""
 
 
-class CoarseCodesNote(TypedNote, frozen=True, tag="coarse"):
+class CoarseCodesNote(TypedNote, frozen=True):
     """Coarse codes and the finer ones that were made of them, by MuLo-SD (arXiv 2601.05149)."""
 
     codes: Sequence[int]
     fine: Sequence[int]
 
 
-class JacobiWindowNote(TypedNote, frozen=True, tag="window"):
+class JacobiWindowNote(TypedNote, frozen=True):
     """Window of codes that the target keeps renewing, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
 
     codes: Sequence[int]
@@ -84,7 +84,7 @@ class AttentionLook(Part, frozen=True):
     texts: Sequence[str] = ()
 
 
-class AttentionEntropyNote(TypedNote, frozen=True, tag="entropy_map"):
+class AttentionEntropyNote(TypedNote, frozen=True):
     """Attention of a drafter in the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201)."""
 
     looks: Sequence[AttentionLook]
@@ -96,7 +96,7 @@ class AttentionEntropyNote(TypedNote, frozen=True, tag="entropy_map"):
     """[place]: the middle layer of least entropy."""
 
 
-class StepEmbeddingsNote(TypedNote, frozen=True, tag="residuals"):
+class StepEmbeddingsNote(TypedNote, frozen=True):
     """Step embeddings and how far drafts came with and without them, by HiViS (arXiv 2509.23928).
 
     Counts are of the run so far.

@@ -56,7 +56,7 @@ class CascadeCosts(Part, frozen=True):
     """Milliseconds a token without the intermediate model; missing in older traces."""
 
 
-class CascadeNote(TypedNote, frozen=True, tag="belts"):
+class CascadeNote(TypedNote, frozen=True):
     """Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527)."""
 
     middle: str
@@ -70,7 +70,7 @@ class CascadeNote(TypedNote, frozen=True, tag="belts"):
     forecast: CascadeCosts | None = None
 
 
-class LayerGroupsNote(TypedNote, frozen=True, tag="layers"):
+class LayerGroupsNote(TypedNote, frozen=True):
     """Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493)."""
 
     layers: int
@@ -97,7 +97,7 @@ class Waiting(Part, frozen=True):
     known: int
 
 
-class DrafterSelectionNote(TypedNote, frozen=True, tag="arms"):
+class DrafterSelectionNote(TypedNote, frozen=True):
     """Drafter selected among several and what each would have brought, by HedgeSpec (arXiv 2510.20064).
 
     All from ``tokens`` on is known once the round is verified; a chooser that learns from its own rounds alone may lack it.
@@ -148,7 +148,7 @@ class BatchRowCache(Part, frozen=True):
     holes: int
 
 
-class BatchCacheNote(TypedNote, frozen=True, tag="rows"):
+class BatchCacheNote(TypedNote, frozen=True):
     """Cache of several runs that share one batch, as it stood after a round of batched decoding."""
 
     row: int
@@ -169,7 +169,7 @@ class DecayHead(Part, frozen=True):
     fade: Sequence[float]
 
 
-class DecayMaskNote(TypedNote, frozen=True, tag="ssm_mask"):
+class DecayMaskNote(TypedNote, frozen=True):
     """Decay along every path of a tree in a state-space target, by STree (arXiv 2505.14969)."""
 
     heads: Sequence[DecayHead]
@@ -204,7 +204,7 @@ class CounterSample(Part, frozen=True):
     """Of those, how many had their token accepted [place in the draft]."""
 
 
-class CountersNote(TypedNote, frozen=True, tag="served_counters"):
+class ServedCountersNote(TypedNote, frozen=True):
     """A server's own counters of all that it did meanwhile, as they were sampled in the time of this step."""
 
     samples: Sequence[CounterSample]

@@ -37,7 +37,7 @@ class TypicalPosition(Part, frozen=True):
     text: str = ""
 
 
-class TypicalAcceptanceNote(TypedNote, frozen=True, tag="typical"):
+class TypicalAcceptanceNote(TypedNote, frozen=True):
     """Nodes that typical acceptance judged, by Medusa (arXiv 2401.10774, section 2.3.1)."""
 
     positions: Sequence[TypicalPosition]
@@ -79,7 +79,7 @@ class ReferenceTree(Part, frozen=True):
     texts: Sequence[str] = ()
 
 
-class TreeRewardNote(TypedNote, frozen=True, tag="reward"):
+class TreeRewardNote(TypedNote, frozen=True):
     """Reward of the drafted tree, log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134)."""
 
     reward: float
@@ -126,7 +126,7 @@ class RelaxedNote(TypedNote, frozen=True):
     factor: float | None = None
 
 
-class LocalVerificationNote(TypedNote, frozen=True, tag="islands"):
+class LocalVerificationNote(TypedNote, frozen=True):
     """Islands of an image block that failed and were drawn again in waves, by MuLo-SD (arXiv 2601.05149).
 
     Nodes count from 1 in reading order, so entry i of ``mass`` and ``waves`` is that of node i + 1.

@@ -107,7 +107,7 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     net = cross_net(here.tiny.model)
     drafter, taps = drafter_of(here, net, 0.5)
     run = drafting(here, drafter, taps, 3)
-    note = {note.type: note.data for note in run.steps[0].notes}["entropy_map"]
+    note = {note.type: note.data for note in run.steps[0].notes}["attention_entropy"]
     assert [len(note["entropy"]), len(note["entropy"][0])] == [3, here.layout.length - 1]
     assert set(note["chosen"]) <= set(note["middle"]) == {1}
     words, thoughts = hidden_states(here, here.prompt)
@@ -125,5 +125,5 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     for place, weight in root["at"]:
         assert weight == pytest.approx(float(looks[1 + kept.index(place)]), abs=2e-4)
     assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept_places), abs=2e-4)
-    later_note = {note.type: note.data for note in run.steps[1].notes}["entropy_map"]
+    later_note = {note.type: note.data for note in run.steps[1].notes}["attention_entropy"]
     assert "entropy" not in later_note and later_note["looks"]

@@ -61,7 +61,7 @@ def test_the_note_says_what_each_branch_is_worth() -> None:
     rows = scored(P, P.flip(0), P, P)
     verdict = Rewarded(Match()).judge(draft(), rows, context())
     (note,) = verdict.notes
-    assert note.type == "reward"
+    assert note.type == "tree_reward"
     assert {entry["node"]: entry["length"] for entry in note.data["branches"]} == pytest.approx({2: 0.2, 3: 0.56})
     assert note.data["reward"] == pytest.approx(math.log(math.exp(0.2) + math.exp(0.56)))
     assert note.data["before"] is None and note.data["reference"] is None

@@ -28,7 +28,7 @@ def run(method: str = "token_recycling", **more: Any) -> dict[str, Any]:
     """A run line."""
     pieces = ["Why", " is", " the", " sky", " blue", "?"]
     return {
-        "v": 1, "seq": 0, "kind": "run", "modality": "text", "target": "smollm2-135m-instruct", "method": method,
+        "v": 2, "seq": 0, "kind": "run", "modality": "text", "target": "smollm2-135m-instruct", "method": method,
         "title": method.replace("_", " ").capitalize(), "exactness": "exact", "parameters": {"nodes": 80},
         "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0}, "device": "cpu", "dtype": "bfloat16",
         "tier": "eager", "prompt": "".join(pieces), "prompt_pieces": pieces, "max_new_tokens": 64, **more,
@@ -45,7 +45,7 @@ def step(index: int, nodes: Sequence[list[Any]], path: Sequence[int], bonus: lis
     """A step line whose emitted tokens are its path and its bonus. ``position`` assumes that all steps emit as many."""
     said = [nodes[one] for one in path] + ([bonus] if bonus else [])
     return {
-        "v": 1, "seq": index + 1, "kind": "step", "index": index, "position": 5 + index * len(said),
+        "v": 2, "seq": index + 1, "kind": "step", "index": index, "position": 5 + index * len(said),
         "nodes": list(nodes), "path": list(path),
         "bonus": bonus, "emitted": [one[1] for one in said], "pieces": [one[2] for one in said],
         "rule": "greedy", "time": [4_000_000, 42_000_000, 600_000, 400_000, 1_000_000], "verified": len(nodes) - 1,
@@ -56,7 +56,7 @@ def step(index: int, nodes: Sequence[list[Any]], path: Sequence[int], bonus: lis
 def end(seq: int, reason: str = "budget", message: str = "", **more: Any) -> dict[str, Any]:
     """An end line without a baseline."""
     return {
-        "v": 1, "seq": seq, "kind": "end", "reason": reason, "message": message, "output_ids": [], "text": "",
+        "v": 2, "seq": seq, "kind": "end", "reason": reason, "message": message, "output_ids": [], "text": "",
         "prefill_ns": 60_000_000, "metrics": {}, "baseline": None, **more,
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ export const register = (type, drawing) => known.set(type, drawing);
 export const title = (note) => (note && known.has(note.type) ? known.get(note.type).title : "Method");
 
 // Notes that many methods leave, or that make sense once another is understood.
-const LATER = new Set(["residuals", "growth", "coarse", "picture", "canvas"]);
+const LATER = new Set(["step_embeddings", "growth", "coarse_codes", "picture", "canvas"]);
 
 /** The notes of the step in the order in which they are read: what is the method's own first. */
 const ordered = (step) => (step ? [...step.notes].sort((a, b) => LATER.has(a.type) - LATER.has(b.type)) : []);

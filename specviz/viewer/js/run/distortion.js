@@ -33,7 +33,7 @@ export function until(trace, cursor) {
   const pooled = [];
   for (const step of trace.steps.slice(0, cursor + 1)) {
     emitted += step.emitted.length;
-    const local = find(step, "islands");
+    const local = find(step, "local_verification");
     const mass = local ? coerce.list(local.mass) : [];
     for (const id of step.path) if (step.nodes[id].status !== "resampled" && local) pooled.push(coerce.number(mass[id - 1]) || 0);
     const relaxedNote = find(step, "relaxed");

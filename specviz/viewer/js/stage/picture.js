@@ -180,7 +180,7 @@ export class Picture {
     Object.assign(this.coarse, { width: side * this.columns, height: side * this.rows });
     const pen = this.coarse.getContext("2d");
     for (const drafted of steps) {
-      const note = drafted.notes.find((entry) => entry.type === "coarse");
+      const note = drafted.notes.find((entry) => entry.type === "coarse_codes");
       const first = drafted.nodes.find((node) => node.id && node.grid);
       if (!note || !first) continue;
       coerce.list(note.codes).forEach((code, at) => {

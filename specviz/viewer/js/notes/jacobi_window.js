@@ -21,7 +21,7 @@ function rounds(stage, width, least) {
   let rows = [];
   for (let at = stage.cursor; at >= 0 && rows.length < ROUNDS; at -= 1) {
     const step = stage.trace.steps[at];
-    const note = step.notes.find((entry) => entry.type === "window");
+    const note = step.notes.find((entry) => entry.type === "jacobi_window");
     if (!note) break;
     const more = [{ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 }, ...rows];
     if (rows.length >= FEWEST && width / span(more) < least) break;
@@ -58,4 +58,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."), svgKit.caption(summary));
 }
 
-noteRegistry.register("window", { title: "Jacobi window", draw });
+noteRegistry.register("jacobi_window", { title: "Jacobi window", draw });

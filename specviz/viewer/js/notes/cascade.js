@@ -214,7 +214,7 @@ function draw(note, step, stage) {
   const chart = balance
     ? curve(balance, stage)
     : dom.h("p", { class: "sv-mute" }, "What the target alone would do here was not measured: there is no break-even curve.");
-  return dom.h("div", {}, scrubber.make(stage, "belts", moments, drawMoment), key, chart);
+  return dom.h("div", {}, scrubber.make(stage, "cascade", moments, drawMoment), key, chart);
 }
 
-noteRegistry.register("belts", { title: "Cascade", draw });
+noteRegistry.register("cascade", { title: "Cascade", draw });

@@ -214,7 +214,7 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    scrubber.make(stage, "ssm_mask", moments(data), (moment) => follow(data, step, stage, moment.head), 1),
+    scrubber.make(stage, "decay_mask", moments(data), (moment) => follow(data, step, stage, moment.head), 1),
     legend,
     svgKit.more(
       stage,
@@ -248,4 +248,4 @@ function overlay(note, step, stage) {
   };
 }
 
-noteRegistry.register("ssm_mask", { title: "Decay mask", draw, overlay });
+noteRegistry.register("decay_mask", { title: "Decay mask", draw, overlay });

@@ -48,7 +48,7 @@ function river(data, stage, tall) {
   const all = coerce.list(stage.trace && stage.trace.steps);
   const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
   const rows = all.slice(from, from + MOST_STEPS).map((round) => {
-    const armsNote = coerce.list(round.notes).find((note) => note.type === "arms");
+    const armsNote = coerce.list(round.notes).find((note) => note.type === "drafter_selection");
     return armsNote ? read(armsNote) : null;
   });
   const rounds = rows.length ? rows : [data];
@@ -158,4 +158,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, rows, judged ? ghosts(data, stage) : null, key, svgKit.caption(sentence(data)), rest);
 }
 
-noteRegistry.register("arms", { title: "Drafter selection", draw });
+noteRegistry.register("drafter_selection", { title: "Drafter selection", draw });

@@ -121,7 +121,7 @@ function sentence(look) {
 }
 
 function draw(note, step, stage) {
-  const data = read(promptImage.first(stage, "entropy_map"));
+  const data = read(promptImage.first(stage, "attention_entropy"));
   const picture = promptImage.of(stage);
   const look = lookOf(note, step, stage);
   const visualNote = step.notes.find((entry) => entry.type === "visual_tokens");
@@ -137,4 +137,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("entropy_map", { title: "Attention entropy", draw });
+noteRegistry.register("attention_entropy", { title: "Attention entropy", draw });

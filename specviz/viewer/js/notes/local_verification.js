@@ -7,7 +7,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
-import { chain } from "./coarse.js";
+import { chain } from "./coarse_codes.js";
 
 const number = coerce.number;
 
@@ -108,16 +108,16 @@ function draw(note, step, stage) {
   const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
   if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
   const wait = last > 1 && note.rewritten !== false ? "Between waves kept cells' cache entries wait: an approximation." : "";
-  const coarse = step.notes.find((other) => other.type === "coarse");
+  const coarse = step.notes.find((other) => other.type === "coarse_codes");
   const top = Math.min(...cells.map((cell) => cell.row));
   const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
   const columns = Math.max(...cells.map((cell) => cell.column)) + 1;
   // All grids stand in one scale, as large as their words leave room for.
   const high = Math.floor((stage.tall - (coarse ? 185 : 120) * stage.u) / ((coarse ? 3 : 1) * rows));
   const size = Math.max(11, Math.min(26 * stage.u, high, Math.floor((stage.column - 6) / columns)));
-  const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key, { top, rows, columns, size, last }));
+  const story = scrubber.make(stage, "local_verification", moments, (moment) => board(cells, note, stage, moment.key, { top, rows, columns, size, last }));
   const before = coarse ? [chain(coarse, stage, size), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
   return dom.h("div", { class: "sv-chain" }, before, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
 }
 
-noteRegistry.register("islands", { title: "Local verification", draw });
+noteRegistry.register("local_verification", { title: "Local verification", draw });

@@ -76,4 +76,4 @@ function overlay(note) {
   return { under: (treeLayout) => [...treeLayout.items.values()].map(ground) };
 }
 
-noteRegistry.register("merged", { title: "Merged tree: sources", draw, overlay });
+noteRegistry.register("merged_tree", { title: "Merged tree: sources", draw, overlay });

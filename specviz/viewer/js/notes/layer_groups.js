@@ -116,7 +116,7 @@ function draw(note, step, stage) {
   const where = data.devices.length
     ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(data.devices.map(coerce.text))].join(", ")}.`)
     : null;
-  return dom.h("div", {}, scrubber.make(stage, "layers", moments, drawMoment), key, where);
+  return dom.h("div", {}, scrubber.make(stage, "layer_groups", moments, drawMoment), key, where);
 }
 
-noteRegistry.register("layers", { title: "Layers side by side", draw });
+noteRegistry.register("layer_groups", { title: "Layers side by side", draw });

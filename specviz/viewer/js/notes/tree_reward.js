@@ -113,7 +113,7 @@ function history(stage) {
   const steps = coerce.list(stage.trace && stage.trace.steps);
   const from = Math.max(0, Math.min(stage.cursor - STEPS / 2, steps.length - STEPS));
   const rows = steps.slice(from, from + STEPS).map((step, place) => {
-    const note = step.notes.find((other) => other.type === "reward");
+    const note = step.notes.find((other) => other.type === "tree_reward");
     const before = note ? read(note, step).before : null;
     const written = writtenFrom(steps, from + place);
     return [judged(step, written), before ? rightPaths(before, written).length - 1 : 0];
@@ -211,4 +211,4 @@ function reward(data) {
   return `Tree reward: log Σ exp(L) over the branches, L the tokens of a branch that the target is expected to keep: ${data.reward.toFixed(2)}${was}.`;
 }
 
-noteRegistry.register("reward", { title: "Tree reward", draw });
+noteRegistry.register("tree_reward", { title: "Tree reward", draw });

@@ -32,4 +32,4 @@ export function chain(note, stage, most = 26 * stage.u) {
 
 const draw = (note, step, stage) => dom.h("div", { class: "sv-chain" }, chain(note, stage), svgKit.caption("One pass of the small model a code, none of the target yet."));
 
-noteRegistry.register("coarse", { title: "Coarse rows", draw });
+noteRegistry.register("coarse_codes", { title: "Coarse rows", draw });

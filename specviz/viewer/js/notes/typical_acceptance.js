@@ -139,4 +139,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, figure, svgKit.key(...marks), svgKit.caption(sentence(focused)));
 }
 
-noteRegistry.register("typical", { title: "Typical acceptance", draw });
+noteRegistry.register("typical_acceptance", { title: "Typical acceptance", draw });

@@ -1,5 +1,4 @@
 // A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -11,11 +10,9 @@ const MOST = 8,
   SHOWN = 80;
 
 function read(note) {
-  const rows = coerce.list(note.rows).slice(0, MOST);
-  return rows.map((row) => {
-    const runs = coerce.list(row.runs).map((length) => Math.max(0, coerce.number(length) || 0));
+  return note.rows.slice(0, MOST).map(({ row, runs }) => {
     const keptLength = runs.filter((_, at) => at % 2 === 0).reduce((sum, length) => sum + length, 0);
-    return { number: row.row, runs, kept: keptLength, holes: runs.reduce((sum, length) => sum + length, 0) - keptLength };
+    return { number: row, runs, kept: keptLength, holes: runs.reduce((sum, length) => sum + length, 0) - keptLength };
   });
 }
 
@@ -74,7 +71,7 @@ function draw(note, step, stage) {
     dom.h("div", {}, picture(data, note, stage, moment), svgKit.caption(sentence(data, note, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind, 0);
   const key = svgKit.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
-  return dom.h("div", {}, scrubber.make(stage, "rows", moments, drawMoment), key);
+  return dom.h("div", {}, scrubber.make(stage, "batch_cache", moments, drawMoment), key);
 }
 
-noteRegistry.register("rows", { title: "Batch KV cache", draw });
+noteRegistry.register("batch_cache", { title: "Batch KV cache", draw });

@@ -67,4 +67,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("residuals", { title: "Step embeddings", draw });
+noteRegistry.register("step_embeddings", { title: "Step embeddings", draw });
