@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from specviz.errors import BadInput
-from specviz.trace import perfetto, replay
+from specviz.trace import perfetto
 from specviz.trace.metrics import histogram, ratio, summarise
 from specviz.trace.schema import PRUNED, Bonus, Node, Run, Step, Trace, rounded
 from specviz.trace.store import save
@@ -46,11 +46,6 @@ DEFINITIONS = (
     "acceptance_histogram_by_draft_length count depths, which for a chain is the same as tokens. The other fields are "
     "this app's own and count every step: per_step_nodes has pruned candidates too."
 )
-
-
-def html(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = None) -> str:
-    """Return a page below 1 MB that replays the run offline (see ``trace.replay.page``)."""
-    return replay.page(trace, viewer_js, viewer_css, template)
 
 
 def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:

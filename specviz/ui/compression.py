@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specviz.trace.replay import embedded
 from specviz.viewer import bundle
 
 FOLDER = "specviz/viewer"
@@ -47,7 +46,7 @@ if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 
 def head(tabs: Mapping[str, str]) -> str:
     """Content of the page's head: the script, and the tabs of recorded runs outside the first one, by the run's name."""
-    embedded_tabs = embedded(json.dumps(tabs))
+    embedded_tabs = bundle.embedded(json.dumps(tabs))
     return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
 

@@ -14,7 +14,6 @@ from specviz import palette
 from specviz.palette import Theme
 from specviz.trace import metrics
 from specviz.trace.lengths import LengthCurves, measured
-from specviz.trace.replay import embedded
 from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
@@ -113,6 +112,11 @@ def _generated(lengths: Sequence[LengthCurves]) -> str:
         "CSS": json.dumps(style(), ensure_ascii=False),
     }
     return "".join(f"export const {name} = {value};\n" for name, value in known.items())
+
+
+def embedded(text: str) -> str:
+    """Escape JSON lines for a script element: equivalent JSON that cannot end the element."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _compact(value: Any) -> str:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import statistics
 from collections.abc import Sequence
 
 from specviz.errors import BadInput
 from specviz.palette import DARK, LIGHT
-from specviz.trace import metrics, replay, store
+from specviz.trace import metrics, store
 from specviz.trace.schema import Trace
-from specviz.viewer import bundle
+from specviz.viewer import bundle, replay
 
-TEMPLATE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<link rel="icon" href="data:,">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<div id="race" data-stages="#left #right" data-name="pair" data-open><p>{headline}</p></div>
+BODY = """<div id="race" data-stages="#left #right" data-name="pair" data-open><p>{headline}</p></div>
 <main class="pair">
 <div id="left"><div class="specviz-host"></div></div>
 <div id="right"><div class="specviz-host"></div></div>
@@ -37,11 +23,7 @@ TEMPLATE = """<!doctype html>
 </section>
 <noscript>This page draws two recorded runs and needs JavaScript. It loads nothing from other sites.</noscript>
 <script type="application/json" id="left-trace">{left}</script>
-<script type="application/json" id="right-trace">{right}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+<script type="application/json" id="right-trace">{right}</script>"""
 STYLE = f"""html, body {{ margin: 0; background: {LIGHT.ground}; color: {LIGHT.ink}; --specviz-height: max(560px, 70vh); }}
 body {{ font: 14px/1.45 system-ui, sans-serif; }}
 .pair {{ display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1px; margin-top: 8px; background: {LIGHT.line}; }}
@@ -84,24 +66,16 @@ def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
     """
     if left.run.prompt != right.run.prompt:
         raise BadInput("The runs are of different prompts; compare two of one prompt.")
-    script = bundle.script() + START
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    document = TEMPLATE.format(
-        policy=policy,
-        title=html.escape(f"{left.run.title} and {right.run.title} · specviz"),
-        style=STYLE,
+    body = BODY.format(
         headline=html.escape(headline(left, right)),
         table=_table(left, right),
         words="<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in remarks) + "</ul>" if remarks else "",
-        left=replay.embedded(store.text(left)),
-        right=replay.embedded(store.text(right)),
-        script=script,
+        left=bundle.embedded(store.text(left)),
+        right=bundle.embedded(store.text(right)),
     )
-    if len(document.encode("utf-8", "surrogatepass")) > 4 * replay.MAX_PAGE:
+    title = f"{left.run.title} and {right.run.title} · specviz"
+    document = replay.document(title, STYLE, bundle.script() + START, body)
+    if replay.size(document) > 4 * replay.MAX_PAGE:
         raise BadInput("The two runs are too long for one page; ask for fewer tokens.")
     return document
 

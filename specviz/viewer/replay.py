@@ -1,4 +1,8 @@
-"""A recorded run as one HTML page: a file that plays from disk, or a frame in a notebook; neither uses the network."""
+"""A recorded run as one HTML page: a file that plays from disk, or a frame in a notebook; neither uses the network.
+
+The trace is never parsed as markup: its lines are in a data block without any "<", and the page's policy allows only the
+viewer's script and no requests.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +10,47 @@ import base64
 import gzip
 import hashlib
 import html
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from specviz.errors import BadInput
 from specviz.palette import DARK, LIGHT
-from specviz.trace import replay, store
+from specviz.trace import store
 from specviz.trace.schema import Trace
 from specviz.viewer import bundle
 
+MAX_PAGE = 1_000_000
+"""Upper limit of a page's size in bytes."""
 COMPRESS_ABOVE = 400_000
 """Characters of a trace above which it is embedded compressed, so that pages of long runs stay under a megabyte too."""
+LEFT_OUT = "To keep this page below 1 MB it leaves out {}. The saved trace file has everything."
+NOTES = "the method's notes on each step"
 
-# The six marks are those of trace.replay, which makes the page of a run that is too long even for this.
 TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{{policy}}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="data:,">
-<title>{{title}}</title>
-<style>
-html, body { margin: 0; height: 100%; --specviz-height: max(600px, 100vh); }
-.specviz-notice { margin: 0; padding: 6px 14px; font: 13px/1.4 system-ui, sans-serif; }
-{{style}}</style>
+<title>{title}</title>
+<style>{style}</style>
 </head>
 <body>
-{{notice}}
-<main id="stage" OPTIONS></main>
-<noscript>This page draws a recorded run and needs JavaScript. It loads nothing from other sites.</noscript>
-<script type="application/json" id="specviz-trace">{{trace}}</script>
-<script>{{script}}</script>
+{body}
+<script>{script}</script>
 </body>
 </html>
 """
-STYLE = f"""html, body {{ background: {LIGHT.ground}; }}
+BODY = """{notice}
+<main id="stage" {options}></main>
+<noscript>This page draws a recorded run and needs JavaScript. It loads nothing from other sites.</noscript>
+<script type="application/json" id="specviz-trace">{trace}</script>"""
+STYLE = f"""html, body {{ margin: 0; height: 100%; --specviz-height: max(600px, 100vh); background: {LIGHT.ground}; }}
 .dark, .dark body {{ background: {DARK.ground}; }}
+.specviz-notice {{ margin: 0; padding: 6px 14px; font: 13px/1.4 system-ui, sans-serif; }}
 .specviz-notice {{ background: {LIGHT.tints["relaxed"]}; color: {LIGHT.ink}; }}
 """
 
@@ -103,34 +111,51 @@ def page(
 ) -> str:  # fmt: skip
     """Return the HTML file for the lines of a trace. ``speed`` 1 plays as fast as recorded, None chooses a calm speed.
 
-    The page opens at ``step``, counted from 0, and waits there; None opens it at the first step.
-    A run too long for a megabyte even when compressed loses notes, then tables, then its last steps; the page reports it.
+    The page opens at ``step``, counted from 0, and waits there; None opens it at the first step. A run too long for a megabyte
+    even when compressed loses notes, then tables, then its last steps and with them its totals; a banner reports it.
+    Raises BadInput if not even one step fits.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
     if step is not None:
         options += f' data-step="{step + 1:d}"'
-    script = bundle.script() + START
+
+    def made(data: str, left_out: str = "", form: str = "") -> str:
+        notice = f'<p class="specviz-notice" role="note">{html.escape(LEFT_OUT.format(left_out))}</p>' if left_out else ""
+        return document(title, STYLE, bundle.script() + START, BODY.format(notice=notice, options=options + form, trace=data))
+
     if len(text) <= COMPRESS_ABOVE:
-        document = _filled(TEMPLATE.replace("OPTIONS", options), title, replay.embedded(text), script)
+        whole = made(bundle.embedded(text))
     else:
         packed = gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0)
-        data = base64.b64encode(packed).decode("ascii")
-        document = _filled(TEMPLATE.replace("OPTIONS", f'{options} data-gzip="true"'), title, data, script)
-    if len(document) < replay.MAX_PAGE and len(document.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
-        return document
-    return replay.page(store.read(text.encode("utf-8", "surrogatepass")), script, STYLE, TEMPLATE.replace("OPTIONS", options))
+        whole = made(base64.b64encode(packed).decode("ascii"), form=' data-gzip="true"')
+    if size(whole) < MAX_PAGE:
+        return whole
+    trace = store.read(text.encode("utf-8", "surrogatepass"))
+    without_notes = trace.replace(steps=tuple(one.replace(notes=()) for one in trace.steps))
+    bare = trace.replace(steps=tuple(one.replace(notes=(), rows=()) for one in trace.steps))
+    for shorter, left_out in ((without_notes, NOTES), (bare, f"{NOTES} and the target's tables of likely tokens")):
+        shown = made(bundle.embedded("\n".join(store.lines(shorter))), left_out)
+        if size(shown) < MAX_PAGE:
+            return shown
+    first, *steps = [bundle.embedded(line) for line in store.lines(bare.replace(end=None))]
+    left_out = f"the steps after the first {{}} of {len(steps)}, the run's totals, notes and target's tables"
+    room = MAX_PAGE - 1 - size(made(first, left_out.format(len(steps))))
+    count = bisect_right(list(accumulate(size(line) + 1 for line in steps)), room)
+    if count == 0:
+        raise BadInput("This run is too large for a replay page; save its trace file and open that in the app.")
+    return made("\n".join([first, *steps[:count]]), left_out.format(count))
 
 
-def _filled(template: str, title: str, data: str, script: str) -> str:
-    """Fill the template's marks from the left, so that no inserted text is read as a mark."""
+def document(title: str, style: str, script: str, body: str) -> str:
+    """Return a page around ``body`` whose policy lets it run ``script`` and nothing else, and load nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {"policy": policy, "title": html.escape(title), "style": STYLE, "notice": "", "trace": data, "script": script}
-    document, rest = "", template
-    for mark, part in parts.items():
-        before, _, rest = rest.partition("{{" + mark + "}}")
-        document += before + part
-    return document + rest
+    return TEMPLATE.format(policy=policy, title=html.escape(title), style=style, body=body, script=script)
+
+
+def size(text: str) -> int:
+    """Return the bytes of a text in UTF-8, lone surrogates included."""
+    return len(text.encode("utf-8", "surrogatepass"))

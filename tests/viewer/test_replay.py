@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
 import re
 import subprocess
 import sys
@@ -60,6 +61,33 @@ def test_marks_inside_a_trace_are_not_filled() -> None:
     page = replay.page(text, title="{{trace}}")
     assert objects(embedded(page)) == objects(text)
     assert "<title>{{trace}}</title>" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [300, 400, 1500])
+def test_what_does_not_fit_is_left_out_notes_then_rows_then_steps_and_the_page_says_so(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "COMPRESS_ABOVE", 2 << 20)  # so that shorter runs are too long
+    trace = sample_trace(steps)
+    page = replay.page(store.text(trace))
+    kept = store.read(embedded(page))
+    assert len(page.encode()) < replay.MAX_PAGE and not any(step.notes for step in kept.steps)
+    assert any(step.rows for step in kept.steps) == (steps == 300)
+    assert 'class="specviz-notice" role="note">To keep this page below 1 MB it leaves out the ' in page
+    assert ("tables of likely tokens" in page) == (steps == 400)
+    if steps < 1500:
+        assert kept.end == trace.end and len(kept.steps) == steps
+    else:
+        assert len(page.encode()) > 990_000 and kept.end is None
+        assert f"leaves out the steps after the first {len(kept.steps)} of 1500" in page
+
+
+def test_a_prompt_too_long_for_any_page_is_refused() -> None:
+    noise = base64.b64encode(random.Random(1).randbytes(740_000)).decode()
+    trace = sample_trace(2)
+    with pytest.raises(BadInput, match="too large for a replay page"):
+        replay.page(store.text(trace.replace(run=trace.run.replace(prompt=noise))))
 
 
 class Tags(HTMLParser):
