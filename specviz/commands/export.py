@@ -7,7 +7,6 @@ from pathlib import Path
 
 from specviz.commands.console import tell
 from specviz.trace import export, store
-from specviz.trace.schema import Trace
 
 HELP = "write a trace file in another format"
 
@@ -25,9 +24,6 @@ def execute(options: argparse.Namespace) -> int:
     """Write the export and print its path."""
     from specviz.viewer import replay
 
-    def page(trace: Trace) -> str:
-        return replay.page(store.text(trace), title=f"{trace.run.title}: a recorded run · specviz")
-
-    written = export.write(store.read(Path(options.file)), options.to, options.out, options.step, page)
+    written = export.write(store.read(Path(options.file)), options.to, options.out, options.step, replay.of_trace)
     tell(f"Wrote {written}.")
     return 0

@@ -118,11 +118,9 @@ def _row(entry: Mapping[str, Any]) -> Trace:
 
 
 def _summary(trace: Trace) -> str:
-    assert trace.end is not None
-    metrics = trace.end.metrics
-    same = trace.end.baseline is not None and trace.end.baseline.equal
+    assert (end := trace.end) is not None
+    metrics = end.metrics
     gain = metrics.get("speedup")
     speed = f"{number(gain)}× measured, {number(metrics.get('predicted_speedup'))}× predicted" if gain else "in step with others"
-    return (
-        f"τ {number(metrics['tau'])} over {metrics['steps']} passes, {speed}{', the same text as the baseline' if same else ''}"
-    )
+    same = ", the same text as the baseline" if end.baseline and end.baseline.equal else ""
+    return f"τ {number(metrics['tau'])} over {metrics['steps']} passes, {speed}{same}"

@@ -101,8 +101,13 @@ def frame(trace: Trace, step: int | None = None, height: int = 680) -> Frame:
     """
     if step is not None and not 0 <= step < len(trace.steps):
         raise BadInput(f"There is no step {step}; the run has {len(trace.steps)}, counted from 0.")
+    return Frame(of_trace(trace, step), height)
+
+
+def of_trace(trace: Trace, step: int | None = None) -> str:
+    """Return the page of a trace with its title: opened at ``step``, counted from 0; by default it plays."""
     title = f"{trace.run.title} on {trace.run.target} · specviz"
-    return Frame(page(store.text(trace), title=title, autoplay=step is None, step=step), height)
+    return page(store.text(trace), title=title, autoplay=step is None, step=step)
 
 
 def page(

@@ -9,8 +9,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
-from specviz.trace import export, store
-from specviz.trace.schema import Trace
+from specviz.trace import export
 from specviz.trace.store import SUFFIX
 from specviz.ui import theme
 from specviz.ui.run_lookup import Archive
@@ -40,7 +39,7 @@ def make(archive: Archive, file_choice: Sequence[Any]) -> dict[str, str]:
     try:
         name, kind, step = str(file_choice[0]), str(file_choice[1])[:20], int(file_choice[2])
         trace = archive.trace(name)
-        text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, _replay)
+        text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, replay.of_trace)
     except SpecvizError as error:
         return {"error": str(error)}
     except (IndexError, TypeError, ValueError, OverflowError):
@@ -49,10 +48,6 @@ def make(archive: Archive, file_choice: Sequence[Any]) -> dict[str, str]:
     stem = re.sub(r"[^a-z0-9]+", "-", f"{trace.run.method}-{trace.run.target}".lower()).strip("-")[:60]
     at = f"-step-{step}" if kind in export.OF_ONE_STEP else ""
     return {"name": f"{stem}{at}{ending}", "type": TYPES[ending[ending.rindex(".") :]], "text": text}
-
-
-def _replay(trace: Trace) -> str:
-    return replay.page(store.text(trace), title=f"{trace.run.title} on {trace.run.target} · specviz")
 
 
 async def offer(archive: Archive, file_choice: Sequence[Any], owner: str = "") -> dict[str, Any]:
