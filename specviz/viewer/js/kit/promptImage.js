@@ -19,7 +19,7 @@ export const places = (spans) =>
     .slice(0, MOST);
 
 function boxes(note, rows, columns) {
-  const rects = coerce.list(note.boxes).map((box) => coerce.list(box).map(coerce.number));
+  const rects = coerce.list(note.boxes).map(coerce.numbers);
   if (rects.length && rects.every((box) => box.length === 4 && !box.includes(null))) return rects;
   return Array.from({ length: Math.min(MOST, rows * columns) }, (_, at) => {
     const [row, column] = [Math.floor(at / columns), at % columns];
@@ -32,7 +32,7 @@ function read(note) {
   // Nothing but base64 may enter the address.
   if (!data || data.length > LONGEST || !/^[A-Za-z0-9+/]+={0,2}$/.test(data)) return null;
   const [width, height] = coerce.list(note.size).map((side) => Math.max(1, coerce.number(side) || 1));
-  const [rows, columns] = coerce.list(note.grid).map((side) => Math.max(0, coerce.number(side) || 0));
+  const [rows, columns] = coerce.list(note.grid).map((side) => Math.max(0, coerce.amount(side)));
   const where = boxes(note, rows || 0, columns || 0);
   const at = new Map(places(note.spans).map((place, index) => [place, where[index]]));
   const address = `data:image/png;base64,${data}`;

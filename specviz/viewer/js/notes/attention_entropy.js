@@ -14,13 +14,13 @@ function read(note) {
     coerce
       .list(row)
       .slice(0, 2000)
-      .map((entropy) => coerce.number(entropy) || 0);
+      .map(coerce.amount);
   const rows = coerce
     .list(note && note.entropy)
     .slice(0, 128)
     .map(layer);
-  const chosen = coerce.list(note && note.chosen).map(coerce.number);
-  const middle = coerce.list(note && note.middle).map(coerce.number);
+  const chosen = coerce.numbers(note && note.chosen);
+  const middle = coerce.numbers(note && note.middle);
   return { rows, chosen, middle, columns: Math.max(0, ...rows.map((row) => row.length)) };
 }
 
@@ -93,7 +93,7 @@ function arcs(picture, look, stage, visible) {
   const from = [stage.column - wide - 26 * u, high / 2];
   const rows = coerce
     .list(look.row && look.row.at)
-    .map((entry) => coerce.list(entry).map(coerce.number))
+    .map(coerce.numbers)
     .filter((row) => row[0] !== null && row[1] !== null && row.length === 2);
   const most = Math.max(1e-9, ...rows.map((row) => row[1]));
   const bows = rows.map(([place, weight]) => {
@@ -115,7 +115,7 @@ function arcs(picture, look, stage, visible) {
 
 function sentence(look) {
   if (!look.row) return "Nothing was drafted in this step.";
-  const share = Math.round(100 * (coerce.number(look.row.picture) || 0));
+  const share = Math.round(100 * coerce.amount(look.row.picture));
   const what = look.word ? `When the drafter guessed ${format.quote(look.word)}` : "At the first word of this step";
   return `${what}, ${share} % of its attention went to the picture.`;
 }

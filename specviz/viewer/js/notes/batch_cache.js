@@ -1,4 +1,5 @@
 // A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
+import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -10,9 +11,11 @@ const MOST = 8,
   SHOWN = 80;
 
 function read(note) {
-  return note.rows.slice(0, MOST).map(({ row, runs }) => {
+  const rows = coerce.list(note.rows).slice(0, MOST);
+  return rows.map((row) => {
+    const runs = coerce.list(row.runs).map((length) => Math.max(0, coerce.amount(length)));
     const keptLength = runs.filter((_, at) => at % 2 === 0).reduce((sum, length) => sum + length, 0);
-    return { number: row, runs, kept: keptLength, holes: runs.reduce((sum, length) => sum + length, 0) - keptLength };
+    return { number: row.row, runs, kept: keptLength, holes: runs.reduce((sum, length) => sum + length, 0) - keptLength };
   });
 }
 

@@ -1,4 +1,5 @@
 // Dynamic depth: how much probability the beam still holds at each level, and the level where growing was cut off.
+import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -7,11 +8,17 @@ import { box, line, tank, text } from "../kit/svgKit.js";
 
 const MOST = 64;
 
-function read({ mass, threshold, limit, tested, below = [], forward = null, stopped }) {
-  const masses = mass.slice(0, MOST).map((value) => Math.min(1, Math.exp(value)));
-  const bar = Math.min(1, Math.exp(threshold));
-  const deepest = Math.min(MOST, Math.max(masses.length, limit));
-  return { masses, threshold: bar, limit: deepest, tested: new Set(tested), below, forward, stopped };
+function read(note) {
+  const masses = coerce
+    .list(note.mass)
+    .slice(0, MOST)
+    .map((value) => Math.min(1, Math.exp(coerce.number(value) ?? -Infinity)));
+  const threshold = Math.min(1, Math.exp(coerce.number(note.threshold) ?? -Infinity));
+  const limit = Math.min(MOST, Math.max(masses.length, coerce.amount(note.limit)));
+  const below = coerce.numbers(note.below);
+  const tested = new Set(coerce.list(note.tested));
+  const forward = coerce.number(note.forward);
+  return { masses, threshold, limit, tested, below, forward, stopped: coerce.number(note.stopped) };
 }
 
 function sentence(data) {

@@ -14,7 +14,7 @@ function read(note, step) {
     .list(note.blocks)
     .slice(0, MOST)
     .map((block) => {
-      const [from, to] = coerce.list(block.depths).map(coerce.number);
+      const [from, to] = coerce.numbers(block.depths);
       const nodes = coerce.list(block.nodes).filter((id) => step.nodes[id]);
       return { from: from || 1, to: Math.min(MOST, Math.max(from || 1, to || from || 1)), nodes };
     });

@@ -9,7 +9,7 @@ import { box, disc, line, text } from "../kit/svgKit.js";
 
 const MOST = 64;
 
-const positive = (value) => Math.max(0, coerce.number(value) || 0);
+const positive = (value) => Math.max(0, coerce.amount(value));
 
 function read(note) {
   const passes = coerce

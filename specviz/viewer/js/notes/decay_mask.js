@@ -18,7 +18,7 @@ function read(note, step) {
   const count = Math.min(step.nodes.length, ...heads.map((head) => head.fade.length));
   const paths = [];
   for (let id = 0; id < count; id += 1) paths.push([...(paths[step.nodes[id].parent] || []), id]);
-  const whole = (name) => Math.max(0, coerce.number(note[name]) || 0);
+  const whole = (name) => Math.max(0, coerce.amount(note[name]));
   const bytes = { carried: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
   return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: coerce.list(note.layers), bytes };
 }

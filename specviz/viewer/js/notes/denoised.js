@@ -24,7 +24,7 @@ function read(note, step) {
       node: step.nodes[at + 1] || null,
       texts: coerce.list(place.texts).map(coerce.text),
       tokens: coerce.list(place.tokens),
-      probability: coerce.list(place.probability).map((share) => Math.min(1, Math.max(0, coerce.number(share) || 0))),
+      probability: coerce.list(place.probability).map((share) => Math.min(1, Math.max(0, coerce.amount(share)))),
     }));
 }
 

@@ -9,17 +9,17 @@ import { box, disc, line, text } from "../kit/svgKit.js";
 const MOST_ARMS = 8,
   MOST_TOKENS = 12,
   MOST_STEPS = 400;
-const share = (value) => Math.min(1, Math.max(0, coerce.number(value) || 0));
+const share = (value) => Math.min(1, Math.max(0, coerce.amount(value)));
 
 function read(note) {
   const names = coerce.list(note.names).slice(0, MOST_ARMS).map(coerce.text);
   const of = (list) => coerce.list(list).slice(0, MOST_ARMS);
   return {
     names,
-    drafted: coerce.number(note.drafted) || 0,
+    drafted: coerce.amount(note.drafted),
     chances: names.map((_, arm) => share(coerce.list(note.chances)[arm])),
     ghosts: of(note.ghosts).map((row) => coerce.list(row).slice(0, MOST_TOKENS).map(share)),
-    expected: of(note.expected).map((length) => coerce.number(length) || 0),
+    expected: of(note.expected).map(coerce.amount),
     tokens: coerce.list(note.texts).slice(0, MOST_TOKENS).map(coerce.text),
     waiting: coerce.list(note.waiting).filter(Boolean).slice(0, 24),
     ahead: Math.min(MOST_TOKENS, Math.max(1, Math.round(coerce.number(note.ahead) || 1))),
@@ -124,7 +124,7 @@ function queue(data, stage) {
   const { u } = stage;
   const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, data.waiting.length));
   const parts = data.waiting.map((chain, at) => {
-    const known = coerce.number(chain.known) || 0;
+    const known = coerce.amount(chain.known);
     const size = (wide - 8) / data.ahead;
     const cells = Array.from({ length: data.ahead }, (_, place) =>
       box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-accepted-mark" : "sv-absent"),

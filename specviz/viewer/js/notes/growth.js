@@ -13,7 +13,7 @@ const MOST = 600;
 
 /** The note as numbers: a mark per shown node with level and log value, the beams, and where the rerank cuts. */
 function read(note, step) {
-  const value = coerce.list(note.value).map(coerce.number);
+  const value = coerce.numbers(note.value);
   const beams = coerce.list(note.beams).map((beam) => new Set(coerce.list(beam)));
   const marks = step.nodes.slice(0, MOST).filter((node) => node.id === 0 || value[node.id] !== null);
   const sent = marks.filter((node) => node.id && node.status !== "pruned");

@@ -18,7 +18,7 @@ function read(note) {
       number: coerce.number(head.head) || place + 1,
       tokens: coerce.list(head.tokens).slice(0, MOST),
       texts: coerce.list(head.texts).map(coerce.text),
-      probability: coerce.list(head.probability).map(coerce.number),
+      probability: coerce.numbers(head.probability),
     }));
 }
 

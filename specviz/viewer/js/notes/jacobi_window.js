@@ -23,7 +23,7 @@ function rounds(stage, width, least) {
     const step = stage.trace.steps[at];
     const note = step.notes.find((entry) => entry.type === "jacobi_window");
     if (!note) break;
-    const more = [{ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 }, ...rows];
+    const more = [{ at, step, guesses: coerce.list(note.codes), redrawn: coerce.amount(note.redrawn) }, ...rows];
     if (rows.length >= FEWEST && width / span(more) < least) break;
     rows = more;
   }

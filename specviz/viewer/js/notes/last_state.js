@@ -9,7 +9,7 @@ import { disc, line, rhombus, text } from "../kit/svgKit.js";
 
 const MOST = 600,
   AROUND = 12;
-const size = (value) => Math.min(1e9, Math.max(0, coerce.number(value) || 0));
+const size = (value) => Math.min(1e9, Math.max(0, coerce.amount(value)));
 const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 
 function reach(note) {

@@ -15,8 +15,8 @@ function column(raw) {
   return {
     texts: coerce.list(raw.texts).slice(0, ROWS).map(coerce.text),
     tokens: coerce.list(raw.tokens).slice(0, ROWS),
-    probability: coerce.list(raw.probability).map((share) => Math.min(1, Math.max(0, coerce.number(share) || 0))),
-    size: coerce.number(raw.size) || 0,
+    probability: coerce.list(raw.probability).map((share) => Math.min(1, Math.max(0, coerce.amount(share)))),
+    size: coerce.amount(raw.size),
   };
 }
 
@@ -132,7 +132,7 @@ function picture(data, step, stage, moment) {
 /** How long the draft may be: masks now, and the two running means that the next length comes from. */
 function gauge(data, stage) {
   const { u } = stage;
-  const of = (name) => Math.max(0, coerce.number(data.gauge[name]) || 0);
+  const of = (name) => Math.max(0, coerce.amount(data.gauge[name]));
   const longest = Math.max(1, of("longest"));
   const left = 104 * u;
   const unit = (stage.column - left - 44 * u) / longest;

@@ -12,7 +12,7 @@ const MOST = 64,
   FUZZIEST = 0.5;
 
 function read(note) {
-  const whole = Math.min(MOST, Math.max(0, Math.round(coerce.number(note.layers) || 0)));
+  const whole = Math.min(MOST, Math.max(0, Math.round(coerce.amount(note.layers))));
   const groups = coerce
     .list(note.groups)
     .slice(0, MOST)
@@ -21,10 +21,10 @@ function read(note) {
   const likeness = coerce
     .list(note.likeness)
     .slice(0, MOST)
-    .map((row) => coerce.list(row).slice(0, TOKENS).map((cosine) => coerce.number(cosine) ?? 0));
+    .map((row) => coerce.list(row).slice(0, TOKENS).map(coerce.amount));
   const cells = likeness.flat();
   const mean = cells.length ? cells.reduce((sum, cosine) => sum + cosine, 0) / cells.length : null;
-  const number = (name) => Math.max(0, Math.round(coerce.number(note[name]) || 0));
+  const number = (name) => Math.max(0, Math.round(coerce.amount(note[name])));
   return { whole, groups, likeness, mean, calibrated: note.calibrated === true, number, devices: coerce.list(note.devices) };
 }
 

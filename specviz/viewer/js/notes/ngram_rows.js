@@ -8,7 +8,7 @@ import { box, text } from "../kit/svgKit.js";
 
 const MOST_STEPS = 400,
   MOST_CELLS = 1200;
-const count = (note) => Math.max(0, coerce.number(note.entries) || 0);
+const count = (note) => Math.max(0, coerce.amount(note.entries));
 const WORDS = { 4: "the last three tokens", 3: "the last two tokens", 2: "the last token", 1: "nothing but how often tokens come" };
 
 /** Of every step of the run around this one: its place, n-grams in the store, and n of the longest one found (0: none). */

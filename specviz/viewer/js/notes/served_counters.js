@@ -21,7 +21,7 @@ function samples(step, stage) {
 }
 
 const percent = (part) => `${Math.round(100 * part)} %`;
-const share = (sample, place) => Math.min(1, Math.max(0, (coerce.number(sample.accepted[place]) || 0) / sample.drafts));
+const share = (sample, place) => Math.min(1, Math.max(0, coerce.amount(sample.accepted[place]) / sample.drafts));
 
 function draw(note, step, stage) {
   const all = samples(step, stage);

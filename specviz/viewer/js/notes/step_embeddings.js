@@ -10,7 +10,7 @@ function read(note) {
     coerce
       .list(note[name])
       .slice(0, 16)
-      .map((count) => Math.max(0, coerce.number(count) || 0));
+      .map((count) => Math.max(0, coerce.amount(count)));
   const compared = Array.isArray(note.without);
   const names = compared ? ["asked", "with", "without"] : ["reached", "kept", "none"];
   const [total, ours, bare] = names.map(numbers);

@@ -11,11 +11,11 @@ const MOST = 64,
 const WHERE = { context: "this text", outputs: "earlier outputs" };
 
 function sentence(note, step) {
-  const matched = coerce.number(note.suffix_length) || 0;
+  const matched = coerce.amount(note.suffix_length);
   if (note.source === "none" || !matched)
     return "Nothing is known to have followed the end of this text, so nothing is drafted: the target adds one token.";
-  const times = format.count(coerce.number(note.occurrences) || 0, "time");
-  const allowed = format.count(coerce.number(note.limit) || 0, "token");
+  const times = format.count(coerce.amount(note.occurrences), "time");
+  const allowed = format.count(coerce.amount(note.limit), "token");
   const opening = `The last ${format.count(matched, "token")} occur ${times} in ${WHERE[note.source] || "memory"}; a match that long allows ${allowed}.`;
   if (!note.used) return `${opening} The score is below the threshold, so nothing is drafted.`;
   return opening + (step.veiled ? "" : ` The target kept ${step.counts.kept} of ${step.counts.drafted}.`);
@@ -26,15 +26,15 @@ function chart(note, stage) {
   const tried = coerce.list(note.tried).slice(0, MOST);
   if (!tried.length) return null;
   const { u } = stage;
-  const threshold = coerce.number(note.threshold) || 0;
-  const most = Math.max(1, threshold, ...tried.map((attempt) => coerce.number(attempt.score) || 0));
+  const threshold = coerce.amount(note.threshold);
+  const most = Math.max(1, threshold, ...tried.map((attempt) => coerce.amount(attempt.score)));
   const left = 30 * u,
     top = 18 * u,
     height = Math.max(80 * u, Math.min(220 * u, stage.tall - (130 + 23 * coerce.list(note.rows).length) * u)),
     pitch = Math.min(34 * u, (stage.column - left) / tried.length);
   const y = (value) => top + (height - top) * (1 - Math.min(1, value / most));
   const bars = tried.map((attempt, at) => {
-    const score = coerce.number(attempt.score) || 0;
+    const score = coerce.amount(attempt.score);
     const x = left + at * pitch;
     const best = attempt.length === note.suffix_length;
     const wide = Math.max(2, pitch - 4 * u);
@@ -56,7 +56,7 @@ function fork(row, step, stage) {
   const whole = Math.max(1, coerce.number(row.count) || 1);
   const cells = coerce.list(row.texts).map((word, at) => {
     const status = noteRegistry.verdict(step, row.node, row.tokens[at]);
-    const times = coerce.number(row.counts[at]) || 0;
+    const times = coerce.amount(row.counts[at]);
     return dom.h(
       "td",
       { class: status ? `sv-used sv-is-${status}` : "sv-unused", title: `followed ${times} of ${whole} times` },

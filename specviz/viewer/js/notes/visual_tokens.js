@@ -12,8 +12,8 @@ const MOST = 600;
 function read(note) {
   const set = (name) => new Set(promptImage.places(note[name]));
   const [visual, kept, unseen] = ["visual", "kept", "unseen"].map(set);
-  const target = Math.max(0, coerce.number(note.target) || 0);
-  return { target, drafter: Math.max(0, coerce.number(note.drafter) || 0), visual, kept, unseen };
+  const target = Math.max(0, coerce.amount(note.target));
+  return { target, drafter: Math.max(0, coerce.amount(note.drafter)), visual, kept, unseen };
 }
 
 /** Long rows of patches are cut in the middle, in both strips alike. */

@@ -35,7 +35,7 @@ export function until(trace, cursor) {
     emitted += step.emitted.length;
     const local = find(step, "local_verification");
     const mass = local ? coerce.list(local.mass) : [];
-    for (const id of step.path) if (step.nodes[id].status !== "resampled" && local) pooled.push(coerce.number(mass[id - 1]) || 0);
+    for (const id of step.path) if (step.nodes[id].status !== "resampled" && local) pooled.push(coerce.amount(mass[id - 1]));
     const relaxedNote = find(step, "relaxed");
     if (!relaxedNote) continue;
     last = relaxedNote;
@@ -44,7 +44,7 @@ export function until(trace, cursor) {
     for (const row of rows) {
       const node = step.nodes[row.node];
       sampled = sampled || Boolean(node && node.draw !== null);
-      if (node && node.status === "relaxed") moved += coerce.number(row.moved) || 0;
+      if (node && node.status === "relaxed") moved += coerce.amount(row.moved);
     }
   }
   if (!emitted || (!last && !pooled.length)) return null;

@@ -5,7 +5,7 @@ import * as format from "../kit/format.js";
 
 /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
 export function baselineTimes(baseline) {
-  const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.number(ns) || 0)) : [];
+  const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.amount(ns))) : [];
   let sum = 0;
   const ends = times.map((ns) => (sum += ns));
   return sum ? { times, ends, total: sum } : null;
