@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_827,
     "interop": 22_396,
     "methods": 51_379,
-    "models": 50_408,
+    "models": 50_415,
     "pipeline": 8_047,
     "specviz": 1_696,
     "targets": 13_926,
