@@ -68,7 +68,7 @@ BUDGETS = {
     "specviz": 1_696,
     "targets": 13_926,
     "trace": 16_083,
-    "training": 67_882,
+    "training": 67_858,
     "ui": 46_287,
     "viewer": 3_674,
 }

@@ -21,9 +21,7 @@ class Parameters(owl.Parameters):
     this run, the suffix trees are expected to yield more than the network's tree."""
 
     bar: str = choice(
-        "weighed",
-        ("weighed", "fixed"),
-        "Adapt the threshold to how well suffix trees and network have done in this run, or use the fixed one below.",
+        "weighed", ("weighed", "fixed"), "Adapt the threshold to how trees and network have done in this run, or fix it below."
     )
     threshold: float = number(
         1.5,
