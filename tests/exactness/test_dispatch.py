@@ -1,24 +1,14 @@
-"""What a step asks of a GPU, counted on tiny models: few calls, hardly a wait, and the text that the CPU writes.
-
-Runs take the code paths of a GPU, graphs included, on a device whose numbers lie on the CPU (see ``emulated_cuda.py``). A
-step that captured a graph is left out, as are notes: what is counted is a warmed-up step as it is timed.
-"""
+"""What a step asks of a GPU, counted on tiny models: few calls, hardly a wait, and the text that the CPU writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.head_config import EACH, HeadConfig, HeadConventions
-from specviz.engine import loop
-from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -27,7 +17,8 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
-from tests.support.emulated_cuda import Counts, EmulatedCuda, emulated_cuda
+from tests.support.dispatch import EAGLE3_CALLS, MOST_WAITS, StepCounts, count
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, parts_for, tiny_llama
 from tests.support.worlds import hybrid
 from tests.support.worlds import image as images
@@ -35,60 +26,6 @@ from tests.support.worlds.text import PROMPT, WARPS, compose
 
 TOKENS = 50
 BEAM = {"depth": 5, "width": 6, "nodes": 24}
-
-
-PHASES = ("draft", "verify", "judge", "commit")
-MOST_WAITS = 4
-"""Synchronisations a step, of any method."""
-EAGLE3_CALLS = 60
-"""Aten calls outside graphs a step, of EAGLE-3 with five levels."""
-
-
-@dataclass
-class StepCounts:
-    """One step's counts by phase."""
-
-    phases: dict[str, Counts] = field(default_factory=lambda: {phase: Counts() for phase in PHASES})
-
-    @property
-    def captures(self) -> int:
-        """Graphs that were captured in it."""
-        return sum(counts.captures for counts in self.phases.values())
-
-    def total(self, name: str) -> int:
-        """One count of the whole step."""
-        return sum(getattr(counts, name) for counts in self.phases.values())
-
-
-@contextmanager
-def counted_steps(device: EmulatedCuda) -> Iterator[list[StepCounts]]:
-    """The steps that are made meanwhile: phases end where the loop's own clock says."""
-    steps: list[StepCounts] = []
-
-    class CountingClock(Stopwatch):
-        def start(self, carried: int = 0) -> None:
-            super().start(carried)
-            device.fresh()
-            steps.append(StepCounts())
-
-        def mark(self, phase: str) -> None:
-            super().mark(phase)
-            steps[-1].phases[phase] += device.fresh()
-
-    with mock.patch.object(loop, "Stopwatch", CountingClock):
-        yield steps
-
-
-def count(device: EmulatedCuda, decoding: Decoding) -> list[StepCounts]:
-    """The steps of a run that captured nothing."""
-    decoding.ignore_eos = True
-    with counted_steps(device) as steps:
-        for _ in decoding.steps():
-            pass
-    assert decoding.outcome.reason != "error", decoding.outcome.message
-    steady = [step for step in steps[1:] if not step.captures]
-    assert steady, "every step captured a graph"
-    return steady
 
 
 def _target(device: str) -> TextTarget:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
@@ -92,7 +93,8 @@ def _mapped(values: Any, change: Callable[[Any], Any]) -> Any:
 @dataclass
 class Counts:
     """What was asked of the device. ``calls`` are aten calls outside graphs, ``launches`` those of them that are not mere
-    views, ``captured`` the aten calls inside replayed graphs, ``replays`` the graphs, ``waits`` the synchronisations."""
+    views, ``captured`` the aten calls inside replayed graphs, ``replays`` the graphs, ``waits`` the synchronisations and
+    ``reasons`` their causes."""
 
     calls: int = 0
     launches: int = 0
@@ -100,6 +102,7 @@ class Counts:
     replays: int = 0
     captures: int = 0
     waits: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
@@ -213,6 +216,7 @@ class EmulatedCuda(TorchFunctionMode):
         if self.graph is not None:
             raise RuntimeError(f"{reason}: {CAPTURING}")
         self.counts.waits += 1
+        self.counts.reasons[reason] += 1
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")

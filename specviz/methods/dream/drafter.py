@@ -65,11 +65,12 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
         """Return the feature drafter's levels on the pruned prompt."""
         assert self._view is not None
-        if self._stepper.watched is not None:
-            self._stepper.watched.clear()
+        if (watched := self._stepper.watched) is not None:
+            watched.clear()
         levels = super().levels(self._view.context(context))
-        if self._stepper.watched:
-            self._stepper.watched[:] = [self._stepper.watched[-1][-1:]]  # the root's row, the last committed one
+        if watched:
+            with context.untimed:
+                watched[:] = [watched[-1][-1:]]  # the root's row, the last committed one
         return levels
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:

@@ -1,0 +1,198 @@
+"""What a step asks of a GPU, counted without one: aten calls and synchronisations of every method by phase.
+
+``python -m tests.support.dispatch [METHOD ...]`` prints them.
+
+Runs take the code paths of a GPU, graphs included, on a device whose numbers lie on the CPU (see ``emulated_cuda.py``). A
+step that captured a graph is left out, as are notes: what is counted is a warmed-up step as it is timed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from specviz.bench.kit import Bencher, PictureQuestion
+from specviz.bench.report import Report, Row
+from specviz.bench.suites import STATE_SPACE_TARGET, held_out_scenes
+from specviz.engine import loop
+from specviz.engine.clock import Stopwatch
+from specviz.engine.loop import Decoding
+from specviz.errors import SpecvizError
+from specviz.methods.registry import all_methods
+from specviz.models.hub.catalog import DEFAULT_IMAGE_TARGET, DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
+from specviz.prompts import pictures
+from tests.support.emulated_cuda import Counts, EmulatedCuda, emulated_cuda
+
+PHASES = ("draft", "verify", "judge", "commit")
+TEMPERATURES = (0.0, 1.0)
+TOKENS = 24
+PROMPT = "Write three sentences about a rainy day in a small town, and end with a question."
+MOST_WAITS = 4
+"""Synchronisations a step, of any method."""
+EAGLE3 = {"depth": 5, "rule": "match"}
+EAGLE3_CALLS, EAGLE3_WAITS = 60, 2
+DRAWN = {"depth": 5, "nodes": 24}
+"""A tree of drawn tokens of this size, as what pays is another one on every machine."""
+
+
+@dataclass
+class StepCounts:
+    """One step's counts by phase."""
+
+    phases: dict[str, Counts] = field(default_factory=lambda: {phase: Counts() for phase in PHASES})
+
+    @property
+    def captures(self) -> int:
+        """Graphs that were captured in it."""
+        return sum(counts.captures for counts in self.phases.values())
+
+    def total(self, name: str) -> int:
+        """One count of the whole step."""
+        return sum(getattr(counts, name) for counts in self.phases.values())
+
+
+@contextmanager
+def counted_steps(device: EmulatedCuda) -> Iterator[list[StepCounts]]:
+    """The steps that are made meanwhile: phases end where the loop's own clock says."""
+    steps: list[StepCounts] = []
+
+    class CountingClock(Stopwatch):
+        def start(self, carried: int = 0) -> None:
+            super().start(carried)
+            device.fresh()
+            steps.append(StepCounts())
+
+        def mark(self, phase: str) -> None:
+            super().mark(phase)
+            steps[-1].phases[phase] += device.fresh()
+
+    with mock.patch.object(loop, "Stopwatch", CountingClock):
+        yield steps
+
+
+def count(device: EmulatedCuda, decoding: Decoding) -> list[StepCounts]:
+    """The steps of a run that captured nothing. Raises what ended the run, and a SpecvizError where too few were left."""
+    decoding.ignore_eos = True
+    with counted_steps(device) as steps:
+        for _ in decoding.steps():
+            pass
+    if decoding.outcome.reason == "error":
+        raise SpecvizError(decoding.outcome.message)
+    steady = [step for step in steps[1:] if not step.captures]
+    if not steady:
+        raise SpecvizError("Every step captured a graph; decode more tokens.")
+    return steady
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.mean(values)
+
+
+def row(name: str, steps: Sequence[StepCounts], goal: float | None = MOST_WAITS) -> Row:
+    """A method's mean calls and most synchronisations a step, by phase."""
+    cells = {"method": name, "calls": f"{_mean(step.total('calls') for step in steps):.0f}"}
+    cells |= {phase: f"{_mean(step.phases[phase].calls for step in steps):.0f}" for phase in PHASES}
+    cells["launches"] = f"{_mean(step.total('launches') for step in steps):.0f}"
+    cells["graphs"] = f"{_mean(step.total('replays') for step in steps):.1f}"
+    cells["inside"] = f"{_mean(step.total('captured') for step in steps):.0f}"
+    waits = [step.total("waits") for step in steps]
+    by_phase = ", ".join(f"{phase} {most}" for phase in PHASES if (most := max(step.phases[phase].waits for step in steps)))
+    cells["synchronisations"] = f"{_mean(waits):.1f}, at most {max(waits)}" + (f" ({by_phase})" if by_phase else "")
+    return Row(
+        name, max(waits), "synchronisations a step", goal, at_most=True, cells=cells, table="a step, by method and temperature"
+    )
+
+
+def reasons(steps: Sequence[StepCounts]) -> Counter[str]:
+    """Why the host waited, and how often in all these steps."""
+    return sum((counts.reasons for step in steps for counts in step.phases.values()), Counter())
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A target, what it is asked, and the methods that are counted on it."""
+
+    target: str
+    prompt: str | PictureQuestion
+    methods: tuple[str, ...]
+    note: str = ""
+    tier: str = "graph"
+
+
+def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
+    """Every method on a target of each kind that it drafts for, of ``methods`` where some are named."""
+    wanted = {name: method for name, method in all_methods().items() if not methods or name in methods}
+    kinds: dict[str, tuple[str, Callable[[], str | PictureQuestion]]] = {
+        "text": (target, lambda: PROMPT),
+        "state space": (STATE_SPACE_TARGET, lambda: PROMPT),
+        "vision_language": (DEFAULT_VISION_TARGET, lambda: held_out_scenes()[0]),
+        "image": (DEFAULT_IMAGE_TARGET, lambda: pictures(1)[0]),
+    }
+    for kind, (named, prompt) in kinds.items():
+        modality = "text" if kind == "state space" else kind
+        of_state_space = kind == "state space"
+        names = tuple(
+            name
+            for name, method in wanted.items()
+            if modality in method.modality and (named in method.targets if method.targets else not of_state_space)
+        )
+        if names:
+            note = {"vision_language": " on a picture", "image": " of a picture"}.get(kind, "")
+            # Recurrent layers have no captured pass.
+            yield Subject(named, prompt(), names, note, "eager" if of_state_space else "graph")
+
+
+def run(report: Report, target: str, methods: Sequence[str]) -> None:
+    """Every method on each kind of target, at each temperature, then the goals of EAGLE-3 with five levels."""
+    with emulated_cuda() as device:
+        for subject in subjects(target, methods):
+            bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": subject.tier, "dtype": "float32"})
+            for name in subject.methods:
+                for temperature in TEMPERATURES:
+                    _method(report, bench, device, subject, name, temperature)
+        if not methods or "eagle3" in methods:
+            _goals(report, Bencher(target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"}), device)
+
+
+def _method(report: Report, bench: Bencher, device: EmulatedCuda, subject: Subject, name: str, temperature: float) -> None:
+    title = f"{name}{subject.note}, T = {temperature:g}"
+    try:
+        steps = _steps(bench, device, name, temperature, subject.prompt)
+    except SpecvizError as problem:
+        report.add(Row(title, None, "synchronisations a step", MOST_WAITS, detail=str(problem)))
+        return
+    report.add(row(title, steps))
+    report.say("    " + ", ".join(f"{reason} {times / len(steps):.1f}" for reason, times in reasons(steps).most_common(8)))
+
+
+def _steps(
+    bench: Bencher, device: EmulatedCuda, name: str, temperature: float, prompt: str | PictureQuestion = PROMPT, **more: Any
+) -> list[StepCounts]:  # fmt: skip
+    ready = bench.prepared(name, prompt, temperature, **more)
+    return count(device, ready.decoding(ready.compose(), 0, "off", threading.Event()))
+
+
+def _goals(report: Report, bench: Bencher, device: EmulatedCuda) -> None:
+    for temperature in TEMPERATURES:
+        steps = _steps(bench, device, "eagle3", temperature, parameters=EAGLE3)
+        named = f"eagle3, depth 5, match, T = {temperature:g}"
+        report.add(row(named, steps, EAGLE3_WAITS))
+        calls = _mean(step.total("calls") for step in steps)
+        report.add(Row(f"{named}: aten calls outside graphs, a step", calls, "calls", EAGLE3_CALLS, at_most=True))
+        waits = max(step.total("waits") for step in steps)
+        report.add(Row(f"{named}: synchronisations a step", waits, "", EAGLE3_WAITS, at_most=True))
+    report.add(row("eagle3, depth 5, 24 nodes drawn, T = 1", _steps(bench, device, "eagle3", 1.0, parameters=DRAWN)))
+
+
+if __name__ == "__main__":
+    methods = tuple(sys.argv[1:])
+    counted = Report("dispatch", {"target": DEFAULT_TEXT_TARGET}, say=print)
+    run(counted, DEFAULT_TEXT_TARGET, methods)
+    print(counted.as_table())
