@@ -168,7 +168,7 @@ def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, nu
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize(("many", "count"), [(1, 300), (2, 300), (3, 60), pytest.param(4, 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("many", "count"), [(1, 150), (2, 150), (3, 60), pytest.param(4, 30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("factor", [1.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_siblings_without_replacement_stay_within_the_bound_of_one(factor: float, many: int, count: int) -> None:
     most = 0.0

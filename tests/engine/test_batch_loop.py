@@ -61,7 +61,6 @@ def written(steps: Sequence[Step]) -> list[int]:
     ("name", "values", "warp", "every"),
     [
         ("reader", READER, GREEDY, 3),
-        pytest.param("reader", READER, WARM, 0, marks=pytest.mark.slow),
         pytest.param("reader", READER, WARM, 1, marks=pytest.mark.slow),
         pytest.param("reader", {"drafter": "eagle3", "nodes": 20}, WARM, 3, marks=pytest.mark.slow),
         pytest.param("suffix_decoding", {}, GREEDY, 4, marks=pytest.mark.slow),

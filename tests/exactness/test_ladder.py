@@ -43,7 +43,12 @@ def _quick(row: Row) -> bool:
 
 
 CLIMBED = [(row, way, way in fast(row, row.ways) and _quick(row)) for row in ROWS for way in row.ways]
-AUDITED = [(row, way, way.tier == "eager" and way in fast(row, row.audits)) for row in ROWS for way in row.audits]
+AUDITED = [
+    (row, way, way.tier == "eager" and way in fast(row, row.audits))
+    for row in ROWS
+    for way in row.audits
+    if way.tier == "eager" or row is first(row)  # a captured pass writes one cache, whichever parameters drafted
+]
 FULL = [(row, tier, bool(fast(row, row.ways)) and tier == "eager" and _quick(row)) for row in ROWS for tier in row.full]
 BEGUN = [(row, prompt, bool(fast(row, row.ways)) and prompt == row.prompts[0]) for row in ROWS for prompt in row.prompts]
 

@@ -20,7 +20,7 @@ ROUNDING = 0.05
 @cache
 def decoded(method: str, temperature: float, **values: object) -> Trace:
     """A run, made once for all the tests that look at it."""
-    return run(method=method, prompt=PROMPT, max_new_tokens=64, temperature=temperature, parameters=values, dtype="float32")
+    return run(method=method, prompt=PROMPT, max_new_tokens=40, temperature=temperature, parameters=values, dtype="float32")
 
 
 def same_text(trace: Trace) -> bool:

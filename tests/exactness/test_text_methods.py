@@ -19,15 +19,21 @@ SAMPLED: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32)])
-@pytest.mark.parametrize("temperature", [1e-37, *(pytest.param(least, marks=pytest.mark.slow) for least in (1e-40, 1e-300))])
+@pytest.mark.parametrize(
+    ("dtype", "temperature"),
+    [
+        (torch.float64, 1e-37),
+        pytest.param(torch.float32, 1e-40, marks=pytest.mark.slow),
+        pytest.param(torch.float64, 1e-300, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(("name", "values"), SAMPLED)
 def test_next_to_no_temperature_writes_the_greedy_text(
-    name: str, values: dict[str, object], temperature: float, tier: str, dtype: torch.dtype
+    name: str, values: dict[str, object], temperature: float, dtype: torch.dtype
 ) -> None:
-    target, warp = tiny_target(tier, dtype), Warp(temperature)
+    target, warp = tiny_target("eager", dtype), Warp(temperature)
     run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
-    assert run.ids == baseline(tier, dtype, GREEDY)[:60]
+    assert run.ids == baseline("eager", dtype, GREEDY)[:60]
 
 
 @pytest.mark.slow
