@@ -53,8 +53,8 @@ def world() -> World:
     loaded, target = open_target(DEFAULT_TEXT_TARGET)
     head = load_heads("eagle3", None, loaded, target).as_head("eagle3")
     layers = layers_wanted(head.config.taps, 30, 2)
-    texts = prompts("calibration")[:5]
-    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, texts, 64, layers)))
+    texts = prompts("calibration")[:3]
+    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, texts, 48, layers)))
 
 
 def set_to(**settings: Any) -> Break:

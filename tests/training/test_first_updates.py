@@ -21,6 +21,8 @@ from tests.support.training.stand_ins import WORLDS, Patch, begun, stand_in
 
 WRITTEN_DOWN = Path(__file__).with_name("first_updates.json")
 UPDATES = 50
+HELD = ("eagle3", "medusa", "small_draft", "image_ar", "scenes_vlm")
+"""Recipes whose every written update is made again; of the others, which share their drivers, the first dozen."""
 COUNTED = {"dialogues", "ngrams", "image_patches"}
 """Recipes without a loss."""
 STAGES = [*((name, False) for name in WORLDS if name != "image_vq"), ("deer", True), ("owl", True)]
@@ -34,10 +36,10 @@ FIGURES = {
 """What a card must tell."""
 
 
-def first_losses(name: str, folder: Path, patch: Patch) -> list[float]:
+def first_losses(name: str, folder: Path, patch: Patch, updates: int = UPDATES) -> list[float]:
     """The losses of the first updates, as if the time ran evenly."""
     state = begun(name, folder, patch)
-    return [state.update(update / UPDATES).loss for update in range(UPDATES)]
+    return [state.update(update / UPDATES).loss for update in range(updates)]
 
 
 def test_every_recipe_that_learns_is_held() -> None:
@@ -47,9 +49,9 @@ def test_every_recipe_that_learns_is_held() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_first_updates_lose_what_they_lost(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
-    known = json.loads(WRITTEN_DOWN.read_text("utf-8"))[name]
-    losses = first_losses(name, tmp_path, monkeypatch)
-    print(f"{name}: {losses[0]:.5f} to {losses[-1]:.5f} in {UPDATES} updates, written down {known[0]:.5f} to {known[-1]:.5f}")
+    known = json.loads(WRITTEN_DOWN.read_text("utf-8"))[name][: UPDATES if name in HELD else 12]
+    losses = first_losses(name, tmp_path, monkeypatch, len(known))
+    print(f"{name}: {losses[0]:.5f} to {losses[-1]:.5f} in {len(known)} updates, written down {known[0]:.5f} to {known[-1]:.5f}")
     assert losses == pytest.approx(known, rel=1e-3) and min(losses) < losses[0]
 
 

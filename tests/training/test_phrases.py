@@ -104,19 +104,10 @@ def said(one: Exchange) -> tuple[str, ...]:
     return one.kind, one.question, one.answer, one.look, one.again
 
 
-@pytest.mark.parametrize(
-    ("count", "same"),
-    [
-        (40, ("90d25e87c5b98d96", "5b2e33428947d08c", "db7829f74fc6757d")),
-        pytest.param(2000, ("f1be9c43ccb42e76", "6c1ef3213dde3a4a", "db7829f74fc6757d"), marks=pytest.mark.slow),
-    ],
-)
-def test_the_first_scenes_and_what_is_said_of_them_are_those_that_shipped_weights_learned_from(
-    count: int, same: tuple[str, str, str]
-) -> None:
-    chosen = [compose(seed) for seed in range(count)]
+def test_the_first_scenes_and_what_is_said_of_them_are_those_that_shipped_weights_learned_from() -> None:
+    chosen = [compose(seed) for seed in range(40)]
     pages = [Speaker(snapped(scene), np.random.default_rng([scene.seed, 13])) for scene in chosen]
     told = [[said(one) for weights in (MIXED, LESSONS) for one in exchanges(scene, 6, weights)] for scene in chosen]
     read = [(page.look(), drill(page, 24), [said(one) for one in page.questions(6, READING)]) for page in pages]
-    pictures = hashlib.sha256(b"".join(draw(scene).tobytes() for scene in chosen[:40])).hexdigest()[:16]
-    assert (digest(*chosen), digest(told, read), pictures) == same
+    pictures = hashlib.sha256(b"".join(draw(scene).tobytes() for scene in chosen)).hexdigest()[:16]
+    assert (digest(*chosen), digest(told, read), pictures) == ("90d25e87c5b98d96", "5b2e33428947d08c", "db7829f74fc6757d")

@@ -18,7 +18,7 @@ PROMPT = "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,"
 
 def ready(**parameters: Any) -> Prepared:
     """STAND on the model that ships, as exact as it gets."""
-    asked = Request("stand", PROMPT, max_new_tokens=14, temperature=0.9, dtype="float64", parameters={"nodes": 4, **parameters})
+    asked = Request("stand", PROMPT, max_new_tokens=9, temperature=0.9, dtype="float64", parameters={"nodes": 4, **parameters})
     return prepare(asked, Memory())
 
 
@@ -40,10 +40,10 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
 @pytest.mark.model
 def test_rows_write_what_they_would_write_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     together, heard, warning = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
-    assert heard[0] == "Earlier tries 1 to 3 of 3" and heard[-1].endswith("of at most 14 tokens each") and not warning
+    assert heard[0] == "Earlier tries 1 to 3 of 3" and heard[-1].endswith("of at most 9 tokens each") and not warning
     monkeypatch.setattr(trajectories, "LONGEST_PROMPT", 0)
     alone, heard, _ = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
-    assert heard[-1] == "Earlier try 3 of 3: 14 of at most 14 tokens"
+    assert heard[-1] == "Earlier try 3 of 3: 9 of at most 9 tokens"
     assert together == alone and len(set(alone)) == 3
 
 
@@ -61,4 +61,4 @@ def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPa
     stop.begin()
     found, _, warning = texts(ready(earlier_trajectories=8), monkeypatch, cancel=stop)
     assert warning == "0 of 8 earlier trajectories fitted into half the time."
-    assert 0 < len(found[0]) < 14
+    assert 0 < len(found[0]) < 9
