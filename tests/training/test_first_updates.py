@@ -52,7 +52,8 @@ def test_the_first_updates_lose_what_they_lost(name: str, tmp_path: Path, monkey
     known = json.loads(WRITTEN_DOWN.read_text("utf-8"))[name][: UPDATES if name in HELD else 12]
     losses = first_losses(name, tmp_path, monkeypatch, len(known))
     print(f"{name}: {losses[0]:.5f} to {losses[-1]:.5f} in {len(known)} updates, written down {known[0]:.5f} to {known[-1]:.5f}")
-    assert losses == pytest.approx(known, rel=1e-3) and min(losses) < losses[0]
+    assert losses == pytest.approx(known, rel=1e-3)
+    assert name not in HELD or min(losses) < losses[0]
 
 
 @pytest.mark.slow
