@@ -50,15 +50,13 @@ class Kept:
         """Return the values by name; empty if their number differs."""
         return dict(zip(names, self.values, strict=True)) if len(names) == len(self.values) else {}
 
-    def run(self) -> bytes:
-        """Return the run's file, with an end record if it lacks one. Raises BadTrace if it is no trace."""
-        content = self.lines.encode()
-        trace = traces.read(content)
+    def run(self) -> Trace:
+        """Return the run, with an end record if it lacks one. Raises BadTrace if it is no trace."""
+        trace = traces.read(self.lines.encode())
         if trace.end is None:
             end = stopped(trace, "")
-            end = end.replace(message=f"{BROKEN_OFF} {end.message}".rstrip())
-            content = traces.text(Trace(trace.run, trace.steps, end)).encode()
-        return content
+            trace = trace.replace(end=end.replace(message=f"{BROKEN_OFF} {end.message}".rstrip()))
+        return trace
 
 
 def parts(text: str) -> dict[str, Kept]:

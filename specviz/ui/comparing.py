@@ -102,7 +102,7 @@ def _as_recorded(shared: AppState, form_state: FormState, name: str) -> FormStat
     """Return the form with a run's length and seed; unchanged for a method without a run."""
     if not name or name.startswith(METHOD):
         return form_state
-    run = shared.archive.trace(name).run
+    run = shared.archive.run(name)
     length = min(run.max_new_tokens, shared.settings.max_new_tokens)
     basics = controls.replaced(form_state.basics, "max_new_tokens", length)
     return replace(form_state, basics=basics, advanced=controls.replaced(form_state.advanced, "seed", run.sampling.seed))

@@ -79,7 +79,7 @@ class Archive:
         """Return the run's feed for a stage, which follows a kept run. Empty without a name, so that a page without recordings
         still opens."""
         if name.startswith(MINE):
-            self.run(name)
+            self.store.lines(name.removeprefix(MINE), 0, 0)  # raises if the run is not kept any more
             return feed.control("recorded", name, follow=True, message="Fetching the run")
         return feed.recorded(name, self.text(name), self.note(name)) if name else ""
 

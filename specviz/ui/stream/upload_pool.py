@@ -7,7 +7,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,22 +51,21 @@ class UploadPool:
 
     async def open(self, path: str | Path, owner: str = "") -> Opened:
         """Read the run in an uploaded file. Raises BadTrace naming the wrong line and field, BadInput when the pool is full."""
-        return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: _content(Path(path)), owner)
+        return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: self._lines(Path(path)), owner)
 
-    async def take(self, content: Callable[[], bytes], key: str, owner: str = "") -> Opened:
-        """Read the run that a page kept; ``content`` makes a whole file of it, in the pool. Raises as :meth:`open`."""
+    async def take(self, read: Callable[[], Trace], key: str, owner: str = "") -> Opened:
+        """Keep the run that ``read`` returns, in the pool, from what a page had kept: the ``key``. Raises as :meth:`open`."""
         digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
-        return await self._opened(digest, content, owner)
+        return await self._opened(digest, lambda: traces.lines(read()), owner)
 
-    async def _opened(self, digest: str, content: Callable[[], bytes], owner: str) -> Opened:
+    async def _opened(self, digest: str, read: Callable[[], list[str]], owner: str) -> Opened:
         with self._lock:
             known = self._known.get(digest)
         if known is not None and known.name.removeprefix(MINE) in self.store:
             return known
-        return await self.pool.do(lambda: self._read(digest, content), digest, owner)
+        return await self.pool.do(lambda: self._keep(digest, read()), digest, owner)
 
-    def _read(self, digest: str, content: Callable[[], bytes]) -> Opened:
-        lines = list(self._within_budget(traces.rewritten(content())))
+    def _keep(self, digest: str, lines: list[str]) -> Opened:
         outline = traces.outline(lines)
         key = self.store.new(lines, checked=True)
         opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)
@@ -76,16 +75,22 @@ class UploadPool:
                 self._known.popitem(last=False)
         return opened
 
-    def _within_budget(self, lines: Iterator[str]) -> Iterator[str]:
-        """Yield the same lines. Raises BadInput once reading them has taken this thread too long."""
-        started = time.thread_time()
-        for line in lines:
-            yield line
+    def _lines(self, path: Path) -> list[str]:
+        """Return the file's lines, checked. Raises BadInput without its path when it cannot be read or takes too long."""
+        started, lines = time.thread_time(), list[str]()
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE + 1)
+        except (OSError, ValueError):
+            raise BadInput(LOST) from None
+        for line in traces.rewritten(content):
+            lines.append(line)
             if time.thread_time() - started > self.seconds:
                 raise BadInput(
                     f"Checking this file takes more than {self.seconds:g} seconds, which is all that one may take here. "
                     "`python -m specviz validate FILE` checks it on your own machine; record fewer steps or smaller trees."
                 )
+        return lines
 
 
 def _digest(path: Path) -> str:
@@ -93,13 +98,5 @@ def _digest(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError):
-        raise BadInput(LOST) from None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_FILE + 1)
     except (OSError, ValueError):
         raise BadInput(LOST) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,7 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import httpx
 import pytest
+from gradio.routes import App
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -23,8 +26,10 @@ from specviz.ui.app_state import AppState
 from specviz.ui.run_lookup import MINE
 from specviz.ui.stream import pool
 from specviz.ui.stream.pool import Made, Pool
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form, text_run
 from specviz.ui.widgets import choice, downloads
-from tests.support.fakes.ui import app
+from tests.support.fakes.ui import FakeEngine, app, asked
 from tests.support.traces.samples import lines, sample_trace
 
 VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None)
@@ -50,6 +55,23 @@ def played(tab: int) -> Ask:
     return lambda built, shared, name: handler(built, "play_chosen", tab)(choice.listed({}, name), [], VISITOR)
 
 
+def uploaded(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, Any, Any]:
+    """The list of traces shows ``name`` again beside the file that is opened."""
+    file = shared.settings.traces / "upload.spectrace.jsonl"
+    file.write_text("\n".join(lines(sample_trace(4, seed=3))), encoding="utf-8")
+    (button,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-upload")
+    (take,) = (one.fn for one in built.fns.values() if (button._id, "upload") in one.targets)
+    taken: Coroutine[Any, Any, Any] = take(str(file), [], name, VISITOR)  # type: ignore[misc]
+    return taken
+
+
+def shown_again(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, Any, Any]:
+    """A live run that never begins leaves the run before it on the stage."""
+    request = request_form.request(asked(shared), shared.settings)
+    shared.live.stream = FakeEngine(breaks=BadInput("Not today."), breaks_at=-1)
+    return asyncio.to_thread(lambda: list(text_run.running(shared, Caller("a"), name, lambda: request)))
+
+
 KINDS: dict[str, Ask] = {
     **{f"saved as {kind}": saved(kind) for kind, *_ in downloads.FORMATS},
     **{f"played in tab {tab}": played(tab) for tab in range(3)},
@@ -58,6 +80,8 @@ KINDS: dict[str, Ask] = {
     "drawn as figures": lambda built, shared, name: handler(built, "drawn")(name, "light", VISITOR),
     "compared": lambda built, shared, name: handler(built, "pair")(name, "stand", [], "", 0.0, ("", 0.0), VISITOR),
     "named by an address": lambda built, shared, name: handler(built, "arrive")("", addressed(name), [], [], []),
+    "opened as a file": uploaded,
+    "shown again after a run that never began": shown_again,
     "kept by a page": lambda built, shared, name: handler(built, "arrive")(
         json.dumps({"sp": {"form": [], "lines": shared.archive.text(name)}}), VISITOR, [], [], []
     ),
@@ -102,6 +126,55 @@ def test_a_kept_run_is_read_in_the_pool_alone(
 
     assert asyncio.run(asked())
     assert where and all(thread.startswith("pool") for thread in where)
+
+
+ADDRESSES = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
+
+
+def test_while_jobs_hold_the_interpreter_another_visitor_is_answered(
+    opened: tuple[gr.Blocks, AppState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack of a review: one large run, and a hundred requests to save steps of it, each seconds of pure computing."""
+    (built, shared), answered, late = opened, threading.Event(), threading.Event()
+    name = MINE + shared.archive.store.add(sample_trace(4))
+    read_lines, interval = traces.read_lines, sys.getswitchinterval()
+
+    def slow(content: Any) -> Any:
+        while not answered.is_set() and not late.is_set():
+            sum(range(1000))
+        return read_lines(content)
+
+    monkeypatch.setattr(traces, "read_lines", slow)
+    (buttons,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-downloads")
+    (arrive,) = (number for number, one in built.fns.items() if one.api_name == "arrive")
+    server = App.create_app(built, app_kwargs=page.launch_options(shared)["app_kwargs"])
+
+    def client(address: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(server, client=(address, 1))
+        return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api", timeout=120)
+
+    async def saved(attacker: httpx.AsyncClient, step: int) -> dict[str, Any]:
+        asked = {"component_id": buttons._id, "fn_name": "make_file", "session_hash": "a", "data": [name, "nodelink", step]}
+        answer: dict[str, Any] = (await attacker.post("/component_server", json=asked)).json()
+        return answer
+
+    async def visit() -> tuple[int, float, list[dict[str, Any]]]:
+        async with client(ADDRESSES[0]) as one, client(ADDRESSES[1]) as other, client(ADDRESSES[2]) as visitor:
+            asyncio.get_running_loop().call_later(60, late.set)
+            attack = [asyncio.ensure_future(saved((one, other)[step % 2], 1 + step % 4)) for step in range(8)]
+            while len(shared.archive.pool.jobs) < 4:
+                await asyncio.sleep(0.01)
+            asked = {"fn_index": arrive, "session_hash": "visitor", "data": ["", [], [], []]}
+            page_opens = await visitor.post("/run/predict", json=asked)
+            assert page_opens.status_code == 200 and page_opens.json()["data"]
+            done, during = sum(one.done() for one in attack), sys.getswitchinterval()
+            answered.set()
+            return done, during, await asyncio.gather(*attack)
+
+    done, during, files = asyncio.run(visit())
+    assert not done and not late.is_set(), "it is answered before any of the jobs is over"
+    assert all("path" in file for file in files)
+    assert during == pytest.approx(pool.SWITCH_SECONDS) and sys.getswitchinterval() == pytest.approx(interval)
 
 
 def test_a_job_of_one_key_is_done_once_and_a_file_is_made_once(tmp_path: Path) -> None:
