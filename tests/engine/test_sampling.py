@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import TopPLogitsWarper
 
-from specviz.engine.sampling import ACCEPT, DRAFT, TARGET, Noise, Warp, draw
+from specviz.engine.sampling import ACCEPT, DRAFT, TARGET, Noise, Warp, draw, keys_below
 
 # Chi-square of 255 degrees of freedom, one time in a million; seeds are fixed, so a test passes always or never.
 LIMIT = 375.0
@@ -51,6 +51,15 @@ def test_the_hash_on_the_host_is_the_hash_on_tensors() -> None:
     # A number keyed by one more place is by construction one of the row keyed without it.
     row = Noise(11).uniforms(500, ACCEPT, 3).tolist()
     assert [Noise(11).uniform(ACCEPT, 3, child) for child in range(500)] == row
+
+
+@pytest.mark.parametrize("seed", [0, 11, 2**62 + 5])
+def test_keys_made_on_the_device_are_those_of_the_host(seed: int) -> None:
+    noise, numbers = Noise(seed, generation=seed % 2), [0, 1, 7, 63, 2**40]
+    for round_number in (0, 3, 2**31):
+        key = noise.keys(DRAFT, [(round_number,)])
+        host = noise.keys(DRAFT, [(round_number, number) for number in numbers])
+        assert torch.equal(keys_below(key, torch.tensor(numbers)), host)
 
 
 def test_noise_never_reaches_its_ends() -> None:

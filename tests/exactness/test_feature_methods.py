@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from specviz.engine.controller import SingleDrafter
+from specviz.engine.sampling import Warp
 from specviz.methods.ddd.depth import CANDIDATES, CalibratedDepth
-from specviz.methods.resources import TREES
+from specviz.methods.resources import TREES, published_tree
 from tests.support.tiny.text import composed, decode, parts_for, tiny_target
+from tests.support.worlds.fancy import Fancy, context, outside
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
@@ -69,6 +72,14 @@ def test_the_fixed_tree_of_likeliest_tokens_is_judged_as_point_masses() -> None:
             assert node.q is not None and node.parent is not None
             siblings.setdefault(node.parent, []).append(node.q)
         assert all(shares == sorted(shares, reverse=True) for shares in siblings.values()), "likeliest first"
+
+
+def test_the_fixed_tree_of_likeliest_tokens_stays_inside_the_nucleus() -> None:
+    warp, drafter = Warp(0.8, top_p=0.7), Fancy(3)
+    composition = compose("eagle", {"tree": "published", "rule": "rejection"}, tiny_target(), warp)
+    assert isinstance(composition.controller, SingleDrafter)
+    draft = composition.controller.builder.build(drafter, context(warp=warp))
+    assert 1 < len(draft.tree) < len(published_tree("eagle")) and not outside(draft, drafter, warp)
 
 
 def test_trees_that_follow_confidence_tell_how_they_grew() -> None:

@@ -221,3 +221,14 @@ def test_the_note_counts_stages_and_repairs() -> None:
         assert note["repaired"] == min(kept, 2), "the last of three drafted tokens never went through the model"
         assert [len(row) for row in note["likeness"]] == ([note["repaired"]] * DEEP if note["repaired"] else [])
         assert note["cached"] == step.position + 3
+
+
+@pytest.mark.slow
+def test_end_of_sequence_inside_a_draft_ends_the_run_there() -> None:
+    ids = decode(deep_target(), _itself(deep_target()), PROMPT, 40, GREEDY).ids
+    ending = next(ids[place] for place in range(8, 40) if place % 5 < 4 and ids[place] not in ids[:place])
+    target = deep_target()
+    target.eos_ids = frozenset({ending})
+    run = decode(target, _itself(target), PROMPT, 40, GREEDY)
+    assert run.ids == ids[: ids.index(ending) + 1]
+    assert (run.outcome.reason, run.steps[-1].cut) == ("eos", "eos")

@@ -10,6 +10,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
@@ -18,6 +19,8 @@ from specviz.methods.stree.drafter import TreeModelDrafter
 from specviz.targets.hybrid import HybridTarget
 from tests.support.tiny.hybrid import hybrid, target
 from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds import fancy
+from tests.support.worlds.fancy import Fancy, outside
 from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, Audited, alone, compose, models, run
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
@@ -150,6 +153,14 @@ def test_whole_runs_under_the_ratio_test_keep_the_distribution_too() -> None:
         first, second, third = decode(found, composition, SHORT, 3, warp, seed, "off").ids  # type: ignore[arg-type]
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
+
+
+def test_a_fixed_tree_stays_inside_the_nucleus() -> None:
+    warp, drafter = Warp(0.8, top_p=0.7), Fancy(3)
+    composition = compose({"tree": "fixed", "depth": 3, "width": 4, "nodes": 20}, *models("hybrid"), warp)
+    assert isinstance(composition.controller, SingleDrafter)
+    draft = composition.controller.builder.build(drafter, fancy.context(warp=warp))
+    assert 1 < len(draft.tree) < 21 and not outside(draft, drafter, warp)
 
 
 def test_the_distributions_kept_with_a_drawn_tree_are_the_ones_its_children_came_from() -> None:

@@ -65,20 +65,15 @@ class PromptCopy(NullDrafter):
         """Return the continuation of the longest suffix that occurred before, and a note on its source."""
         ids = context.ids
         for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
-            source = self._source(tuple(ids[-size:]), len(ids))
+            last = len(ids) - 1 if self.partial else min(len(ids) - self.length, len(ids) - size - 1)
+            places = self._places.get(tuple(ids[-size:]), [])
+            considered = reversed(places) if self.latest else places[:1]
+            source = next((place for place in considered if place <= last), None)
             if source is not None:
                 # The context's last position is reserved for the bonus token.
                 tokens = ids[source : source + min(self.length, max(0, context.max_depth - 1))]
                 return tokens, context.notes(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
         return (), context.notes(lambda: [self._note(len(ids), 0, 0, 0)])
-
-    def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
-        """Return the start of the continuation to copy, or None."""
-        last = total - 1 if self.partial else min(total - self.length, total - len(suffix) - 1)
-        places = self._places.get(suffix, [])
-        if not self.latest:
-            return places[0] if places and places[0] <= last else None
-        return next((place for place in reversed(places) if place <= last), None)
 
     @staticmethod
     def _note(start: int, size: int, source: int, length: int) -> Note:

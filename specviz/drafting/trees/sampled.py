@@ -160,12 +160,16 @@ class Sampled:
     masses.
 
     The shape is fixed, or chosen in each round from the context (never from the samples, which would not be exact). With
-    ``ranked``, children are the drafter's top tokens at any temperature, as point masses.
+    ``ranked``, children are the drafter's top tokens at any temperature, as point masses, none outside the run's warped support;
+    with ``unwarped``, a drafter's levels keep their own distribution, so that a ranked tree is the same at every temperature.
     """
 
-    def __init__(self, shape: TreeShape | Callable[[Context], TreeShape], ranked: bool = False) -> None:
+    def __init__(
+        self, shape: TreeShape | Callable[[Context], TreeShape], ranked: bool = False, unwarped: bool = False
+    ) -> None:  # fmt: skip
         self._shape = shape
         self._ranked = ranked
+        self._unwarped = unwarped
 
     def build(self, drafter: Rows | Levelled, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
@@ -242,7 +246,7 @@ class Sampled:
                 above, level = drawn[-1]
                 slots, parents = _slots(shape, tuple(above), tuple(inner_nodes), level.tokens.shape[1], context.device)
                 logits = levels.ask(level.tokens.flatten()[slots], parents)
-            q = (Warp() if self._ranked else context.warp).log_probabilities(logits).exp()
+            q = (Warp() if self._unwarped else context.warp).log_probabilities(logits).exp()
             most = max(len(shape.children[node]) for node in inner_nodes)
             drawn.append((inner_nodes, self._drawn(q, support, inner_nodes, most, context, noise)))
         place = {0: 0}

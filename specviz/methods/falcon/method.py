@@ -70,7 +70,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     pays = None if parameters.nodes else by_forwards(tree_costs(resources, network, parameters.width), block)
     builders: dict[str, TreeBuilder[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
-        "published": Sampled(published_tree("falcon"), ranked=True),
+        "published": Sampled(published_tree("falcon"), ranked=True, unwarped=True),
         "drawn": Sampled(published_tree("falcon_drawn")),
     }
     acceptance = Rejection() if parameters.tree == "drawn" else Match()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from heapq import heapify, heappop, heappush
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +13,7 @@ from hypothesis import strategies as some
 
 from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupMaximising
-from specviz.drafting.trees.gains import decay, gain_of, gains
+from specviz.drafting.trees.gains import UNSEEN, decay, gain_of, gains
 from specviz.drafting.trees.sampled_dynamic import MOST, SampledDynamicTree
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft
@@ -108,6 +112,69 @@ def test_rows_that_stand_for_nothing_change_nothing(
     assert [(node, one.probability.tolist()) for node, one in here.proposals.items()] == [
         (node, one.probability.tolist()) for node, one in there.proposals.items()
     ]
+
+
+def best_first(
+    kept: list[tuple[float, int]], offers: list[float], level: int, limit: int, width: int, most: int,
+    policy: SpeedupMaximising | None,
+) -> tuple[int, bool]:  # fmt: skip
+    """How many of a level's ``offers`` are drawn, and whether to go deeper: the best of them and of what is expected below them,
+    one at a time from a heap. ``kept`` are the values and depths of the tree so far."""
+    typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
+    waiting = [(-value, level, True) for value in offers]
+    heapify(waiting)
+    values, depths, own = [value for value, _ in kept], [depth for _, depth in kept], [False] * len(kept)
+    while waiting and len(values) < most:
+        value, depth, offered = heappop(waiting)
+        values.append(-value)
+        depths.append(depth)
+        own.append(offered)
+        if depth < limit:
+            for share in typical:
+                heappush(waiting, (value * share, depth + 1, False))
+    chosen = own[len(kept) : len(values) if policy is None else policy.fixed(depths, values)]
+    return sum(chosen), len(chosen) > sum(chosen)
+
+
+@given(
+    seed=some.integers(0, 9999),
+    temperature=some.floats(0.1, 8.0),
+    support=some.sampled_from([None, [2, 6, 1]]),
+    sizes=some.tuples(some.integers(1, 5), some.integers(1, 5), some.integers(0, 40)),
+    costs=some.sampled_from([(0.001, 0.03), (0.05, 0.001), (0.01, 0.03), (0.2, 0.4)]),
+    warp=some.sampled_from([Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.9), Warp(1.0, top_k=2)]),
+)
+def test_each_level_takes_what_a_best_first_search_takes(
+    seed: int, temperature: float, support: list[int] | None, sizes: tuple[int, int, int], costs: tuple[float, float], warp: Warp
+) -> None:
+    (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, 6, warp)
+    policy, limit = None if nodes else pays(*costs), min(depth, where.max_depth - 1)
+    draft = SampledDynamicTree(depth, width, nodes, policy).build(drafter, where)
+    shape, tokens, found = draft.tree.shape, draft.tree.host_tokens, paths(draft)
+    reach, beam = [1.0], [0]
+    for level in range(1, limit + 1):
+        q = {node: warp.log_probabilities(drafter.distribution(found[node])).exp() for node in beam}
+        offers = []
+        for node in beam:
+            decayed = torch.tensor(decay(min(width, int((q[node] > 0).sum()))), dtype=torch.float64)
+            shares = gains(q[node].amax()[None], decayed)[0].tolist()
+            offers += [(reach[node] * share, node, rank) for rank, share in enumerate(shares)]
+        offers.sort(key=lambda offer: -offer[0])
+        kept = list(zip(reach[1:], shape.depths[1:], strict=False))
+        count, deeper = best_first(kept, [offer[0] for offer in offers], level, limit, width, nodes or MOST, policy)
+        drawn = shape.levels[level] if level < len(shape.levels) else ()
+        assert Counter(shape.parents[node] for node in drawn) == Counter(parent for _, parent, _ in offers[:count])
+        worth = {(parent, rank): value for value, parent, rank in offers}
+        for node in drawn:
+            parent = shape.parents[node]
+            slot = tokens[node] if support is None else support.index(tokens[node])
+            rank = shape.children[parent].index(node)
+            reach.append(worth[parent, rank] if rank else reach[parent] * float(gain_of(q[parent][slot])))
+        if not deeper or not drawn:
+            break
+        beam = sorted(sorted(drawn, key=lambda node: -reach[node])[:width])
+    assert len(draft.tree) == len(reach)
+    assert [math.exp(value) for value in draft.notes[0].data["value"]] == pytest.approx(reach, abs=1e-9)
 
 
 @pytest.mark.parametrize("likeliest", [0.0, 0.3, 0.7, 1.0])

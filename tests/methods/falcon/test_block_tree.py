@@ -59,7 +59,7 @@ class Pairs(ByTokens):
 def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
     shape, drafter = published_tree("falcon"), Pairs()
     assert [len(level) for level in shape.levels] == [1, 20, 15, 19, 23, 21, 23, 21, 23]
-    draft = Blocks(Sampled(shape, ranked=True), 2).build(drafter, context())
+    draft = Blocks(Sampled(shape, ranked=True, unwarped=True), 2).build(drafter, context())
     assert draft.tree.shape.parents == shape.parents
     assert draft.calls == 4 and not draft.proposals
     told = draft.notes[-1].data
@@ -70,9 +70,12 @@ def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
     assert all(block["depths"][0] <= depths[node] <= block["depths"][1] for block in told["blocks"] for node in block["nodes"])
 
 
-def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
+@pytest.mark.parametrize(("unwarped", "heat"), [(True, 1.0), (False, 0.9)])
+def test_the_rth_child_carries_the_rth_best_token_of_its_level(unwarped: bool, heat: float) -> None:
+    """Its probability is the drafter's own in the published tree, and that of the run's temperature in any other."""
     drafter = Pairs(torch.arange(50, 50 + VOCAB))
-    draft = Sampled(shape_from_counts([[3], [2, 2], [1, 0, 2]]), ranked=True).build(drafter, context())
+    shape = shape_from_counts([[3], [2, 2], [1, 0, 2]])
+    draft = Sampled(shape, ranked=True, unwarped=unwarped).build(drafter, context(warp=Warp(0.9)))
     tokens, parents = draft.tree.host_tokens, draft.tree.shape.parents
     first, second = drafter.distribution((), 0), drafter.distribution((), 1)
     assert list(tokens[1:4]) == [50 + token for token in first.topk(3).indices.tolist()]
@@ -82,14 +85,14 @@ def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
         50 + t for t in distribution.topk(2).indices.tolist()
     ]
     assert draft.confidence[0] is None
-    assert draft.confidence[1] == pytest.approx(float(first.softmax(-1).max()))
-    assert draft.confidence[4] == draft.confidence[6] == pytest.approx(float(second.softmax(-1).max()))
+    assert draft.confidence[1] == pytest.approx(float((first / heat).softmax(-1).max()))
+    assert draft.confidence[4] == draft.confidence[6] == pytest.approx(float((second / heat).softmax(-1).max()))
 
 
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.3, top_k=4)])
-def test_a_ranked_tree_is_the_same_at_every_temperature(warp: Warp) -> None:
+def test_the_published_tree_is_the_same_at_every_temperature(warp: Warp) -> None:
     shape = shape_from_counts([[3], [2, 1], [2, 1, 1]])
-    builder = Sampled(shape, ranked=True)
+    builder = Sampled(shape, ranked=True, unwarped=True)
     one, other = (builder.build(Pairs(), context(warp=each)) for each in (warp, Warp(0.9)))
     assert one.tree.host_tokens == other.tree.host_tokens and one.confidence == other.confidence
 

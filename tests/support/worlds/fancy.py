@@ -58,6 +58,17 @@ def paths(draft: Draft) -> list[Path]:
     return [path_to(draft.tree.host_tokens, draft.tree.shape.parents, node) for node in range(len(draft.tree))]
 
 
+def outside(draft: Draft, drafter: Fancy, warp: Warp) -> list[Path]:
+    """The drafted paths that end outside the drafter's distribution as the run warps it, or with another probability than its."""
+    strange = []
+    for node, path in enumerate(paths(draft)):
+        if path:
+            q = warp.log_probabilities(drafter.distribution(path[:-1])).exp()[path[-1]]
+            if not q or draft.confidence[node] != q:
+                strange.append(path)
+    return strange
+
+
 def searched(drafter: Fancy, depth: int, width: int) -> dict[Path, float]:
     """Every candidate with its log value, written down as the paper says it, one path after the other."""
     found: dict[Path, float] = {}
