@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_827,
     "interop": 22_396,
     "methods": 51_376,
-    "models": 50_415,
+    "models": 50_412,
     "pipeline": 8_047,
     "specviz": 1_696,
     "targets": 13_926,

@@ -56,7 +56,8 @@ class ModelCache(Generic[Thing]):
         limit = self._limit(place) if needed else 0
         with self._lock:
             for key in list(self._things):
-                if not needed or self._taken(place) + needed <= limit:
+                taken = sum(size for where, size in self._sizes.values() if where == place)
+                if not needed or taken + needed <= limit:
                     return
                 if self._sizes[key][0] == place:
                     self._let_go(key)
@@ -70,9 +71,6 @@ class ModelCache(Generic[Thing]):
                 f"{name} needs about {needed / 1e9:.1f} GB of memory, and {max(0, limit) / 1e9:.1f} GB are for models on "
                 f"{place}{others}. Choose a smaller model or a number format of fewer bytes."
             )
-
-    def _taken(self, place: str) -> int:
-        return sum(size for where, size in self._sizes.values() if where == place)
 
     def _let_go(self, key: Key) -> None:
         where, size = self._sizes.pop(key)

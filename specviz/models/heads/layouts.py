@@ -73,7 +73,7 @@ _FILE = ASSETS / "head_layouts.toml"
 LAYOUTS = {
     name: row_of(Layout, fields, f"{_FILE.name}: {name}") for name, fields in tomllib.loads(_FILE.read_text("utf-8")).items()
 }
-METHODS = ("eagle", "eagle3", "medusa", "dream")
+METHODS = tuple(sorted({layout.method for layout in LAYOUTS.values() if layout.method}))
 """Methods whose published heads are read."""
 
 

@@ -165,7 +165,9 @@ def _speculators_settings(layout: Layout, stored: Repository, target: Fit) -> di
             f"{name} was made for {decoder['vocab_size']} tokens, and {target.name} has {target.embedding.shape[0]}: choose the "
             "target it was trained for."
         )
-    return {**outer, **decoder, "target_hidden_size": outer.get("target_hidden_size"), "use_qk_norm": kind == "qwen3"}
+    own = {"target_hidden_size": outer.get("target_hidden_size"), "use_qk_norm": kind == "qwen3"}
+    # As in the library, a sliding_window is unused unless layer_types says where it applies.
+    return {**outer, **decoder, **own, "use_sliding_window": bool(decoder.get("layer_types"))}
 
 
 def _mtp_settings(stored: Repository, target: Fit) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -308,7 +310,8 @@ def _assembled(
     shapes, target_rows = config.shapes(), len(target.embedding)
     for name, shape in shapes.items():  # before any conversion: a wrong config must not allocate memory
         shaped(stored, names, name, shape)
-    known = {*shapes, *_OF_THE_TARGET, "lm_head.weight", "embed_tokens.weight", *(_VOCABULARY if config.wide else ())}
+    narrow = _VOCABULARY if config.wide or config.paired else ()
+    known = {*shapes, *_OF_THE_TARGET, "lm_head.weight", "embed_tokens.weight", *narrow}
     refuse_strangers(stored, names, known, layout.short)
     embedding = target.embedding
     if "embed_tokens.weight" in names:

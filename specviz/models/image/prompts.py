@@ -6,7 +6,6 @@ import difflib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,18 +151,13 @@ class AnolePrompts:
         return str(self._tokenizer.decode([token]))
 
 
-@cache
-def _class_names() -> tuple[tuple[str, ...], ...]:
-    """The names of every class of ImageNet, in its order."""
-    return tuple(tuple(name.strip() for name in line.split(",")) for line in _CLASS_NAMES.read_text("utf-8").splitlines())
-
-
 class ClassPrompts:
     """Prompts of ``classes`` classes; an additional class is the empty prompt."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
-        self._names = _class_names() if classes == _IMAGENET else ()
+        lines = _CLASS_NAMES.read_text("utf-8").splitlines() if classes == _IMAGENET else ()
+        self._names = tuple(tuple(name.strip() for name in line.split(",")) for line in lines)
         self.digest = hashlib.sha256(repr((classes, self._names)).encode()).hexdigest()[:16]
 
     def rows(self, prompt: str) -> PromptRows:

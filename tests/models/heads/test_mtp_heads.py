@@ -75,6 +75,15 @@ def test_transformers_own_mtp_model_reads_the_same_from_the_same_file(tmp_path: 
     assert float((chained(head_of(folder, one), tokens, states, 0)[0] - logits[-1]).abs().max()) < 1e-4
 
 
+def test_an_mtp_layer_may_draft_over_a_narrow_vocabulary(tmp_path: Path) -> None:
+    one, ids = made("qwen3_5"), torch.tensor([1, 4, 5, 9, 30])
+    mask = torch.zeros(len(one.fit.head), dtype=torch.bool).index_fill(0, ids, True)
+    narrow = {"mtp.d2t": ids - torch.arange(len(ids)), "mtp.t2d": mask}
+    head = head_of(stored(tmp_path, one, one.tensors | narrow), one)
+    assert head.draft_ids is not None and head.draft_ids.tolist() == ids.tolist()
+    assert torch.equal(head.head, one.fit.head[ids])
+
+
 def test_experts_stored_in_one_tensor_are_the_same(tmp_path: Path) -> None:
     one = made("qwen3_5_moe")
     layer = {f"mtp.layers.0.{name}": value for name, value in one.layer.state_dict().items()}

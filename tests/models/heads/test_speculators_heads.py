@@ -82,6 +82,13 @@ def test_the_layers_settings_are_no_less_checked(tmp_path: Path, inner: dict[str
         head_of(stored(tmp_path, "llama", {"transformer_layer_config": layer}))
 
 
+def test_a_window_without_its_layers_is_unused_as_in_the_library(tmp_path: Path) -> None:
+    layer = {**HEADS["llama"]["config"]["transformer_layer_config"], "sliding_window": 3}
+    assert "layer_types" not in layer
+    head = head_of(stored(tmp_path, "llama", {"transformer_layer_config": layer}))
+    assert head.config.how.windows == () and furthest(head, "llama", DEPTH) < 1e-4
+
+
 def test_what_the_trainer_kept_of_the_target_is_told_and_left_alone(tmp_path: Path) -> None:
     kept = {"verifier_norm.weight": torch.ones(HIDDEN)}
     head = head_of(stored(tmp_path, "llama", tensors=kept))
