@@ -7,9 +7,8 @@ uploaded file: a run is checked line by line, and of a form only values with a f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
@@ -63,15 +62,14 @@ def parts(text: str) -> dict[str, Kept]:
     """Parse the state from the browser, by tab; empty if it is damaged."""
     try:
         whole = json.loads(text) if isinstance(text, str) and 0 < len(text) <= MOST_LETTERS else {}
-        return {str(place): _part(part) for place, part in dict(whole).items()}
+        found = {}
+        for tab, part in dict(whole).items():
+            values, lines = tuple(part.get("form") or ()), part.get("lines")
+            form = values if all(isinstance(value, str) for value in values) else ()
+            found[str(tab)] = Kept(form, lines if isinstance(lines, str) else "")
+        return found
     except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
-
-
-def _part(part: Mapping[str, Any]) -> Kept:
-    values = tuple(part.get("form") or ())
-    lines = part.get("lines")
-    return Kept(values if all(isinstance(value, str) for value in values) else (), lines if isinstance(lines, str) else "")
 
 
 def overlaid(offered: str, kept: str) -> str:

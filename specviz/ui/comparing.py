@@ -276,11 +276,8 @@ def _texts(left: Trace, right: Trace) -> str:
 
 def _remembered(run: Run, rehearsals: int) -> str:
     count = rehearsals or run.sampling.generation
-    return f"{run.title} had answered {'this' if rehearsals else 'a'} prompt {_times(count)} before." if count else ""
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+    times = {1: "once", 2: "twice"}.get(count, f"{count} times")
+    return f"{run.title} had answered {'this' if rehearsals else 'a'} prompt {times} before." if count else ""
 
 
 def _baselines(left: Trace, right: Trace) -> str:

@@ -21,7 +21,8 @@ def html(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
         if page.ask or not answers:
             draft = lesson.pages[number].get("veiled") and page.step is not None and page.step not in drawn
             drawn.update([page.step] if draft else [])
-            sections.append(_section(number + 1, page, _draft(trace.steps[page.step or 0]) if draft else ""))
+            body = _paragraphs(page) + (_draft(trace.steps[page.step or 0]) if draft else "") + _question(page)
+            sections.append(f"<section><h2>{number + 1}</h2><div>{body}</div></section>")
         if page.ask or answers:
             answers.append(_answer(number + 1, page))
     title, about = markup(lesson.title), markup(lesson.about)
@@ -31,10 +32,6 @@ def html(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
         f"<h1>{title}</h1><p>{about}</p><p><small>Recorded run: {run}</small></p>{''.join(sections)}"
         f"<section class='answers'><h2>Answers: {title}</h2><ol>{''.join(answers)}</ol></section>"
     )
-
-
-def _section(number: int, page: Page, draft: str) -> str:
-    return f"<section><h2>{number}</h2><div>{_paragraphs(page)}{draft}{_question(page)}</div></section>"
 
 
 def _paragraphs(page: Page) -> str:

@@ -30,6 +30,7 @@ from specviz.errors import BadInput
 from specviz.figures.theme import markup, show_whitespace
 from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, RELAXED, ROOT, SKIPPED, Nanoseconds, Step, Trace
+from specviz.trace.validate import RENAMED_NOTES
 
 PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "first_rejection", "next_rejection")
 MOST_CHOICES = 8
@@ -114,6 +115,7 @@ def _check(page: Mapping[str, Any], number: int) -> None:
 def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None) -> Page:
     """Return page ``number`` with its step found and its texts filled in."""
     raw = lesson.pages[number]
+    panel = raw.get("panel", False)
     steps = places(lesson, trace)
     known = facts(trace, steps[number])
     for earlier, step in enumerate(steps[:number], 1):
@@ -125,7 +127,7 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
         steps[number],
         _question(raw.get("ask"), trace, steps[number], known),
         filled(raw.get("reveal", ""), known),
-        raw.get("panel", False),
+        RENAMED_NOTES.get(panel, panel),
     )
 
 

@@ -78,17 +78,14 @@ class PageSessions:
             raise BadInput("This page has no session; reload it.")
         with self._lock:
             if session not in self._open:
-                self._make_room(address)
+                same_address = [name for name, page in self._open.items() if page.address == address]
+                if len(same_address) >= self.each:
+                    self._forget_one_of(same_address)
+                elif len(self._open) >= self.most:
+                    self._forget_one_of(list(self._open))
                 self._open[session] = PageSession(address)
             self._open.move_to_end(session)
             return self._open[session]
-
-    def _make_room(self, address: str) -> None:
-        same_address = [name for name, page in self._open.items() if page.address == address]
-        if len(same_address) >= self.each:
-            self._forget_one_of(same_address)
-        elif len(self._open) >= self.most:
-            self._forget_one_of(list(self._open))
 
     def _forget_one_of(self, names: list[str]) -> None:
         idle = next((name for name in names if not self._open[name].running), None)

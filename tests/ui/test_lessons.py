@@ -102,6 +102,13 @@ def test_token_text_cannot_become_markup() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "opened"), [("rows", "batch_cache"), ("batch_cache", "batch_cache"), ("reveal", "reveal"), (True, True)]
+)
+def test_a_panel_may_have_the_name_that_its_note_had_before(written: bool | str, opened: bool | str) -> None:
+    assert lessons.page(lesson(panel=written), 0, sample_trace(4)).panel == opened
+
+
+@pytest.mark.parametrize(
     ("page", "said"),
     [
         ({"text": []}, "needs a text"),

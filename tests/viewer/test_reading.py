@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.support.viewer import cases
 from tests.support.viewer.node import Evaluate
 
@@ -74,6 +76,45 @@ def test_a_kept_run_is_shown_once_it_is_there_whole(node: Evaluate) -> None:
     """
     kept = {**FOLLOW, "mode": "recorded", "run": "mine:key"}
     assert node(FOLLOWED + body, {"control": kept, "lines": LINES}) == [0, 5, "mine:key", "recorded", [], 1]
+
+
+def test_a_stopped_run_that_was_to_come_leaves_the_kept_one_alone(node: Evaluate) -> None:
+    body = """
+    say(given.kept);
+    asked[0].take(lines.join("\\n"));
+    asked[0].over("");
+    say({ ...given.control, run: "next", follow: false, message: "Loading…" });
+    const before = one.trace.coming.message;
+    say(given.kept);
+    return [before, one.trace.coming, one.name, one.trace.steps.length, resets];
+    """
+    kept = {**FOLLOW, "mode": "recorded", "run": "mine:key"}
+    found = node(FOLLOWED + body, {"kept": kept, "control": FOLLOW, "lines": LINES})
+    assert found == ["Loading…", None, "mine:key", 5, 1]
+
+
+@pytest.mark.parametrize("part", [0, 3])
+def test_a_kept_run_that_is_gone_leaves_the_stage_as_it_is_and_says_so(node: Evaluate, part: int) -> None:
+    body = """
+    const seen = () => [one.name, one.trace.steps.length, one.trace.coming, one.trace.problems, one.trace.notice.error];
+    const found = [];
+    for (const text of ["", given.text]) {
+      if (text) one.accept(text);
+      say(given.control);
+      const { take, over } = asked[asked.length - 1];
+      if (given.part) take(lines.slice(0, given.part).join("\\n"));
+      over("It is no longer kept.");
+      found.push(seen());
+    }
+    say(given.control);
+    return [...found, asked.length];
+    """
+    kept, shown = {**FOLLOW, "mode": "recorded", "run": "mine:key"}, {"kind": "stage", "mode": "recorded", "run": "old"}
+    text = json.dumps(shown) + "\n" + cases.trace(cases.chain(0), cases.chain(1))
+    gone = [None, [], "It is no longer kept."]
+    assert node(FOLLOWED + body, {"control": kept, "lines": LINES, "text": text, "part": part}) == [
+        ["mine:key", 0, *gone], ["old", 2, *gone], 3
+    ]  # fmt: skip
 
 
 def test_lines_that_cannot_be_had_are_missed_aloud(node: Evaluate) -> None:

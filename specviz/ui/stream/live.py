@@ -203,8 +203,11 @@ class Live:
                         raise Interrupted
                     if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
                         if event.max_new_tokens == request.max_new_tokens < requested_tokens:
-                            shortened = _shortened(requested_tokens, request.max_new_tokens)
-                            event = event.replace(warnings=(*event.warnings, shortened))
+                            warning = (
+                                f"So many wait for the engine that this run writes {request.max_new_tokens} tokens at most "
+                                f"instead of {requested_tokens}. Run it again later."
+                            )
+                            event = event.replace(warnings=(*event.warnings, warning))
                         opening.append(writer.add(event))
                         continue
                     is_end, begins = isinstance(event, End), bool(opening)
@@ -228,7 +231,9 @@ class Live:
             self._end(feed, batch, stop_reason(cancel))
         first = batch.lines and not feed.follow
         feed.follow = feed.follow or batch.lines
-        if batch.status is not None:
+        if batch.ended:
+            feed.message, feed.fraction = "", None
+        elif batch.status is not None:
             feed.message, feed.fraction = batch.status
         trace, failure = None, batch.failure
         if feed.follow and (first or batch.ended or batch.failure):
@@ -266,12 +271,6 @@ def _still_to_time(trace: Trace) -> bool:
 
 def _word(message: str, share: float | None) -> str:
     return message if share is None else f"{message} · {share:.0%}"
-
-
-def _shortened(requested: int, allowed: int) -> str:
-    return (
-        f"So many wait for the engine that this run writes {allowed} tokens at most instead of {requested}. Run it again later."
-    )
 
 
 def _about(seconds: float) -> str:

@@ -56,13 +56,15 @@ class StreamSink:
 
     def __init__(self, cancel: threading.Event) -> None:
         self.cancel = cancel
-        self.abandoned = self.over = False
+        self.abandoned = self.over = self.ended_by_stop = False
         self.batch = Batch()
         self.changed = threading.Condition()
 
     def lines(self, *, ended: bool = False) -> None:
         """Report that the run has its first lines or, with ``ended``, an end line."""
-        self.put(lines=True, **({"ended": True} if ended else {}))
+        with self.changed:
+            self.ended_by_stop |= ended and self.cancel.is_set()
+            self.put(lines=True, **({"ended": True} if ended else {}))
 
     def status(self, message: str, share: float | None = None) -> None:
         """Report loading progress. Raises Interrupted once the run is stopped, which ends a long download too."""
@@ -125,11 +127,13 @@ def pump(
 
 
 def _watch(outlet: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
-    """Report a stop at once, and release the run's place if its thread does not end soon after."""
+    """Report a stop at once, unless the run's end line came first; release its place if its thread does not end soon after."""
     while not outlet.cancel.is_set():
         if ended.wait(GLANCE_SECONDS):
             return
-    outlet.put(status=(STOPPING, None))
+    with outlet.changed:
+        if not outlet.ended_by_stop:
+            outlet.put(status=(STOPPING, None))
     if not ended.wait(GRACE_SECONDS):
         outlet.abandoned = True
         outlet.put(abandoned=True, over=True)

@@ -22,13 +22,10 @@ same.</p>
 CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
 <a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
 
-CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
-<a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
-
 PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client
 client = Client("{here}")
-job = client.submit(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")
-for text in job: print(text.splitlines()[-1])   # grows by a line a step</code></pre>
+file = client.predict(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")
+print(file)   # the whole trace file: a run line, a line per step, an end line</code></pre>
 <p>Or without a server: <code>import specviz; trace = specviz.run(method="prompt_lookup", prompt="…")</code>, then
 <code>trace.show(step=3)</code> in a notebook or <code>specviz.figures.draft_tree(trace.steps[3])</code>; or
 <code>python -m specviz --help</code>.</p>"""

@@ -215,17 +215,13 @@ class RunTab:
             values, remembered = merge_edits(given, FormValues(prompt, basics, advanced), offered)
             if recording is None:
                 updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
+            elif (page := self.shared.pages.find(request.session_hash)) and page.running:
+                updates = self.of_method(recording.run.method, dict(recording.run.parameters), recording.watch)
             else:
-                updates = self._shown(recording, runs, request.session_hash)
+                updates = self.play(recording.name, runs, request)
         except SpecvizError as error:
             return self.of_method(method) | {self.banner: banner_html(str(error))}
         return self.apply_limits(updates, method, *own_choices) | self.filled(values) | {self.given: remembered}
-
-    def _shown(self, recording: Recording, runs: Runs, session: str | None) -> Updates:
-        page = self.shared.pages.find(session)
-        if page and page.running:
-            return self.of_method(recording.run.method, dict(recording.run.parameters), recording.watch)
-        return self.updates(text_run.recording(self.shared, session, recording.name), list(runs))
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls."""

@@ -17,7 +17,7 @@ from typing import Any
 from specviz.errors import BadInput, BadTrace
 from specviz.methods.registry import families
 from specviz.trace import store, validate
-from specviz.trace.schema import End, Run, Trace
+from specviz.trace.schema import SCHEMA_VERSION, End, Run, Trace
 
 NO_FASTER = 1.03
 """Speed-up below which a run counts as no faster, and below its mirror image, 2 - NO_FASTER, as slower."""
@@ -47,8 +47,12 @@ class Recording:
 
     @cached_property
     def text(self) -> str:
-        """Text of the file. Raises BadInput when it is missing."""
-        return self._bytes().decode("utf-8")
+        """Text of the file, in the current version of the format. Raises BadInput when it is missing, BadTrace when it is of an
+        older version and breaks the schema."""
+        content = self._bytes()
+        if content.startswith(b'{"v":%d,' % SCHEMA_VERSION):
+            return content.decode("utf-8")
+        return "".join(f"{line}\n" for line in store.rewritten(content))
 
     @cached_property
     def run(self) -> Run:

@@ -19,10 +19,12 @@ from specviz.trace.store import TraceStore
 from specviz.ui.session import PageSession
 from specviz.ui.stream import live, presence, stream_worker
 from specviz.ui.stream.engine import Progress
+from specviz.ui.stream.feed import Feed
 from specviz.ui.stream.live import Frame, Live
 from specviz.ui.stream.presence import Reader
 from specviz.ui.stream.run_queue import LineFull, RunQueue
 from specviz.ui.stream.sse import EventStreams
+from specviz.ui.stream.stream_worker import Batch
 from tests.support.fakes.ui import FakeEngine, Refused
 
 REQUEST = Request(method="stand", prompt="Say something.", baseline=True)
@@ -358,3 +360,13 @@ def test_stopping_is_said_at_once() -> None:
     assert '"message":"Stopping"' in (next(frames).feed or "")
     wait.set()
     frames.close()
+
+
+def test_an_end_takes_the_word_that_the_run_is_stopping_back() -> None:
+    room, page, shown = Room(FakeEngine(steps=3)), PageSession(), Feed("")
+    *_, last = room.live.run(page, REQUEST)
+    shown.run = last.key
+    room.live._frame(last.cancel, shown, Batch(lines=True, status=("Stopping", None)), False)
+    assert shown.message == "Stopping"
+    frame = room.live._frame(last.cancel, shown, Batch(lines=True, ended=True, status=("Stopping", None)), False)
+    assert frame.trace is not None and shown.message == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -53,6 +54,40 @@ def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(monkeypatch: 
     cancel.set()
     rest = list(batches)
     assert rest[-1].abandoned and not any(batch.ended for batch in rest)
+
+
+def test_a_stop_is_not_told_behind_the_end_that_it_brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, cancel, ended, watched = stream_worker._watch, threading.Event(), threading.Event(), threading.Event()
+
+    def late(outlet: StreamSink, done: Callable[[], None], over: threading.Event) -> None:
+        assert ended.wait(20)
+        over = threading.Event()
+        over.set()
+        watch(outlet, done, over)
+        watched.set()
+
+    def work(outlet: StreamSink) -> None:
+        outlet.lines()
+        assert cancel.wait(20)
+        outlet.lines(ended=True)
+        ended.set()
+        assert watched.wait(20), "the watcher says what it has to before the work is over"
+
+    monkeypatch.setattr(stream_worker, "_watch", late)
+    batches = pump(work, cancel)
+    assert next(batches) == Batch(lines=True)
+    cancel.set()
+    assert list(batches) == [Batch(lines=True, ended=True)]
+
+
+def test_a_stop_while_the_baseline_is_timed_is_told() -> None:
+    cancel, over = threading.Event(), threading.Event()
+    outlet = StreamSink(cancel)
+    outlet.lines(ended=True)
+    cancel.set()
+    over.set()
+    stream_worker._watch(outlet, over.clear, over)
+    assert outlet.batch.status == ("Stopping", None)
 
 
 def test_closing_cancels_and_the_place_is_given_back_when_the_work_is_over() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
+from specviz.trace.schema import Note
 from specviz.trace.store import TraceStore
 from specviz.ui.run_lookup import MINE, Archive, choices, title
 from specviz.ui.settings import Settings
@@ -71,6 +72,19 @@ def test_what_was_run_and_how_it_ended_are_known_without_the_steps(tmp_path: Pat
     file.write_text(steps[0] + "\n", encoding="utf-8")
     with pytest.raises(BadTrace, match="does not begin with what was run"):
         Gallery(tmp_path).get("stand").run  # noqa: B018
+
+
+def test_a_file_of_version_1_is_given_to_the_stage_in_the_version_of_today(tmp_path: Path) -> None:
+    found, file = Gallery(gallery(tmp_path, ("stand",))).get("stand"), tmp_path / "stand.spectrace.jsonl"
+    note = Note("beam_mass", {"mass": [-0.5], "tested": [1], "threshold": -1.0, "stopped": None, "limit": 4})
+    trace = found.trace.replace(steps=tuple(step.replace(notes=(note,)) for step in found.trace.steps))
+    text = store.text(trace)
+    file.write_text(text.replace('{"v":2,', '{"v":1,').replace('"type":"beam_mass"', '"type":"mass"'), encoding="utf-8")
+    old = Gallery(tmp_path).get("stand")
+    assert old.text == text and old.trace == trace
+    file.write_text(file.read_text("utf-8").replace('"seq":3', '"seq":9', 1), encoding="utf-8")
+    with pytest.raises(BadTrace, match="line 4"):
+        Gallery(tmp_path).get("stand").text  # noqa: B018
 
 
 def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -> None:

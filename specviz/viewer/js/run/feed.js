@@ -60,8 +60,8 @@ export class Feed {
   going(control) {
     const { run } = control;
     if (this.name !== run && !this.trace.steps.length) this.restart(run);
+    this.trace.coming = this.name === run ? null : control;
     if (this.name === run) this.notice(control);
-    else this.trace.coming = control;
     if (!control.follow || this.followed === run || !this.tail) return;
     this.unfollow(run);
     const lines = [];
@@ -75,9 +75,16 @@ export class Feed {
     Object.assign(this, { followed: run, leave: null });
   }
 
-  /** Lines of the run that is followed, or why no more come. */
+  /** Lines of the run that is followed, or why no more come. A kept run is shown whole; else the stage stays as it is and says why. */
   more(control, text, why = "") {
     const { coming } = this.trace;
+    if (why && control.mode === "recorded") {
+      this.unfollow("");
+      this.trace.coming = null;
+      this.notice({ error: why });
+      this.onChange();
+      return;
+    }
     if (this.name !== control.run) {
       this.restart(control.run);
       this.notice(coming && coming.run === control.run ? coming : control);
