@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from specviz.trace import store
 from specviz.ui import page, theme
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
+from specviz.ui.tabs import about_tab
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 
@@ -46,6 +48,16 @@ def test_run_answers_with_the_whole_trace_file(client: Client) -> None:
     assert len(states) <= 3 and all('"kind":"end"' in state for state in states), "at its end and with its baseline"
     trace = store.read(states[-1].encode())
     assert len(trace.steps) == 20 and trace.end is not None and trace.end.baseline is not None
+
+
+def test_the_about_tab_s_example_prints_the_whole_trace_file(client: Client) -> None:
+    example = about_tab.PROGRAMS.format(here=client.src).partition("<code>")[2].partition("</code>")[0]
+    printed = subprocess.run(
+        [sys.executable, "-c", html.unescape(example)], capture_output=True, text=True, timeout=120, check=True
+    )
+    lines = [line for line in printed.stdout.splitlines() if line.startswith("{")]  # the client prints its address first
+    trace = store.read("\n".join(lines))
+    assert len(trace.steps) == 20 and trace.end is not None
 
 
 @pytest.mark.parametrize(
