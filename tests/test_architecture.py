@@ -61,7 +61,7 @@ BUDGETS = {
     "engine": 25_125,
     "figures": 9_969,
     "inspection": 7_827,
-    "interop": 22_396,
+    "interop": 21_601,
     "methods": 51_376,
     "models": 50_412,
     "pipeline": 8_047,

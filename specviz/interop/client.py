@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -21,7 +22,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from specviz.errors import BadInput, SpecvizError, shown
-from specviz.interop.fields import Fields
+from specviz.interop.responses import Response, converted
 
 TURN_SECONDS = 0.25
 """Maximum wait for the network between two checks for a stop and the limits."""
@@ -107,17 +108,20 @@ class Client:
             return ""
         return text if status == 200 else ""
 
-    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Fields | None]:
+    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Response | None]:
         """Yield the server-sent events of a posted request, then None. A refusal raises BrokenOff before the first event."""
         status, chunks = self._ask("POST", path, ANSWER_SECONDS, MOST_ANSWER, body)
         if status != 200:
-            raise BrokenOff(f"status {status}, {_refusal(chunks)}", status)
+            refusal = b""
+            while len(refusal) <= MOST_REFUSAL and (chunk := next(chunks, b"")):
+                refusal += chunk
+            raise BrokenOff(f"status {status}, {message(refusal.decode('utf-8', 'replace'))}", status)
         for data in _data(chunks):
             if data == b"[DONE]":
                 yield None
                 return
             try:
-                yield Fields.parsed(data.decode("utf-8"))
+                yield converted(Response, data.decode("utf-8"))
             except UnicodeDecodeError:
                 raise BrokenOff("it sent something else than UTF-8.") from None
 
@@ -195,20 +199,11 @@ def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield b"\n".join(data)
 
 
-def _refusal(chunks: Iterator[bytes]) -> str:
-    """Return the message of a refusal."""
-    body = b""
-    while len(body) <= MOST_REFUSAL and (chunk := next(chunks, b"")):
-        body += chunk
-    text = body.decode("utf-8", "replace")
-    try:
-        return message(Fields.parsed(text).found)
-    except BadInput:
-        return message(text)
-
-
 def message(answer: Any) -> str:
-    """Return the message in an error of OpenAI's format; any other answer as text."""
+    """Return the message in an error of OpenAI's format, a text or a value; any other answer as text."""
+    if isinstance(answer, str):
+        with suppress(BadInput):
+            answer = converted(dict[str, Any], answer)
     for name in ("error", "message"):
         answer = answer[name] if isinstance(answer, dict) and answer.get(name) else answer
     return " ".join((answer if isinstance(answer, str) else shown(answer, 300)).split())[:300]

@@ -7,24 +7,22 @@ the number of further drafted tokens.
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Annotated, Any, TypeVar
 
-from specviz.errors import BadInput
-from specviz.interop.chain import LARGEST_TOKEN, MOST_LETTERS, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens
-from specviz.interop.fields import Fields
+from msgspec import Meta, Struct
+
+from specviz.errors import BadInput, BadTrace
+from specviz.interop.chain import MOST_LETTERS, MOST_PROMPT, ChainRound, ChainSteps, NumberedTokens
 from specviz.trace.meaning import MAX_DEPTH
 from specviz.trace.notes.models import ServedNote
-from specviz.trace.schema import CUTS, MAX_NODES, MAX_TEXT, Nanoseconds
+from specviz.trace.schema import CUTS, MAX_NODES, MAX_TEXT, Count, Line, Nanoseconds, Token
+from specviz.trace.wire import strict_json, typed
 
-MOST_ANSWER_TEXT = 4_000_000
-MOST_TOP = 64
-UNPLACED = (
-    "The server left out {count} rounds without a draft and did not say where they were; they stand before all others here."
-)
-TIMES = "Times are gaps between arrivals: drafting, the pass and the network together."
 ALWAYS_ONE = "The server gave every token probability 1, as llama.cpp does while it speculates: p is left out."
 REASONS = {"stop": "eos", "tool_calls": "eos", "length": "budget"}
 """Ends of a run by a server's ``finish_reason``."""
@@ -32,6 +30,125 @@ NUMBERED = 1 << 30
 """First number for tokens without an id, above the ids of any vocabulary."""
 _NAMED_BY_ID = re.compile(r"token_id:(\d{1,10})")
 _BROKEN = "\ufffd"
+
+
+T = TypeVar("T")
+Ids = tuple[Token, ...] | None
+Counts = tuple[Annotated[int, Meta(ge=0, le=MAX_NODES)], ...] | None
+LogProbability = Annotated[float, Meta(le=0.001)] | None
+"""A natural logarithm, with a tolerance for rounding."""
+
+
+def converted(kind: type[T], found: Any) -> T:
+    """Convert another program's JSON, a text or its value, to ``kind``. Raises BadInput with the field, and on JSON that is not
+    strict or not finite."""
+    try:
+        return typed(kind, strict_json(found) if isinstance(found, str) else found)  # type: ignore[no-any-return]
+    except BadTrace as fault:
+        raise BadInput(f"In {fault.field or 'the JSON'}: {fault}") from None
+
+
+def probability(logarithm: float | None) -> float | None:
+    """Return the probability of this natural logarithm."""
+    return None if logarithm is None else math.exp(min(0.0, logarithm))
+
+
+class Row(Struct):
+    """A token's name or text, its log probability and bytes, llama.cpp's ``id`` of it, and the likeliest tokens there."""
+
+    token: str | None = None
+    logprob: LogProbability = None
+    bytes: tuple[Annotated[int, Meta(ge=0, le=255)], ...] | None = None
+    id: Token | None = None
+    top_logprobs: tuple[Row, ...] | None = None
+
+    @property
+    def p(self) -> float | None:
+        """The token's probability."""
+        return probability(self.logprob)
+
+
+class LogProbabilities(Struct):
+    """Log probabilities of a chat (``content``), or of a plain completion."""
+
+    content: tuple[Row, ...] | None = None
+    tokens: tuple[str | None, ...] | None = None
+    token_logprobs: tuple[LogProbability, ...] | None = None
+
+
+class Part(Struct):
+    """A message, or a streamed part of it."""
+
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    token_ids: Ids = None
+
+
+class Choice(Struct):
+    """One of a response's texts, or a streamed part of it."""
+
+    delta: Part | None = None
+    message: Part | None = None
+    text: str | None = None
+    logprobs: LogProbabilities | None = None
+    finish_reason: str | None = None
+    token_ids: Ids = None
+    prompt_token_ids: Ids = None
+
+
+class Speculation(Struct):
+    """vLLM's counts: totals, and the numbers of accepted and of drafted tokens of each verified draft."""
+
+    num_spec_steps: Count | None = None
+    num_draft_tokens: Count | None = None
+    num_accepted_draft_tokens: Count | None = None
+    per_step_accepted: Counts = None
+    per_step_drafted: Counts = None
+
+
+class Metrics(Struct):
+    """vLLM's numbers of a response."""
+
+    speculative_decoding: Speculation | None = None
+
+
+class Timings(Struct):
+    """llama.cpp's counts up to here."""
+
+    draft_n: Count | None = None
+    draft_n_accepted: Count | None = None
+
+
+class Usage(Struct):
+    """OpenAI's counts."""
+
+    prompt_tokens: Annotated[int, Meta(ge=0, le=MOST_PROMPT)] | None = None
+
+
+class Response(Struct):
+    """A response of OpenAI's format, or one event of it, as far as it is read."""
+
+    id: Line | None = None
+    model: Line | None = None
+    choices: tuple[Choice, ...] | None = None
+    usage: Usage | None = None
+    metrics: Metrics | None = None
+    timings: Timings | None = None
+    prompt_token_ids: Ids = None
+    error: Any = None
+    sglext: dict[str, Any] | None = None
+    sglext_spec: Any = None
+
+    @property
+    def speculation(self) -> Speculation:
+        """vLLM's counts, empty without any."""
+        return (self.metrics and self.metrics.speculative_decoding) or Speculation()
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Token ids of the prompt, empty if the server does not report them."""
+        return self.prompt_token_ids or next((choice.prompt_token_ids for choice in self.choices or ()), None) or ()
 
 
 @dataclass(frozen=True)
@@ -87,25 +204,24 @@ class TokenReader(NumberedTokens):
             self._labels.setdefault(token, label)
         return token
 
-    def read(self, choice: Fields) -> list[ServedToken]:
+    def read(self, choice: Choice) -> list[ServedToken]:
         """Read the tokens of one choice, or of one streamed part of it, from its log probabilities and token ids (OpenAI's
         fields, with vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
-        part = choice.inner("delta") or choice.inner("message")
-        fields = ((part, "reasoning_content"), (part, "reasoning"), (choice, "text"), (part, "content"))
-        texts = [place.text(name, MOST_ANSWER_TEXT) for place, name in fields]
+        part, logprobs = choice.delta or choice.message or Part(), choice.logprobs or LogProbabilities()
+        texts = [part.reasoning_content, part.reasoning, choice.text, part.content]
         content = (texts[0] or texts[1] or "") + (texts[2] or texts[3] or "")
-        rows = _rows(choice.inner("logprobs"))
-        ids = choice.wholes("token_ids", MOST_TOKENS, LARGEST_TOKEN) or part.wholes("token_ids", MOST_TOKENS, LARGEST_TOKEN)
+        rows = list(logprobs.content or map(Row, logprobs.tokens or (), logprobs.token_logprobs or ()))
+        ids = choice.token_ids or part.token_ids or ()
         if not rows and not ids:
             return self._unnamed(content)
-        rows += [Fields({})] * (len(ids) - len(rows))
-        if any(row.number("logprob") not in (None, 0.0) for row in rows):
+        rows += [Row()] * (len(ids) - len(rows))
+        if any(row.p not in (None, 1.0) for row in rows):
             self._doubtful, self.always_one = False, ""
         entries = [self._entry(row, *ids[place : place + 1]) for place, row in enumerate(rows)]
         gaps, pieces, rest = [""] * len(rows), [entry.piece for entry in entries], ""
         if any(text is not None for text in texts):
             gaps, pieces, rest = self._aligned(pieces, content)
-        elif choice.text("finish_reason") == "stop":
+        elif choice.finish_reason == "stop":
             pieces[-1] = ""  # without a text only names are known, and an end token's name is no text
         tokens: list[ServedToken] = []
         for entry, gap, piece in zip(entries, gaps, pieces, strict=True):
@@ -119,29 +235,23 @@ class TokenReader(NumberedTokens):
         parts = [text[start : start + MAX_TEXT] for start in range(0, len(text), MAX_TEXT)]
         return [ServedToken(self.number(part), part) for part in parts]
 
-    def _entry(self, row: Fields, token: int | None = None) -> ServedToken:
+    def _entry(self, row: Row, token: int | None = None) -> ServedToken:
         """Return a row's token, with its text if it can be decoded without its neighbours; store its name."""
         token_id, label, name, raw = _named(row)
         if raw and raw != name.encode():
             name = self._utf8.decode(raw)
         else:
             self._utf8.reset()
-        token = self._known(token_id if token is None else token, label)
-        p = row.from_log("logprob")
+        token, p, top = self._known(token_id if token is None else token, label), row.p, []
         if self._doubtful and p == 1.0:
             p, self.always_one = None, ALWAYS_ONE
-        top = self._top(row, token, label) if p is not None else ()
+        for other in row.top_logprobs or () if p is not None else ():
+            other_id, its_label, *_ = _named(other)
+            # Only the emitted token has its id in every engine.
+            likely = token if its_label and its_label == label else self._known(other_id, its_label)
+            if other.p is not None:
+                top.append((likely, other.p))
         return ServedToken(token, "" if _BROKEN in name else name, p, top)
-
-    def _top(self, row: Fields, emitted: int, its_label: str) -> list[tuple[int, float]]:
-        """Return the target's likeliest tokens at a row. Only the emitted token has its id in every engine."""
-        found = []
-        for other in row.objects("top_logprobs", MOST_TOP):
-            token, label, *_ = _named(other)
-            token = emitted if label and label == its_label else self._known(token, label)
-            if (p := other.from_log("logprob")) is not None:
-                found.append((token, p))
-        return found
 
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
         """Split ``whole`` by token: unaccounted text before each, each token's own text, and the text after the last.
@@ -174,9 +284,7 @@ class TokenReader(NumberedTokens):
         parts: list[list[ServedToken]] = [[]]
         room = 0
         for one in arrival.tokens:
-            letters = len(one.piece) + sum(
-                len(self.of(token)) for token in (one.token, one.token, *(token for token, _ in one.top))
-            )
+            letters = len(one.piece) + sum(len(self.of(token)) for token in (one.token, one.token, *dict(one.top)))
             room -= letters
             if len(parts[-1]) == MAX_DEPTH or room < 0:
                 parts.append([])
@@ -187,22 +295,13 @@ class TokenReader(NumberedTokens):
         return [Arrival(part, 0 if place else arrival.gap_ns) for place, part in enumerate(parts[1:])]
 
 
-def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
+def _named(row: Row) -> tuple[int | None, str, str, bytes]:
     """Return id, label, name and bytes of a row's token, as far as known. The name may be an id, an option of vLLM."""
-    name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
-    token = row.whole("id", LARGEST_TOKEN)
+    name, raw, token = row.token or "", bytes(row.bytes or ()), row.id
     if by_id := _NAMED_BY_ID.fullmatch(name):
         token, name = int(by_id[1]), ""
     label = name if name and _BROKEN not in name else raw.decode("utf-8", "backslashreplace") or name
     return token, label[:MAX_TEXT], name, raw
-
-
-def _rows(logprobs: Fields) -> list[Fields]:
-    """Return the rows of log probabilities, one per token, of a chat or a plain completion."""
-    if "content" in logprobs:
-        return logprobs.objects("content", MOST_TOKENS)
-    names, values = logprobs.items("tokens", MOST_TOKENS), logprobs.items("token_logprobs", MOST_TOKENS)
-    return [Fields({"token": name, "logprob": value}, "logprobs.") for name, value in zip(names, values, strict=False)]
 
 
 Counted = tuple[Sequence[ServedToken], int | None, int]
@@ -228,17 +327,18 @@ def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
         yield Arrival(waiting, drafted=drafted)
 
 
-def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], drafted: Sequence[int]) -> tuple[list[Arrival], str]:
-    """Split a whole text by a server's counts per verified draft (vLLM's ``per_step_accepted``, ``per_step_drafted``).
+def rounds_by_counts(tokens: Sequence[ServedToken], counts: Speculation) -> tuple[list[Arrival], str]:
+    """Split a whole text by vLLM's counts per verified draft.
 
     The first token comes from the pass that reads the prompt. Rounds without a draft are left out of the counts. Returns the
     rounds, and a warning if some rounds' positions are unknown. Raises BadInput if the counts do not fit the text.
     """
+    accepted, drafted = counts.per_step_accepted or (), counts.per_step_drafted or ()
     if len(accepted) != len(drafted):
         raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they go together.")
     spoken = sum(accepted) + len(accepted)
     plain = len(tokens) - 1 - spoken
-    wrong = any(not 0 <= kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
+    wrong = any(not kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
     if not tokens or wrong:
         raise BadInput("The counts a step are no counts of accepted and drafted tokens; is this a whole response?")
     if accepted and -plain > accepted[-1] + 1:
@@ -248,22 +348,10 @@ def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], dra
     for kept, made in zip(accepted, drafted, strict=True):
         if part := list(islice(rest, kept + 1)):
             rounds.append(Arrival(part, drafted=made))
-    return rounds, UNPLACED.format(count=plain) if plain > 0 and accepted else ""
-
-
-def counts_of(response: Fields) -> tuple[list[int], list[int]] | None:
-    """Return each verified draft's numbers of accepted and of drafted tokens; None unless the response has vLLM's counts."""
-    counts = response.inner("metrics").inner("speculative_decoding")
-    if "per_step_accepted" not in counts:
-        return None
-    accepted, drafted = (counts.wholes(f"per_step_{name}", MOST_TOKENS, MAX_NODES) for name in ("accepted", "drafted"))
-    return accepted, drafted
-
-
-def prompt_of(response: Fields) -> tuple[int, ...]:
-    """Return the prompt's token ids, empty if the server does not report them."""
-    places = (response, *response.objects("choices", MOST_TOKENS))
-    return next(filter(None, (tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN)) for place in places)), ())
+    words = (
+        f"The server left out {plain} rounds without a draft and did not say where they were; they stand before all others here."
+    )
+    return rounds, words if plain > 0 and accepted else ""
 
 
 def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
+
 from specviz.errors import BadInput
 from specviz.interop.chain import short_name
 from specviz.interop.client import Client
-from specviz.interop.fields import Fields
+from specviz.interop.responses import converted
 from specviz.interop.server import Server
 from specviz.interop.server_counters import prometheus, read_counters
 from specviz.interop.vllm_methods import HEAD, Serving
@@ -31,6 +33,14 @@ class Known:
     settings: Mapping[str, str] = field(default_factory=dict)
     speculates: bool | None = None
     source: str = ""
+
+
+class _Config(Struct, frozen=True):
+    speculative_config: dict[str, Any] | None | UnsetType = UNSET
+
+
+class _Info(Struct):
+    vllm_config: _Config = _Config()
 
 
 @dataclass(frozen=True)
@@ -50,15 +60,15 @@ def known(server: Server) -> Known:
         settings = {name: labels[name] for name in (*SETTINGS, DRAFTER) if labels.get(name)}
         return Known(settings, "method" in settings, "the plugin")
     try:
-        config = Fields.parsed(page).inner("vllm_config")
-        found = config.inner("speculative_config").found
+        found = converted(_Info, page).vllm_config.speculative_config
     except BadInput:
-        config, found = Fields({}), {}
-    if "speculative_config" in config.found:
-        settings = {name: _plain(found[name]) for name in SETTINGS if isinstance(found.get(name), str | int | float)}
-        return Known(settings, "speculative_config" in config, "/server_info")
+        found = UNSET
+    if found is not UNSET:
+        values = {name: (found or {}).get(name) for name in SETTINGS}
+        settings = {name: _plain(value) for name, value in values.items() if isinstance(value, str | int | float)}
+        return Known(settings, found is not None, "/server_info")
     counts = read_counters(metrics)
-    if counts is not None and counts.by_place:
+    if counts and counts.by_place:
         return Known({"num_speculative_tokens": str(len(counts.by_place))}, True, "its counters")
     return Known({}, None if "vllm:" not in metrics else False, "its counters")
 

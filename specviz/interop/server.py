@@ -9,37 +9,36 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Any
+
+from msgspec import Struct
 
 from specviz.engine.stop import stop_reason
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.interop.chain import ChainSteps, run_of, short_name
 from specviz.interop.client import BrokenOff, Cancelled, Client, address, message
-from specviz.interop.fields import Fields
 from specviz.interop.responses import (
     REASONS,
-    TIMES,
     Arrival,
     Counted,
+    Response,
+    Speculation,
+    Timings,
     TokenReader,
     add_rounds,
     chain_round,
+    converted,
     counted_rounds,
-    counts_of,
-    prompt_of,
     rounds_by_counts,
 )
 from specviz.interop.server_counters import Sampler, with_samples
-from specviz.trace.schema import MAX_TEXT, End, Run, Sampling, Step, Trace
+from specviz.trace.schema import MAX_TEXT, End, Line, Run, Sampling, Step, Trace
 
 TOP = 3
-MOST_MODELS = 10_000
 KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
-ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
-UNWEIGHED = "The server gives no log probabilities: p is not known."
 _DETAILS = {"vllm": "return_token_ids", "llama.cpp": "timings_per_token", "sglang": "return_spec_tokens_details"}
 """Request fields that make each engine report its rounds."""
 REFUSING = frozenset({400, 422, 501})
@@ -85,6 +84,15 @@ class Ask:
                 raise BadInput(f"{name} is {value}; choose a number from {least} to {most}.")
 
 
+class _Model(Struct):
+    id: Line | None = None
+    owned_by: str | None = None
+
+
+class _Models(Struct):
+    data: tuple[_Model, ...] | None = None
+
+
 def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
     """Identify the server at this address. Raises BadInput, with a remedy, without an answer or a language model."""
     base = address(url)
@@ -100,13 +108,13 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     if status != 200:
         raise BadInput(f"{place} answers with status {status}; is this a server of OpenAI's kind?")
     try:
-        first = next(iter(Fields.parsed(text).objects("data", MOST_MODELS)), Fields({}))
-        name, owner = first.text("id", 1024), first.text("owned_by", 1024)
+        models = converted(_Models, text).data or (_Model(),)
     except BadInput as problem:
         raise BadInput(f"{place} is no list of models ({problem}) Is this a server of OpenAI's kind?") from None
+    name, owner = models[0].id, models[0].owned_by or ""
     if not name:
         raise BadInput(f"{place} names no model; is it a server of language models?")
-    return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner or "", "openai"), name, key)
+    return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner, "openai"), name, key)
 
 
 @dataclass
@@ -122,7 +130,7 @@ class Answer:
     prompt_ids: tuple[int, ...] = ()
     """Token ids of the prompt as the server read it, empty if it does not report them."""
     _arrivals: list[Arrival] = field(default_factory=list)
-    _counts: tuple[list[int], list[int]] | None = None
+    _counts: Speculation | None = None
     _summary: str = ""
     _reason: str = ""
     _broken: SpecvizError | None = None
@@ -180,12 +188,11 @@ class Answer:
                     if event is None:
                         return
                     self._keep(event)
-                    timings = event.inner("timings")
-                    counts = timings.whole("draft_n"), timings.whole("draft_n_accepted") or 0
-                    for choice in event.objects("choices", 1):
-                        self._reason = REASONS.get(choice.text("finish_reason") or "", self._reason)
+                    timings = event.timings or Timings()
+                    for choice in (event.choices or ())[:1]:
+                        self._reason = REASONS.get(choice.finish_reason or "", self._reason)
                         if tokens := self._reader.read(choice):
-                            yield tokens, *counts
+                            yield tokens, timings.draft_n, timings.draft_n_accepted or 0
                     if self.cancel.is_set():
                         raise Cancelled("Stopped.")
             if not self._reason:
@@ -193,7 +200,7 @@ class Answer:
         except (BrokenOff, BadInput, Cancelled) as problem:
             self._broken = problem
 
-    def _answered(self, client: Client) -> Iterator[Fields | None]:
+    def _answered(self, client: Client) -> Iterator[Response | None]:
         """Yield the answer's events; if a refusal may be due to log probabilities, request once more without them."""
         path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
         try:
@@ -204,21 +211,23 @@ class Answer:
             self._unweighed = True
             yield from client.events(path, self._body())
 
-    def _keep(self, event: Fields) -> None:
-        if "error" in event:
-            raise BrokenOff(message(event.found))
-        self.name = self.name or event.text("id", 1024) or ""
-        if counts := event.inner("metrics").inner("speculative_decoding"):
-            self._counts = counts_of(event) or self._counts
+    def _keep(self, event: Response) -> None:
+        if event.error is not None:
+            raise BrokenOff(message(event.error))
+        self.name = self.name or event.id or ""
+        counts, timings = event.speculation, event.timings
+        if counts.num_draft_tokens is not None:
             self._summary = (
-                f"The server counts {counts.whole('num_accepted_draft_tokens')} of {counts.whole('num_draft_tokens')} drafted "
-                f"tokens accepted in {counts.whole('num_spec_steps')} rounds with a draft."
+                f"The server counts {counts.num_accepted_draft_tokens} of {counts.num_draft_tokens} drafted "
+                f"tokens accepted in {counts.num_spec_steps} rounds with a draft."
             )
-        elif made := (timings := event.inner("timings")).whole("draft_n"):
-            self._summary = f"The server counts {timings.whole('draft_n_accepted')} of {made} drafted tokens accepted."
-        elif details := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
+        elif timings and timings.draft_n:
+            self._summary = f"The server counts {timings.draft_n_accepted} of {timings.draft_n} drafted tokens accepted."
+        elif details := event.sglext_spec or (event.sglext or {}).get("spec"):
             self._summary = f"The server says: {shown(details, 300)}"
-        self.prompt_ids = prompt_of(event) or self.prompt_ids
+        if counts.per_step_accepted is not None:
+            self._counts = counts
+        self.prompt_ids = event.prompt or self.prompt_ids
 
     def _body(self) -> dict[str, Any]:
         ask, kind = self.ask, self.server.kind
@@ -244,7 +253,11 @@ class Answer:
 
     def _run(self) -> Run:
         ask, server = self.ask, self.server
-        words = (ARRIVALS if server.kind in ("openai", "sglang") else "", UNWEIGHED if self._unweighed else "")
+        warnings = ["Times are gaps between arrivals: drafting, the pass and the network together."]
+        if server.kind in ("openai", "sglang"):
+            warnings.append("Rounds are what arrived together: this server does not tell them apart.")
+        if self._unweighed:
+            warnings.append("The server gives no log probabilities: p is not known.")
         return run_of(
             short_name(server.model),
             f"served_{server.kind.replace('.', '_')}",
@@ -256,28 +269,26 @@ class Answer:
             prompt_pieces=(ask.prompt[:MAX_TEXT],),
             chat_template=not ask.raw,
             machine=server.url,
-            warnings=(TIMES, *filter(None, words)),
+            warnings=tuple(warnings),
         )
 
     def _whole(self, seen: Trace) -> Trace:
-        """Return the trace split by the server's counts per draft, if any; else the trace by arrivals."""
+        """Return the trace split by the server's counts per draft, if any; else the trace by arrivals. A round's time ends at the
+        arrival of its last token: an arrival may hold several rounds, or part of one."""
         if self._counts is None or self._reason == "error":
             return seen
         assert seen.end is not None
         run, reason, steps = seen.run, seen.end.reason, self._steps()
         try:
-            rounds, warning = rounds_by_counts([token for one in self._arrivals for token in one.tokens], *self._counts)
-            add_rounds(steps, _timed(rounds, self._arrivals), reason)
+            rounds, warning = rounds_by_counts([token for one in self._arrivals for token in one.tokens], self._counts)
+            clock = accumulate(arrival.gap_ns for arrival in self._arrivals)
+            moments = [moment for moment, arrival in zip(clock, self._arrivals, strict=True) for _ in arrival.tokens]
+            ends = [moments[end - 1] for end in accumulate(len(one.tokens) for one in rounds)]
+            timed = [replace(one, gap_ns=end - before) for one, end, before in zip(rounds, ends, [0, *ends], strict=False)]
+            add_rounds(steps, timed, reason)
         except BadInput as problem:
             words = f"The server's counts were left aside. {problem}"
             return seen.replace(run=run.replace(warnings=(*run.warnings, words)))
-        run = run.replace(warnings=(*run.warnings, *filter(None, [warning])))
+        if warning:
+            run = run.replace(warnings=(*run.warnings, warning))
         return Trace(run, tuple(steps.steps), steps.end(reason, seen.end.message))
-
-
-def _timed(rounds: Sequence[Arrival], arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """Return the rounds with the times between arrivals of their last tokens: an arrival may hold several, or part of one."""
-    clock = accumulate(arrival.gap_ns for arrival in arrivals)
-    moments = [moment for moment, arrival in zip(clock, arrivals, strict=True) for _ in arrival.tokens]
-    ends = [moments[end - 1] for end in accumulate(len(one.tokens) for one in rounds)]
-    return [replace(one, gap_ns=end - before) for one, end, before in zip(rounds, ends, [0, *ends], strict=False)]

@@ -90,7 +90,7 @@ def read_counters(text: str) -> Counters | None:
 
 
 class Sampler:
-    """Counts since ``began``, sampled until ``stop`` by a separate thread. A server without counters is queried once.
+    """Counts since ``began``, sampled until the end of the block by a separate thread. A server without counters is queried once.
 
     The counts cover all of the server's work in that time, other requests included.
     """
@@ -117,13 +117,11 @@ class Sampler:
         self._reported += len(fresh)
         return (_note(fresh),) if self._reported else ()
 
-    def stop(self, *problem: object) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Take a last sample and end. After ``cancel`` no sample is taken, so this does not wait."""
         self._over.set()
         if self._thread:
             self._thread.join(CONNECT_SECONDS)
-
-    __exit__ = stop
 
     def _work(self, look: Callable[[], Counters | None], before: Counters) -> None:
         """Store changed counts until the server stops answering, and once more after the end."""

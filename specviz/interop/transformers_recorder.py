@@ -58,11 +58,21 @@ class Recording:
         """Return the last run's stage, for a notebook."""
         return self.trace._repr_html_()
 
-    def add(self, trace: Trace, call: _Call) -> None:
-        """Add a call's trace, and set every plain run as the baseline of those with its prompt."""
+    def add(self, trace: Trace, gap: Callable[[Sequence[int]], float]) -> None:
+        """Add a trace, and set every plain run as the baseline of those with its prompt and no baseline yet. ``gap`` returns the
+        gap between the top two target logits after an output."""
         self.traces.append(trace)
-        plain = [one for one in self.traces if one.run.method == PLAIN]
-        self.traces = [_beside(one, plain, call) for one in self.traces]
+        plain = {(one.run.prompt_pieces, one.run.sampling): one for one in self.traces[::-1] if one.run.method == PLAIN}
+        for place, one in enumerate(self.traces):
+            base, end = plain.get((one.run.prompt_pieces, one.run.sampling)), one.end
+            if base is None or end is None or end.baseline or one.run.method == PLAIN:
+                continue
+            assert base.end is not None
+            own, other = end.output_ids, base.end.output_ids
+            parts, times = agreement(own, other), tuple(step.time.total for step in base.steps)
+            baseline = Baseline(times, 0, own == other, None if own == other else Divergence(parts, gap(other[:parts])))
+            metrics = summarise(one.steps, end.reason, end.prefill_ns, baseline)
+            self.traces[place] = one.replace(end=end.replace(baseline=baseline, metrics=metrics))
 
 
 PLAIN = "transformers_generate"
@@ -92,7 +102,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
         finally:
             busy.release()
         try:
-            recording.add(call.trace(output, text), call)
+            recording.add(call.trace(output, text), call.gap)
         except SpecvizError as problem:
             warnings.warn(f"This call of generate was not recorded: {problem}", stacklevel=2)
         return output
@@ -118,6 +128,8 @@ class _Call:
         self._model = model
         self._config: Any = None
         self._generator: Any = None
+        self._propose: Callable[..., Any]
+        self._learn: Callable[..., Any]
         self._began = time.perf_counter_ns()
         self._prompt: list[int] = []
         self._passes: list[tuple[int, int]] = []
@@ -144,8 +156,11 @@ class _Call:
             return answer
 
         def chosen(*given: Any, **asked: Any) -> Any:
-            self._generator = self._heard(choose(*given, **asked))
-            return self._generator
+            """Return the generator itself, with its two methods wrapped, since transformers checks its class."""
+            generator = self._generator = choose(*given, **asked)
+            self._propose, self._learn = generator.get_candidates, generator.update_candidate_strategy
+            generator.get_candidates, generator.update_candidate_strategy = self._proposed, self._learned
+            return generator
 
         with (
             model.register_forward_pre_hook(self._enter, with_kwargs=True),
@@ -172,53 +187,40 @@ class _Call:
     def _leave(self, module: Any, given: tuple[Any, ...], output: Any) -> None:
         self._passes.append((self._entered, self._now()))
 
-    def _heard(self, generator: Any) -> Any:
-        """Return the generator itself, with its two methods wrapped, since transformers checks its class."""
-        propose, learn = generator.get_candidates, generator.update_candidate_strategy
+    def _proposed(self, input_ids: Tensor, *given: Any, **asked: Any) -> Any:
+        began = self._now()
+        ids, logits = self._propose(input_ids, *given, **asked)
+        self._drafting = began, self._now()
+        text = input_ids[0].tolist()
+        self._prompt = self._prompt or text  # the assistant comes before the target's first pass
+        self._length = len(text)
+        self._drafted = ids[0, self._length :].tolist()
+        self._q = _probabilities(logits, self._drafted)
+        self._aside = self._now() - self._drafting[1]
+        return ids, logits
 
-        def proposed(input_ids: Tensor, *given: Any, **asked: Any) -> Any:
-            began = self._now()
-            ids, logits = propose(input_ids, *given, **asked)
-            self._drafting = began, self._now()
-            text = input_ids[0].tolist()
-            self._prompt = self._prompt or text  # the assistant comes before the target's first pass
-            self._length = len(text)
-            self._drafted = ids[0, self._length :].tolist()
-            self._q = _probabilities(logits, self._drafted)
-            self._aside = self._now() - self._drafting[1]
-            return ids, logits
-
-        def learned(input_ids: Tensor, scores: Tensor, *given: Any, **asked: Any) -> Any:
-            judged = self._now()
-            round_ = self._round(input_ids[0, self._length :].tolist(), scores, judged)
-            began = self._now()
-            answer = learn(input_ids, scores, *given, **asked)
-            draft = round_.time.draft + self._now() - began
-            self._rounds.append(replace(round_, time=round_.time.replace(draft=draft)))
-            return answer
-
-        generator.get_candidates, generator.update_candidate_strategy = proposed, learned
-        return generator
-
-    def _round(self, emitted: list[int], scores: Tensor, judged: int) -> ChainRound:
-        """Build the round. ``scores`` [1, depth, vocab] are the target's, after the processors. The target's pass is the last one
+    def _learned(self, input_ids: Tensor, scores: Tensor, *given: Any, **asked: Any) -> Any:
+        """Store the round. ``scores`` [1, depth, vocab] are the target's, after the processors. The target's pass is the last one
         recorded: an assistant that is the model itself has called it before."""
-        started, (began, ended), (draft, drafted) = time.perf_counter_ns(), self._passes[-1], self._drafting
+        judged = self._now()
+        emitted, (began, ended), (draft, drafted) = input_ids[0, self._length :].tolist(), self._passes[-1], self._drafting
         p = scores[0].float().softmax(-1)
         best = p.topk(min(TOP, p.shape[-1]), -1)
         top = [list(zip(*row, strict=True)) for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
         known = any(q is not None for q in self._q)
-        sampled = self._config is not None and self._config.do_sample
-        return ChainRound(
+        known_p, bonus_p = _probabilities(scores, self._drafted), float(p[len(emitted) - 1, emitted[-1]])
+        learning = self._now()
+        answer = self._learn(input_ids, scores, *given, **asked)
+        self._rounds.append(ChainRound(
             self._drafted, emitted,
             Nanoseconds(
-                draft=drafted - draft, verify=ended - began, judge=max(0, judged - ended),
-                host=max(0, began - drafted - self._aside), aside=self._aside + time.perf_counter_ns() - started,
+                draft=drafted - draft + self._now() - learning, verify=ended - began, judge=max(0, judged - ended),
+                host=max(0, began - drafted - self._aside), aside=self._aside + learning - judged,
             ),
-            rule=("ratio" if known else "match") if sampled else "greedy",
-            q=self._q, p=_probabilities(scores, self._drafted), bonus_p=float(p[len(emitted) - 1, emitted[-1]]), top=top,
-            draft_calls=max(1, len(self._drafted)) if known else 1,
-        )  # fmt: skip
+            rule=("ratio" if known else "match") if self._config.do_sample else "greedy",
+            q=self._q, p=known_p, bonus_p=bonus_p, top=top, draft_calls=max(1, len(self._drafted)) if known else 1,
+        ))  # fmt: skip
+        return answer
 
     def trace(self, output: Any, text: TokenText) -> Trace:
         """Return the run as a trace. Raises BadInput for a run that a trace cannot hold."""
@@ -231,8 +233,14 @@ class _Call:
         ends = frozenset([] if found is None else [found] if isinstance(found, int) else found)
         reason, message = ("eos", "") if ids[-1] in ends else self._ending(len(ids), spent)
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
-        *rounds, last = self._rounds or self._plain(ids)
-        for round_ in (*rounds, replace(last, cut=reason if reason in CUTS else None)):
+        rounds = self._rounds
+        if not rounds:  # no draft: one pass per token, and the time between two passes counts as host time
+            nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
+            rounds = [
+                ChainRound((), (token,), Nanoseconds(verify=ended - began, host=max(0, later - ended)))
+                for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True)
+            ]
+        for round_ in (*rounds[:-1], replace(rounds[-1], cut=reason if reason in CUTS else None)):
             steps.add(round_)
         return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
 
@@ -275,13 +283,6 @@ class _Call:
         if not self._rounds and len(self._passes) != len(written):
             return f"it called the model {len(self._passes)} times for {len(written)} tokens"
         return ""
-
-    def _plain(self, ids: Sequence[int]) -> Iterator[ChainRound]:
-        """Yield the rounds of a run without a draft: one pass per token. Time between two passes counts as host time."""
-        nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
-        for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True):
-            spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
-            yield ChainRound((), (token,), spent)
 
     def _run(self, text: TokenText) -> Run:
         model, config, generator = self._model, self._config, self._generator
@@ -330,19 +331,3 @@ def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float |
         if max(own := list(tokens[: len(p)]), default=0) < p.shape[-1]:
             known = p[range(len(own)), own].tolist()
     return [*known, *[None] * (len(tokens) - len(known))]
-
-
-def _beside(trace: Trace, plain: Sequence[Trace], call: _Call) -> Trace:
-    """Return the trace with the plain run of its prompt as baseline, if such a run exists and the trace has no baseline yet."""
-    end = trace.end
-    if end is None or end.baseline is not None or trace.run.method == PLAIN:
-        return trace
-    for one in plain:
-        if one.end is None or one.run.prompt_pieces != trace.run.prompt_pieces or one.run.sampling != trace.run.sampling:
-            continue
-        own, other = end.output_ids, one.end.output_ids
-        place, times = agreement(own, other), tuple(step.time.total for step in one.steps)
-        baseline = Baseline(times, 0, own == other, None if own == other else Divergence(place, call.gap(other[:place])))
-        metrics = summarise(trace.steps, end.reason, end.prefill_ns, baseline)
-        return trace.replace(end=end.replace(baseline=baseline, metrics=metrics))
-    return trace

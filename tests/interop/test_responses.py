@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from specviz.errors import BadInput
-from specviz.interop.fields import Fields
-from specviz.interop.responses import Arrival, ServedToken, TokenReader, counted_rounds
+from specviz.interop.responses import Arrival, Choice, ServedToken, TokenReader, converted, counted_rounds
 from specviz.trace.meaning import MAX_DEPTH
 
 
@@ -73,7 +72,7 @@ QUIRKS: dict[str, tuple[list[dict[str, Any]], list[str], list[bool]]] = {
 def test_the_text_is_the_content_whatever_the_tokens_say(quirk: str) -> None:
     events, pieces, known = QUIRKS[quirk]
     reader = TokenReader()
-    tokens = [token for event in events for token in reader.read(Fields(event))]
+    tokens = [token for event in events for token in reader.read(converted(Choice, event))]
     assert [token.piece for token in tokens] == pieces
     assert [token.p is not None for token in tokens] == known
 
@@ -81,20 +80,20 @@ def test_the_text_is_the_content_whatever_the_tokens_say(quirk: str) -> None:
 def test_ids_and_names_are_the_servers() -> None:
     reader = TokenReader()
     top = [{"token": "token_id:10", "logprob": -0.1}, {"token": "token_id:99", "logprob": -3.0}]
-    (token,) = reader.read(Fields(piece("Hi", entry("token_id:10", top_logprobs=top))))
+    (token,) = reader.read(converted(Choice, piece("Hi", entry("token_id:10", top_logprobs=top))))
     assert token.token == 10 and [one for one, _ in token.top] == [10, 99] and reader.of(10) == "Hi" and reader.of(99) == "<99>"
-    (token,) = reader.read(Fields(piece("", entry("", FIRST, id=5))))
+    (token,) = reader.read(converted(Choice, piece("", entry("", FIRST, id=5))))
     assert token.token == 5 and reader.of(5) == "\\xf0\\x9f"
 
 
 def test_probability_one_for_every_token_is_left_out_until_another_is_seen() -> None:
     always, once = TokenReader(doubtful=True), TokenReader(doubtful=True)
     ones = [piece(word, entry(word, p=0.0, top_logprobs=[entry(word, p=0.0)])) for word in "abc"]
-    found = [token for event in ones for token in always.read(Fields(event))]
+    found = [token for event in ones for token in always.read(converted(Choice, event))]
     assert all(token.p is None and not token.top for token in found) and always.always_one
-    found = [token for event in (*ones, piece("d", entry("d")), ones[0]) for token in once.read(Fields(event))]
+    found = [token for event in (*ones, piece("d", entry("d")), ones[0]) for token in once.read(converted(Choice, event))]
     assert [token.p for token in found][4] == 1.0 and not once.always_one
-    assert TokenReader().read(Fields(ones[0]))[0].p == 1.0, "other servers mean what they say"
+    assert TokenReader().read(converted(Choice, ones[0]))[0].p == 1.0, "other servers mean what they say"
 
 
 def test_tokens_without_counts_come_behind_the_round_that_waits() -> None:
@@ -107,25 +106,25 @@ def test_a_whole_text_at_once_is_several_rounds() -> None:
     reader = TokenReader()
     parts = reader.bounded(Arrival([ServedToken(number, "x") for number in range(2 * MAX_DEPTH + 1)], gap_ns=7, drafted=9))
     assert [len(part.tokens) for part in parts] == [MAX_DEPTH, MAX_DEPTH, 1] and [part.gap_ns for part in parts] == [7, 0, 0]
-    assert len(reader.bounded(Arrival(reader.read(Fields({"text": "x" * 4096})) * 40))) > 5
+    assert len(reader.bounded(Arrival(reader.read(converted(Choice, {"text": "x" * 4096})) * 40))) > 5
 
 
 @pytest.mark.parametrize(
     ("choice", "path"),
     [
-        ({"delta": 5}, "delta is 5"), ({"delta": {"content": [5]}}, "delta.content is"),
-        ({"logprobs": {"content": [{"token": 5}]}}, r"logprobs.content\[0\].token is 5"),
-        ({"logprobs": {"content": [{"token": "a", "logprob": "x"}]}}, r"logprobs.content\[0\].logprob is 'x'"),
-        ({"logprobs": {"content": [{"token": "a", "logprob": 7.0}]}}, "log probability"),
-        ({"logprobs": {"content": [{"token": "a", "logprob": -1, "top_logprobs": 5}]}}, "top_logprobs is 5"),
-        ({"logprobs": {"content": [{"token": "a", "bytes": [256]}]}}, r"bytes\[0\] is 256"),
-        ({"token_ids": ["x"]}, r"token_ids\[0\] is 'x'"), ({"token_ids": [2**31]}, "token_ids"), ({"token_ids": [-1]}, "from 0"),
-        ({"token_ids": [True]}, "token_ids"), ({"token_ids": [1.5]}, "whole number"),
+        ({"delta": 5}, "delta: expected `object"), ({"delta": {"content": [5]}}, "delta.content: expected"),
+        ({"logprobs": {"content": [{"token": 5}]}}, r"logprobs.content\[0\].token: expected `str"),
+        ({"logprobs": {"content": [{"token": "a", "logprob": "x"}]}}, r"logprobs.content\[0\].logprob: expected `float"),
+        ({"logprobs": {"content": [{"token": "a", "logprob": 7.0}]}}, "expected `float` <= 0.001"),
+        ({"logprobs": {"content": [{"token": "a", "logprob": -1, "top_logprobs": 5}]}}, "top_logprobs: expected `array"),
+        ({"logprobs": {"content": [{"token": "a", "bytes": [256]}]}}, r"bytes\[0\]: expected `int` <= 255"),
+        ({"token_ids": ["x"]}, r"token_ids\[0\]: expected `int`, got `str`"), ({"token_ids": [2**31]}, "token_ids"),
+        ({"token_ids": [-1]}, "`int` >= 0"), ({"token_ids": [True]}, "token_ids"), ({"token_ids": [1.5]}, "expected `int`"),
     ],
 )  # fmt: skip
 def test_a_field_of_another_type_is_named(choice: dict[str, Any], path: str) -> None:
     with pytest.raises(BadInput, match=path):
-        TokenReader().read(Fields(choice))
+        converted(Choice, choice)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +132,4 @@ def test_a_field_of_another_type_is_named(choice: dict[str, Any], path: str) -> 
 )
 def test_json_is_strict_and_finite(text: str) -> None:
     with pytest.raises(BadInput):
-        Fields.parsed(text)
+        converted(Choice, text)

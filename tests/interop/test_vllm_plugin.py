@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from specviz.interop.chain import NumberedTokens
-from specviz.interop.vllm_plugin import framing, plugin, request_recorder
+from specviz.interop.vllm_plugin import plugin, request_recorder
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
@@ -286,14 +286,14 @@ def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_pat
 def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> None:
     """The input breaks off within a message: the rounds before it are there, and no end that nobody saw."""
     pipe = io.BytesIO()
-    framing.send(pipe, "server", SERVER)
-    framing.send(pipe, "start", ["a", [1, 2, 3], ASKED])
+    request_recorder.send(pipe, "server", SERVER)
+    request_recorder.send(pipe, "start", ["a", [1, 2, 3], ASKED])
     arrays = {
         "sampled": np.array([[4]]), "sampled_p": np.array([[0.25]], np.float32), "top": np.array([[0.5]], np.float32),
         "top_ids": np.array([[4]]),
     }  # fmt: skip
     for _ in range(3):
-        framing.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
+        request_recorder.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
     request_recorder.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
     trace = store.read(tmp_path / "a.spectrace.jsonl")
     assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]

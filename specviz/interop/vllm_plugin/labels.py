@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from specviz.errors import BadInput, shown
-from specviz.interop.fields import Fields
+from specviz.interop.responses import converted
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 
@@ -21,12 +23,17 @@ SETTINGS = (
 """Fields of vLLM's ``SpeculativeConfig`` that a method here may set."""
 
 
+class _Setting(Struct):
+    method: str
+    parameters: dict[str, Any] | None = None
+
+
 def drafter_of(text: str) -> tuple[str, Any]:
     """Return method and parameters in the variable's ``text``, completed with defaults. Raises BadInput without a method."""
     try:
-        stored = Fields.parsed(text)
-        method = get(stored.text("method") or "")
-        return method.name, build(method.parameters, stored.inner("parameters").found, method.title)
+        setting = converted(_Setting, text)
+        method = get(setting.method)
+        return method.name, build(method.parameters, setting.parameters or {}, method.title)
     except BadInput as problem:
         usage = '{"method": "prompt_lookup", "parameters": {}}'
         raise BadInput(f"{DRAFTER} is {shown(text, 200)}; give it as {usage}. ({problem})") from None

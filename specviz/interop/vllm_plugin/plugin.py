@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from specviz.interop.chain import by_name, short_name
-from specviz.interop.vllm_plugin.framing import send
 from specviz.interop.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
+from specviz.interop.vllm_plugin.request_recorder import send
 
 FOLDER = "SPECVIZ_VLLM_TRACES"
 TOP = 3
@@ -165,13 +165,20 @@ class Listener:
             self._known.add(name)
             request = self.runner.requests[name]
             self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
-        p = self._p = (logits.float() / self._temperatures(round_, logits.device)).softmax(-1)
+        # p is recorded at each row's temperature; a request has one row more than drafted tokens.
+        found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
+        if set(found) != {1.0}:
+            rows = torch.tensor(round_.counts) + 1
+            logits = logits.float() / torch.tensor(found).repeat_interleave(rows)[:, None].to(logits.device)
+        p = self._p = logits.float().softmax(-1)
         best = p.topk(TOP, -1)
         round_.keep("top", best.values)
         round_.keep("top_ids", best.indices)
         if metadata is not None:
             round_.keep("drafted", metadata.draft_token_ids)
-            round_.keep("p", _at_drafts(p, metadata.draft_token_ids, round_.counts))
+            requests = torch.arange(len(round_.counts)).repeat_interleave(torch.tensor(round_.counts))
+            rows = (torch.arange(len(requests)) + requests).to(p.device)
+            round_.keep("p", p[rows, metadata.draft_token_ids.to(p.device).long()[: len(rows)].clamp_min(0)])
 
     def drafted(self, probs: torch.Tensor | None) -> None:
         """Record q from the drafter's distributions [drafted token, vocab] of this round, if the engine keeps them."""
@@ -185,8 +192,11 @@ class Listener:
         if round_ is None or not round_.names:
             return
         round_.judged = self._mark()
-        round_.keep("sampled", output.sampled_token_ids)
-        round_.keep("sampled_p", _at_samples(self._p, output.sampled_token_ids, round_.counts))
+        sampled, p = output.sampled_token_ids, self._p
+        round_.keep("sampled", sampled)
+        first = torch.tensor([0, *(count + 1 for count in round_.counts[:-1])]).cumsum(0).to(p.device)
+        rows = (first[:, None] + torch.arange(sampled.shape[1], device=p.device)).clamp_max(len(p) - 1)
+        round_.keep("sampled_p", p[rows, sampled.long().clamp(0, p.shape[-1] - 1)])
         del self._p
 
     def drafting(self, *given: Any, **named: Any) -> None:
@@ -201,28 +211,6 @@ class Listener:
         self._ended = self._mark()
         round_.to_host(self.runner.device)
         self._sender.put("round", round_)
-
-    def _temperatures(self, round_: Round, device: torch.device) -> torch.Tensor | float:
-        """Each row's temperature [row, 1], or 1 if all are greedy or 1: p is recorded at this temperature."""
-        found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
-        if set(found) <= {1.0}:
-            return 1.0
-        each = [value for value, count in zip(found, round_.counts, strict=True) for _ in range(count + 1)]
-        return torch.tensor(each, device=device)[:, None]
-
-
-def _at_drafts(p: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Return probabilities [drafted token] of the drafted tokens in the rows that verify them; each request has one more row."""
-    requests = [request for request, count in enumerate(counts) for _ in range(count)]
-    rows = torch.tensor([place + request for place, request in enumerate(requests)], dtype=torch.long, device=p.device)
-    return p[rows, drafted.to(p.device).long()[: len(rows)].clamp_min(0)]
-
-
-def _at_samples(p: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Return probabilities [request, token] of the sampled tokens in the rows from which they were drawn."""
-    first = torch.tensor([0, *(count + 1 for count in counts[:-1])], device=p.device).cumsum(0)
-    rows = (first[:, None] + torch.arange(sampled.shape[1], device=p.device)).clamp_max(len(p) - 1)
-    return p[rows, sampled.long().clamp(0, p.shape[-1] - 1)]
 
 
 def between(start: Mark, end: Mark) -> int:
@@ -299,7 +287,11 @@ class Sender:
                 self._full = True
                 _LOG.warning("specviz is behind by %d rounds; requests that come meanwhile are not recorded.", MOST_WAITING)
             return
-        self.put("start", (name, prompt, asked_of(params)))
+        usual = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
+        asked = {name: type(value)(getattr(params, name) or value) for name, value in usual.items()}
+        # At these tokens vLLM's scheduler ends a text.
+        ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
+        self.put("start", (name, prompt, {**asked, "ends": sorted(ends or ())}))
 
     def put(self, kind: str, content: Any) -> None:
         """Queue a message of this kind (see :mod:`.request_recorder`); the thread converts a round to plain values."""
@@ -325,17 +317,6 @@ class Sender:
             _LOG.exception("specviz stopped recording; the server goes on.")
             while self._queue.get() is not None:
                 pass  # drop messages that will not be written
-
-
-_ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
-"""Sampling parameters in a trace, and their defaults."""
-
-
-def asked_of(params: Any) -> dict[str, Any]:
-    """Return a request's sampling parameters as plain values; at tokens in ``ends``, vLLM's scheduler ends its text."""
-    ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
-    asked = {name: type(usual)(getattr(params, name) or usual) for name, usual in _ASKED.items()}
-    return {**asked, "ends": sorted(ends or ())}
 
 
 def settings_of(config: Any) -> dict[str, Any]:

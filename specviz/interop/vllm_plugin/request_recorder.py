@@ -1,24 +1,28 @@
 """Process that writes vLLM's rounds to trace files: one file per request, each line as soon as its step is known.
 
-``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages (:mod:`.framing`) from its input until the input
-ends. The plugin starts it, and it lowers its own priority, to use only the time that vLLM leaves.
+``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages from its input until the input ends: each is a
+safetensors file, preceded by its length. The plugin starts it, and it lowers its own priority, to use only the time that vLLM
+leaves.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
+import numpy as np
+from safetensors.numpy import load, save
+
 from specviz.errors import BadInput
 from specviz.interop.chain import ChainRound, ChainSteps, NumberedTokens, run_of
-from specviz.interop.vllm_plugin.framing import received
 from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import Nanoseconds, Sampling
 from specviz.trace.store import SUFFIX
@@ -32,11 +36,32 @@ MOST_FILES = 1000
 """Maximum number of files of one process; later requests are served but not recorded."""
 MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
 """Characters of a file beyond which no step is added; each may take four bytes."""
-NICE = 10
+_LENGTH = 8
+"""Bytes of a message's length."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 FIRST = "The pass that ends reading the prompt writes the first token: step 1 holds its time."
 WARPED = "p is shown before top-k, top-p and min-p."
 SHARED = "Requests were served together: a step's times are those of the round that they share."
+
+
+def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] | None = None) -> None:
+    """Write one message: ``content`` is plain JSON, ``arrays`` hold numbers. The array without a name holds kind and content."""
+    words = np.frombuffer(json.dumps([kind, content]).encode(), np.uint8)
+    message = save({"": words, **(arrays or {})})
+    out.write(len(message).to_bytes(_LENGTH, "little") + message)
+    out.flush()
+
+
+def received(source: IO[bytes]) -> Iterator[tuple[str, Any, dict[str, list[Any]]]]:
+    """Yield kind, content and arrays (as lists) of each message, until the input ends, or breaks off within a message."""
+    while len(length := source.read(_LENGTH)) == _LENGTH:
+        size = int.from_bytes(length, "little")
+        message = source.read(size)
+        if len(message) < size:
+            return
+        arrays = load(message)
+        kind, content = json.loads(arrays.pop("").tobytes())
+        yield kind, content, {name: array.tolist() for name, array in arrays.items()}
 
 
 class RequestRecorder:
@@ -182,7 +207,7 @@ class _File:
 
 def main(folder: str, source: IO[bytes]) -> None:
     """Write until the input ends, at low priority and on every core: vLLM binds the thread that started this to one core."""
-    os.nice(NICE)
+    os.nice(10)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     recorder = RequestRecorder(Path(folder))
