@@ -6,19 +6,15 @@ Rows share a cache and advance at their own pace.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, say, tell
-from specviz.commands.run import BROKEN, OUT_OF_MEMORY, STOPPED
-from specviz.commands.stopping import Stopping
-from specviz.commands.text_file import read_text
+from specviz.commands.console import ProgressLine, Stopping, read_prompts, say
+from specviz.commands.run import parameters, status
 from specviz.errors import BadInput
 from specviz.figures.theme import count, number
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
-from specviz.trace.schema import End
 
 HELP = "decode several prompts together, with a trace for each"
 MOST = 8
@@ -39,11 +35,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Decode, write the traces, and print each row's acceptance length."""
-    parameters = dict(assignment.split("=", 1) if "=" in assignment else (assignment, "") for assignment in options.param)
+    own = parameters(options.param)
     common_fields = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     requests = [
-        Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **common_fields)
-        for row, prompt in enumerate(read(options.prompts))
+        Request(options.method, prompt, seed=options.seed + row, parameters=own, **common_fields)
+        for row, prompt in enumerate(read_prompts(options.prompts, MOST))
     ]
     try:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -65,25 +61,4 @@ def execute(options: argparse.Namespace) -> int:
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
         say(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
-    if stopping.requested:
-        tell("Stopped; what there is so far is kept.")
-        return STOPPED
-    return _broken([trace.end for trace in row_traces if trace.end is not None])
-
-
-def _broken(ends: Sequence[End]) -> int:
-    """Report each failure once, and return the exit status."""
-    broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
-    for message in dict.fromkeys(end.message or f"A row ended early: {end.reason.replace('_', ' ')}." for end in broken):
-        tell(message)
-    if any(end.reason == "out_of_memory" for end in broken):
-        return OUT_OF_MEMORY
-    return BROKEN if broken else 0
-
-
-def read(path: Path) -> list[str]:
-    """Read the prompts of a file. Raises BadInput for none or too many."""
-    prompts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
-    if not 1 <= len(prompts) <= MOST:
-        raise BadInput(f"{path} holds {count(len(prompts), 'prompt')}; give 1 to {MOST}, one a line.")
-    return prompts
+    return status([trace.end for trace in row_traces if trace.end is not None], stopping.requested)

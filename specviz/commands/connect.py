@@ -7,16 +7,14 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import say, tell
-from specviz.commands.stopping import Stopping
-from specviz.commands.text_file import read_text
+from specviz.commands.console import Stopping, read_prompts, say, tell
 from specviz.errors import BadInput
+from specviz.figures.theme import number
 from specviz.trace import store
-from specviz.trace.schema import Run, Step, Trace
+from specviz.trace.schema import Run, Step
 
 if TYPE_CHECKING:
     from specviz.interop.server import Ask, Server
-    from specviz.interop.server_counters import Counters
 
 HELP = "send prompts to a running server and trace its speculation"
 MOST_PROMPTS = 256
@@ -51,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
         servers.Ask(
             prompt, options.max_new_tokens, options.temperature, options.seed, options.raw, logprobs=not options.no_logprobs
         )
-        for prompt in _prompts(options)
+        for prompt in ([options.prompt] if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS))
     ]
     server = servers.look(options.url, options.key)
     tell(f"{server.model} on {server.title} at {server.url}")
@@ -67,7 +65,12 @@ def execute(options: argparse.Namespace) -> int:
             say()
             assert answer.trace is not None
             traces.append(answer.trace)
-            _tell_numbers(answer.trace)
+            assert (end := answer.trace.end) is not None
+            numbers = end.metrics
+            tau, rate = (number(numbers.get(name)) for name in ("tau", "tokens_per_second"))
+            tell(f"{numbers['emitted']} tokens in {numbers['steps']} rounds, τ {tau}, {rate} tokens a second.")
+            for sentence in filter(None, (end.message, *answer.trace.run.warnings)):
+                tell(sentence)
             if stopping.event.is_set():
                 break
     if options.out:
@@ -75,40 +78,14 @@ def execute(options: argparse.Namespace) -> int:
         tell(f"Wrote {options.out}.")
     after = counters(server.url, server.key)
     if before is not None and after is not None:
-        _tell_counters(after.since(before))
+        counts = after.since(before)
+        rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
+        tell(
+            f"The server's counters meanwhile: {counts.accepted} of {counts.drafted} drafted tokens accepted, by place: {rates}."
+        )
     if options.baseline and not stopping.requested:
         _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds)
     return 0
-
-
-def _prompts(options: argparse.Namespace) -> list[str]:
-    if options.prompt is not None:
-        return [options.prompt]
-    lines = [line.strip() for line in read_text(options.prompts).splitlines()]
-    prompts = [line for line in lines if line]
-    if not 1 <= len(prompts) <= MOST_PROMPTS:
-        raise BadInput(f"{options.prompts} has {len(prompts)} prompts; give 1 to {MOST_PROMPTS}, one a line.")
-    return prompts
-
-
-def _tell_numbers(trace: Trace) -> None:
-    assert trace.end is not None
-    metrics = trace.end.metrics
-    tau, rate = metrics.get("tau"), metrics.get("tokens_per_second")
-    tell(f"{metrics['emitted']} tokens in {metrics['steps']} rounds, τ {_number(tau)}, {_number(rate)} tokens a second.")
-    for sentence in (trace.end.message, *trace.run.warnings):
-        if sentence:
-            tell(sentence)
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
-
-
-def _tell_counters(counts: Counters) -> None:
-    """Print the server's own counters over these prompts."""
-    rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
-    tell(f"The server's counters meanwhile: {counts.accepted} of {counts.drafted} drafted tokens accepted, by place: {rates}.")
 
 
 def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int) -> None:
@@ -120,16 +97,15 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int)
     if server.model.rsplit("/", 1)[-1] != baseline.model.rsplit("/", 1)[-1]:
         tell(f"Two models: {server.model} and {baseline.model}. The ratio compares them as they are.")
     ratios, equal = [], 0
-    for number in range(rounds):
+    for turn in range(rounds):
         for ask in asks:
-            pair = [server, baseline] if number % 2 == 0 else [baseline, server]
-            spent = {}
-            texts = {}
+            pair = [server, baseline] if turn % 2 == 0 else [baseline, server]
+            spent, texts = {}, {}
             for one in pair:
                 answer = servers.Answer(one, ask)
                 for _ in answer.events():
                     pass
-                assert answer.trace is not None and answer.trace.end is not None
+                assert answer.trace and answer.trace.end
                 spent[one.url] = max(1, sum(step.time.total for step in answer.trace.steps)) / len(answer.trace.end.output_ids)
                 texts[one.url] = answer.trace.end.text
             ratios.append(spent[baseline.url] / spent[server.url])

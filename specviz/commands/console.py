@@ -1,4 +1,4 @@
-"""Console output of every command: messages for people on the error stream, exactly one JSON object on the output.
+"""Console of every command: messages for people on the error stream, exactly one JSON object on the output, prompts, Ctrl-C.
 
 Names, texts and errors come from models, files and servers. Their control characters are escaped here, so that none recolours,
 retitles or overwrites the terminal. Commands print through this file alone.
@@ -10,12 +10,15 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from specviz.errors import BadInput
-from specviz.figures.theme import escape_controls
+from specviz.figures.theme import count, escape_controls
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,3 +91,58 @@ def table(rows: list[tuple[str, str]]) -> str:
     """Format two columns, the first as wide as its widest word."""
     wide = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:<{wide}}  {value}".rstrip() for name, value in rows)
+
+
+def read_text(name: str | Path) -> str:
+    """Read a file, or standard input for the ``name`` "-", without a byte order mark. Lines end in "\\n".
+
+    Raises BadInput for a file that cannot be read or is not UTF-8.
+    """
+    what = "The prompt on the input" if str(name) == "-" else f"The prompt file {name}"
+    try:
+        content = sys.stdin.buffer.read() if str(name) == "-" else Path(name).read_bytes()
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as problem:
+        raise BadInput(f"{what} is not UTF-8 text (byte {problem.start + 1}); save it as UTF-8.") from None
+    except (OSError, ValueError) as problem:  # a name with a zero byte is a ValueError
+        raise BadInput(f"{what} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from problem
+
+
+def read_prompts(name: str | Path, most: int) -> tuple[str, ...]:
+    """Read one prompt per line that is not empty, as :func:`read_text`. Raises BadInput for none, or for more than ``most``."""
+    prompts = tuple(line.strip() for line in read_text(name).splitlines() if line.strip())
+    if not 1 <= len(prompts) <= most:
+        raise BadInput(f"{name} holds {count(len(prompts), 'prompt')}; give 1 to {most}, one a line.")
+    return prompts
+
+
+class Stopping:
+    """Context in which the first Ctrl-C sets ``event`` once the run has ``started``, so that the engine ends after the current
+    step and the trace stays whole.
+
+    An earlier or second interrupt raises KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.started = False
+        self._before: Any = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether a stop was requested."""
+        return self.event.is_set()
+
+    def __enter__(self) -> Stopping:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupted(self, *received: object) -> None:
+        if not self.started or self.requested:
+            raise KeyboardInterrupt
+        self.event.set()

@@ -13,7 +13,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specviz.commands.console import tell
 from specviz.errors import BadInput, ModelUnavailable
@@ -45,7 +45,17 @@ def execute(options: argparse.Namespace) -> int:
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name another folder with --out.")
     tensors = read_zip(file)
-    config = _config_beside(file) or _llamagen_config(tensors, options.image_size, file.name)
+    config, stored = None, file.parent / "config.json"
+    if stored.is_file():
+        try:
+            config = json.loads(stored.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as problem:
+            raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Get it anew.") from problem
+    if not config and _LLAMAGEN in tensors:  # whose weights lack a config
+        pixels = options.image_size
+        if pixels is None or pixels < _PATCH or pixels % _PATCH:
+            raise BadInput(f"{file.name} is a LlamaGen, which does not say how large it draws: add --image-size 256, 384 or 512.")
+        config = {"model_type": "llamagen", "block_size": (pixels // _PATCH) ** 2}
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,15 +68,6 @@ def execute(options: argparse.Namespace) -> int:
     look = f" Look: `python -m specviz inspect {folder} --target T`." if heads else ""
     tell(f"Wrote {len(tensors)} tensors to {folder}, {which}.{look}")
     return 0
-
-
-def _llamagen_config(tensors: Mapping[str, Tensor], pixels: int | None, name: str) -> dict[str, Any] | None:
-    """Return the config of a LlamaGen, which its weights lack; None for other weights. Raises BadInput without a size."""
-    if _LLAMAGEN not in tensors:
-        return None
-    if pixels is None or pixels < _PATCH or pixels % _PATCH:
-        raise BadInput(f"{name} is a LlamaGen, which does not say how large it draws: add --image-size 256, 384 or 512.")
-    return {"model_type": "llamagen", "block_size": (pixels // _PATCH) ** 2}
 
 
 def read_zip(file: Path) -> dict[str, Tensor]:
@@ -85,28 +86,12 @@ def read_zip(file: Path) -> dict[str, Tensor]:
         raise ModelUnavailable(
             f"{file.name} holds more than weights, and is not opened ({reason[:160]}). Ask its authors for safetensors."
         ) from problem
-    return _tensors(stored, file.name)
-
-
-def _tensors(stored: Any, name: str) -> dict[str, Tensor]:
-    from torch import Tensor
-
     for wrapper in _WRAPPERS:
         if isinstance(stored, Mapping) and isinstance(stored.get(wrapper), Mapping):
             stored = stored[wrapper]
     if not isinstance(stored, Mapping) or not stored:
-        raise ModelUnavailable(f"{name} holds no tensors by name: it is no checkpoint of weights.")
-    others = [str(field) for field, value in stored.items() if not isinstance(value, Tensor)]
+        raise ModelUnavailable(f"{file.name} holds no tensors by name: it is no checkpoint of weights.")
+    others = [str(field) for field, value in stored.items() if not isinstance(value, torch.Tensor)]
     if others:
-        raise ModelUnavailable(f"{name} holds {others[0]}, which is no tensor: it is no plain checkpoint of weights.")
+        raise ModelUnavailable(f"{file.name} holds {others[0]}, which is no tensor: it is no plain checkpoint of weights.")
     return {str(field): value for field, value in stored.items()}
-
-
-def _config_beside(file: Path) -> Any:
-    config = file.parent / "config.json"
-    if not config.is_file():
-        return None
-    try:
-        return json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Get it anew.") from problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specviz.commands.console import say, tell
@@ -29,29 +28,17 @@ def execute(options: argparse.Namespace) -> int:
     if found.unread:
         tell(f"Not read: {', '.join(found.unread)}.")
     if found.rows:
-        _print(found.rows)
+        say(f"{len(found.rows)} requests")
+        for name in sorted({name for row in found.rows for name in row}):
+            values = sorted(float(row[name]) for row in found.rows if name in row)
+            say(f"{name:44} {values[len(values) // 2]:>12.5g}  ({values[0]:.5g} to {values[-1]:.5g}, {len(values)} requests)")
         return 0
     if not options.out:
         raise BadInput("Say where the trace goes with --out F.")
     for number, trace in enumerate(found.traces, start=1):
-        store.write(trace, place := _numbered(options.out, number))
+        place = Path(options.out)
+        if number > 1:
+            place = place.with_name(f"{place.name.removesuffix(store.SUFFIX)}-{number}{store.SUFFIX}")
+        store.write(trace, place)
         tell(f"Wrote {place}: {len(trace.steps)} steps.")
     return 0
-
-
-def _numbered(out: str, number: int) -> Path:
-    """Return the path of file ``number``: the first as named, the others with their number before the suffix."""
-    place = Path(out)
-    if number == 1:
-        return place
-    stem = place.name.removesuffix(store.SUFFIX)
-    return place.with_name(f"{stem}-{number}{store.SUFFIX}")
-
-
-def _print(rows: Sequence[Mapping[str, float | str]]) -> None:
-    """Print the median, minimum and maximum of each metric over the requests."""
-    names = sorted({name for row in rows for name in row})
-    say(f"{len(rows)} requests")
-    for name in names:
-        values = sorted(float(row[name]) for row in rows if name in row)
-        say(f"{name:44} {values[len(values) // 2]:>12.5g}  ({values[0]:.5g} to {values[-1]:.5g}, {len(values)} requests)")

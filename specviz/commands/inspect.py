@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, emit, say, tell
-from specviz.commands.text_file import read_text
+from specviz.commands.console import ProgressLine, emit, read_prompts, say, tell
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "inspect a drafter: does it fit the target, and is it read right?"
 MISREAD = 1
+MOST_PROMPTS = 256
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +34,10 @@ def execute(options: argparse.Namespace) -> int:
         if not low <= getattr(options, name) <= high:
             raise BadInput(f"--{name} is {getattr(options, name)}; choose a whole number from {low} to {high}.")
     from specviz.inspection import PROMPTS, QUESTIONS
-    from specviz.inspection.passages import prompts_in
     from specviz.inspection.report import inspect
 
     own = PROMPTS if options.image is None else QUESTIONS
-    prompts = own if options.prompts is None else prompts_in(read_text(options.prompts))
+    prompts = own if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS)
     asked = (options.head, options.target, prompts, options.tokens, options.depth, bool(options.out))
     progress = ProgressLine()
     try:

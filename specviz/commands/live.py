@@ -26,7 +26,14 @@ class Live:
     def take(self, event: Run | Step | End) -> None:
         """Show one event."""
         if isinstance(event, Run):
-            self._begin(event)
+            for warning in event.warnings:
+                tell(f"warning: {warning}")
+            if not self._quiet:
+                how = ", ".join(filter(None, (event.dtype, event.device, f"{event.tier} tier")))
+                tell(f"{event.title} on {event.target}: {how}")
+            if self._styled and not self._quiet:
+                own = f"{_STYLES['own']}the target's own token{_PLAIN}"
+                tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n", raw=True)
         elif isinstance(event, Step) and not self._quiet:
             for place, piece in enumerate(event.pieces):
                 sys.stdout.write(self._dressed(event, place, printable(piece)))
@@ -35,16 +42,6 @@ class Live:
             self._ended = True
             sys.stdout.write("\n\n")
             sys.stdout.flush()
-
-    def _begin(self, run: Run) -> None:
-        for warning in run.warnings:
-            tell(f"warning: {warning}")
-        if self._quiet:
-            return
-        tell(f"{run.title} on {run.target}: {', '.join(part for part in (run.dtype, run.device, f'{run.tier} tier') if part)}")
-        if self._styled:
-            own = f"{_STYLES['own']}the target's own token{_PLAIN}"
-            tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n", raw=True)
 
     def _dressed(self, step: Step, place: int, piece: str) -> str:
         if not self._styled:
@@ -66,56 +63,36 @@ def _outcome(trace: Trace) -> dict[str, Any]:
     """Return the object that ``--json`` prints."""
     run, end = trace.run, trace.end
     assert end is not None
-    sampling = run.sampling
     return {
-        "output_ids": list(end.output_ids),
-        "text": end.text,
-        "method": run.method,
-        "exactness": run.exactness,
-        "metrics": dict(end.metrics),
-        "reason": end.reason,
-        "message": end.message,
-        "busy": end.busy,
-        "target": run.target,
-        "draft": run.draft,
+        **{name: getattr(end, name) for name in ("output_ids", "text", "metrics", "reason", "message", "busy")},
+        **{
+            name: getattr(run, name) for name in ("method", "exactness", "target", "draft", "device", "dtype", "tier", "warnings")
+        },
         "parameters": dict(run.parameters),
-        "sampling": {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
-        "device": run.device,
-        "dtype": run.dtype,
-        "tier": run.tier,
-        "warnings": list(run.warnings),
+        "sampling": {name: getattr(run.sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
     }
 
 
 def _rows(trace: Trace) -> list[tuple[str, str]]:
-    end, metrics = trace.end, (trace.end.metrics if trace.end else {})
-    assert end is not None
-    seconds, shares = metrics["seconds"], metrics["shares"]
+    assert (end := trace.end) is not None
+    metrics = end.metrics
+    shares = " · ".join(f"{name} {percent(share)}" for name, share in metrics["shares"].items())
     passes = metrics.get("passes", metrics["steps"])
     rows = [
         ("tokens", f"{metrics['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
         ("τ", f"{number(metrics['tau'])} tokens a pass"),
         ("accepted", f"{metrics['accepted']} of {metrics['verified']} drafted tokens that were verified"),
         ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "nothing was drafted"),
-        (
-            "time",
-            f"{seconds['total']:.2f} s: " + " · ".join(f"{name} {percent(share)}" for name, share in shares.items()),
-        ),
+        ("time", f"{metrics['seconds']['total']:.2f} s: {shares}"),
         ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens a second"),
     ]
     if end.baseline is not None:
-        rows += _compared(trace)
+        divergence = end.baseline.first_divergence
+        parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
+        same = f"other text {parts}" if parts else "the same text, token for token"
+        rows += [
+            ("baseline", f"{number(metrics['baseline_tokens_per_second'], 1)} tokens a second, {same}"),
+            ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
+        ]
     why = sorted(explain(trace), key=lambda term: term.name == "verdict")
     return rows + [("why", term.sentence) for term in why if term.loud or term.name == "verdict"]
-
-
-def _compared(trace: Trace) -> list[tuple[str, str]]:
-    assert trace.end is not None and trace.end.baseline is not None
-    metrics, divergence = trace.end.metrics, trace.end.baseline.first_divergence
-    parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
-    baseline_rate = f"{number(metrics['baseline_tokens_per_second'], 1)} tokens a second"
-    same = f"other text {parts}" if parts else "the same text, token for token"
-    return [
-        ("baseline", f"{baseline_rate}, {same}"),
-        ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
-    ]

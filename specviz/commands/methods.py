@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from specviz.commands.console import emit, say, table
-from specviz.methods.parameters import Parameter, describe
+from specviz.methods.parameters import describe
 from specviz.methods.registry import Method, all_methods
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import ShippedFile, entries
@@ -37,26 +37,13 @@ def card(method: Method) -> dict[str, Any]:
     """Return a method as plain data."""
     return {
         **method.plain(),
-        "bound": method.bound,
-        "family": method.family,
-        "claim": method.claim,
-        "differs": method.differs,
-        "needs_draft": method.needs_draft,
-        "parameters": [_parameter(parameter) for parameter in describe(method.parameters)],
+        **{name: getattr(method, name) for name in ("bound", "family", "claim", "differs", "needs_draft", "look_at")},
+        "parameters": [
+            {"name": one.name, "kind": one.kind, "default": one.default, **asdict(one.bounds)}
+            for one in describe(method.parameters)
+        ],
         "weights": [{"name": name, "present": present(name)} for name in method.weights],
         "paper": None if method.paper is None else asdict(method.paper),
-        "look_at": method.look_at,
-    }
-
-
-def _parameter(parameter: Parameter) -> dict[str, Any]:
-    bounds = asdict(parameter.bounds)
-    return {
-        "name": parameter.name,
-        "kind": parameter.kind,
-        "default": parameter.default,
-        **bounds,
-        "choices": list(parameter.bounds.choices),
     }
 
 
@@ -74,19 +61,12 @@ def _method_text(method: Method) -> str:
     bound = f": {method.bound}" if method.bound else ""
     rows = [("output", f"{method.exactness}{bound}")]
     for parameter in describe(method.parameters):
-        rows.append((parameter.name, f"{_range(parameter)}, normally {parameter.default}. {parameter.bounds.help}"))
-    for name in method.weights:
-        rows.append(("weights", name + ("" if present(name) else " (not on this machine)")))
+        bounds = parameter.bounds
+        values = "true or false" if parameter.kind == "bool" else " or ".join(bounds.choices)
+        values = values or f"{bounds.low:g} to {bounds.high:g}{f' {bounds.unit}' if bounds.unit else ''}"
+        rows.append((parameter.name, f"{values}, normally {parameter.default}. {bounds.help}"))
+    rows += [("weights", name + ("" if present(name) else " (not on this machine)")) for name in method.weights]
     if method.paper is not None:
         where = f"arXiv {method.paper.arxiv}" if method.paper.arxiv else method.paper.venue
         rows.append(("paper", f"{method.paper.title} ({method.paper.authors}, {method.paper.year}) {where}".strip()))
     return f"{method.name}: {method.title}. {method.summary}\n" + "\n".join(f"  {line}" for line in table(rows).split("\n"))
-
-
-def _range(parameter: Parameter) -> str:
-    if parameter.kind == "bool":
-        return "true or false"
-    if parameter.bounds.choices:
-        return " or ".join(parameter.bounds.choices)
-    unit = f" {parameter.bounds.unit}" if parameter.bounds.unit else ""
-    return f"{parameter.bounds.low:g} to {parameter.bounds.high:g}{unit}"

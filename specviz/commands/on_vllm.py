@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import ProgressLine, say, tell
+from specviz.commands.console import ProgressLine, Stopping, say, tell
 from specviz.commands.live import Live
-from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
 from specviz.interop.vllm_methods import Serving, expressed
 from specviz.methods.registry import get

@@ -29,19 +29,8 @@ def execute(options: argparse.Namespace) -> int:
 
 def card(pair: Pair) -> dict[str, Any]:
     """Return a pair as plain data; sizes in bytes."""
-    return {
-        "target": pair.target,
-        "heads": pair.heads,
-        "method": pair.method,
-        "layout": pair.layout,
-        "pickled": pair.pickled,
-        "head_bytes": pair.head_bytes,
-        "target_bytes": pair.entry.source.size,
-        "memory": pair.memory,
-        "status": pair.status,
-        "note": pair.note,
-        "commands": list(pair.commands),
-    }
+    names = ("target", "heads", "method", "layout", "pickled", "head_bytes", "memory", "status", "note", "commands")
+    return {name: getattr(pair, name) for name in names} | {"target_bytes": pair.entry.source.size}
 
 
 def _text(pair: Pair) -> str:

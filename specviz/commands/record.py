@@ -49,7 +49,12 @@ def execute(options: argparse.Namespace) -> int:
     for name, entry in entries.items():
         trace = _median(_row if "beside" in entry else partial(_once, decode), name, entry, options.times)
         store.write(trace, options.folder / f"{name}{store.SUFFIX}.gz")
-        say(f"{name}: {_summary(trace)}")
+        assert (end := trace.end) is not None
+        metrics, speed = end.metrics, "in step with others"
+        if gain := metrics.get("speedup"):
+            speed = f"{number(gain)}× measured, {number(metrics.get('predicted_speedup'))}× predicted"
+        same = ", the same text as the baseline" if end.baseline and end.baseline.equal else ""
+        say(f"{name}: τ {number(metrics['tau'])} over {metrics['steps']} passes, {speed}{same}")
     return 0
 
 
@@ -66,16 +71,14 @@ def _requested_entries(folder: Path, names: list[str]) -> dict[str, dict[str, An
             continue
         if strange := sorted(set(request) - KNOWN):
             raise BadInput(f"{file} asks for {', '.join(strange)}; mend it.")
-        if "beside" in entry and not (_prompts(entry["beside"]) and isinstance(entry.get("every"), int)):
+        beside, every = entry.get("beside", [""]), entry.get("every", None if "beside" in entry else 0)
+        listed = isinstance(beside, list) and beside and all(isinstance(prompt, str) for prompt in beside)
+        if not listed or not isinstance(every, int):
             raise BadInput(f"{file} needs a list of prompts beside its own and every how many rounds to sweep.")
         known[file.stem] = entry
     if missing := [name for name in names if name not in known]:
         raise BadInput(f"No file asks for a run {missing[0]!r}; there are {', '.join(known) or 'none at all'}.")
     return {name: known[name] for name in names or known}
-
-
-def _prompts(beside: Any) -> bool:
-    return isinstance(beside, list) and bool(beside) and all(isinstance(prompt, str) for prompt in beside)
 
 
 def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
@@ -110,17 +113,8 @@ def _row(entry: Mapping[str, Any]) -> Trace:
     from specviz.pipeline.runner import prepare
 
     memory, progress, request = Memory(), ProgressLine(), entry["request"]
-    ready = []
-    for row, prompt in enumerate((request["prompt"], *entry["beside"])):
-        ready.append(prepare(Request(**{**request, "prompt": prompt, "seed": request.get("seed", 0) + row}), memory, progress))
+    prompts = (request["prompt"], *entry["beside"])
+    rows = [Request(**{**request, "prompt": one, "seed": request.get("seed", 0) + row}) for row, one in enumerate(prompts)]
+    ready = [prepare(row, memory, progress) for row in rows]
     progress.close()
     return traces(ready, entry["every"])[0]
-
-
-def _summary(trace: Trace) -> str:
-    assert (end := trace.end) is not None
-    metrics = end.metrics
-    gain = metrics.get("speedup")
-    speed = f"{number(gain)}× measured, {number(metrics.get('predicted_speedup'))}× predicted" if gain else "in step with others"
-    same = ", the same text as the baseline" if end.baseline and end.baseline.equal else ""
-    return f"τ {number(metrics['tau'])} over {metrics['steps']} passes, {speed}{same}"

@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 import base64
 import os
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specviz.commands import on_vllm
-from specviz.commands.console import ProgressLine, tell
-from specviz.commands.stopping import Stopping
-from specviz.commands.text_file import read_text
+from specviz.commands.console import ProgressLine, Stopping, read_text, tell
 from specviz.errors import BadInput, shown
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.collect import Collector, closed
-from specviz.trace.schema import Run, Trace
-
-if TYPE_CHECKING:
-    from specviz.commands.live import Live
+from specviz.trace.schema import End, Run
 
 HELP = "decode a prompt and show the run"
 BROKEN = 1
@@ -64,12 +60,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Decode, and write the trace to ``--out`` however the run ends."""
-    request = _request(options)
-    _check_out(options.out)
-    _check_out(options.picture)
-    _check_out(options.compare)
+    asked = request(options)
+    for out in filter(None, (options.out, options.picture, options.compare)):
+        _check_out(out)
     if options.engine == "vllm":
-        return on_vllm.execute(options, request)
+        return on_vllm.execute(options, asked)
     on_vllm.only_there(options)
     from specviz.commands.live import Live
     from specviz.pipeline.runner import stream
@@ -77,7 +72,7 @@ def execute(options: argparse.Namespace) -> int:
     progress, recording, live = ProgressLine(), Collector(), Live(quiet=options.json)
     try:
         with Stopping() as stopping:
-            for event in stream(request, cancel=stopping.event, progress=progress):
+            for event in stream(asked, cancel=stopping.event, progress=progress):
                 progress.close()
                 if options.picture and isinstance(event, Run) and event.modality != "image":
                     raise BadInput(f"{event.target} draws no picture that --picture could keep; leave it out.")
@@ -96,55 +91,50 @@ def execute(options: argparse.Namespace) -> int:
             store.write(recording.trace, options.out)
         if options.picture and recording.end is not None and recording.end.picture:
             Path(options.picture).write_bytes(base64.b64decode(recording.end.picture))
-    return _finish(options, recording.trace, live, stopping.requested)
+    live.finish(recording.trace, options.out)
+    assert recording.end is not None
+    failed = status([recording.end], stopping.requested)
+    if recording.end.busy and not failed:
+        tell(recording.end.busy)
+    return failed
 
 
-def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool) -> int:
-    live.finish(trace, options.out)
-    assert trace.end is not None
+def status(ends: Sequence[End], stopped: bool) -> int:
+    """Report a stop, or each failure once; return the exit status."""
     if stopped:
         tell("Stopped; what there is so far is kept.")
         return STOPPED
-    if trace.end.reason in ("error", "out_of_memory"):
-        tell(trace.end.message or f"The run ended early: {trace.end.reason.replace('_', ' ')}.")
-        return OUT_OF_MEMORY if trace.end.reason == "out_of_memory" else BROKEN
-    if trace.end.busy:
-        tell(trace.end.busy)
-    return 0
+    broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
+    for message in dict.fromkeys(end.message or f"The run ended early: {end.reason.replace('_', ' ')}." for end in broken):
+        tell(message)
+    if any(end.reason == "out_of_memory" for end in broken):
+        return OUT_OF_MEMORY
+    return BROKEN if broken else 0
 
 
-def _request(options: argparse.Namespace) -> Request:
-    return Request(
-        method=options.method, prompt=_prompt(options), target=options.target, draft=options.draft, raw=options.raw,
-        max_new_tokens=options.max_new_tokens, temperature=options.temperature, top_k=options.top_k,
-        top_p=options.top_p, seed=options.seed, dtype=options.dtype, device=options.device, tier=options.tier,
-        parameters=_parameters(options.param), baseline=options.baseline, guidance=options.guidance, image=options.image,
-    )  # fmt: skip
+def request(options: argparse.Namespace) -> Request:
+    """Return the request of these options, which have the names of its fields."""
+    given = {field.name: getattr(options, field.name) for field in fields(Request) if field.name in options}
+    if options.prompt is None:
+        given["prompt"] = read_text(options.prompt_file)
+    return Request(**given, parameters=parameters(options.param))
 
 
-def _prompt(options: argparse.Namespace) -> str:
-    name = options.prompt_file
-    if name is None:
-        return str(options.prompt)
-    return read_text(name)
-
-
-def _parameters(assignments: list[str]) -> dict[str, str]:
-    parameters: dict[str, str] = {}
+def parameters(assignments: Sequence[str]) -> dict[str, str]:
+    """Return a method's parameters of ``--param``, by name."""
+    found: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
             raise BadInput(f"--param {assignment} is not of the form name=value.")
-        if name in parameters:
+        if name in found:
             raise BadInput(f"--param {name} is given twice; give it once.")
-        parameters[name] = value
-    return parameters
+        found[name] = value
+    return found
 
 
-def _check_out(out: str | None) -> None:
+def _check_out(out: str) -> None:
     """Raise BadInput now, not after minutes of decoding, if the trace cannot be written."""
-    if out is None:
-        return
     folder = Path(out).parent
     try:
         is_folder, is_writable = Path(out).is_dir(), folder.is_dir() and os.access(folder, os.W_OK)

@@ -103,13 +103,9 @@ def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) 
         alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
         by_depth = net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))
         for level in range(stats.depth):
-            logits = by_depth[level].float()
-            alive = _judged(stats, level, net.draft_ids, logits, ids[starts + level + 2], alive)
+            alive = _judged(stats, level, net.draft_ids, by_depth[level].float(), passage, starts, alive)
             lengths += alive
-            if level == 0:
-                _overlapping(stats, net.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
         stats.lengths.append(lengths.cpu())
-        stats.places += len(starts)
     return stats
 
 
@@ -127,31 +123,31 @@ def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: T
     cache, place = stepper.open(columns), torch.arange(rows, device=ids.device)
     cache.reserve(columns)
     stepper.reach(rows + depth + abs(reading.shift) + 1)
+    # A position has as many axes as the head reads.
+    axial = passage.layout.axial if passage.layout and stepper.axes > 1 else lambda places: places
     causal, beside = place[None] <= place[:, None], _beside(stepper, passage)
-    outputs = stepper(ids[1:], stepper.fuse(states), _positions(stepper, passage, place), cache, 0, causal, **beside)[starts]
+    outputs = stepper(ids[1:], stepper.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
     alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
-    row_of, evidence = _rows(reading.head, ids.device), torch.zeros(len(starts), device=ids.device)
+    draft_ids, vocab, evidence = stepper.draft_ids, reading.head.config.vocab_size, torch.zeros(len(starts), device=ids.device)
+    # The head's row of each token [vocab], -1 outside the draft vocabulary.
+    row_of = torch.arange(vocab, device=ids.device)
+    if draft_ids is not None:
+        row_of = torch.full_like(row_of, -1)
+        row_of[draft_ids] = torch.arange(len(draft_ids), device=ids.device)
     for level in range(depth):
         if level:
             mask, column = torch.cat((mask, own), dim=1), rows + (level - 1) * len(starts)
-            positions = _positions(stepper, passage, (starts + level + reading.shift).clamp_min(0))
+            positions = axial((starts + level + reading.shift).clamp_min(0))
             outputs = stepper(ids[starts + level + 1], outputs, positions, cache, column, mask)
         logits = stepper.logits(outputs).float()
-        labels = ids[starts + level + 2]
-        evidence += _evidence(logits, row_of[labels])
-        alive = _judged(stats, level, stepper.draft_ids, logits, labels, alive)
+        labels = row_of[ids[starts + level + 2]]
+        log_q = logits.log_softmax(-1).gather(1, labels.clamp_min(0)[:, None])[:, 0]
+        evidence += torch.where(labels < 0, LEAST, log_q.clamp_min(LEAST))
+        alive = _judged(stats, level, draft_ids, logits, passage, starts, alive)
         lengths += alive
-        if level == 0:
-            _overlapping(stats, stepper.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
     stats.lengths.append(lengths.cpu())
     stats.evidence.append(evidence.cpu() / depth)
-    stats.places += len(starts)
-
-
-def _positions(stepper: FeatureRuntime, passage: Passage, places: Tensor) -> Tensor:
-    """Return the position ids of rows at these token indices, with as many axes as the head reads."""
-    return places if passage.layout is None or stepper.axes == 1 else passage.layout.axial(places)
 
 
 def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
@@ -166,34 +162,27 @@ def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
     return stats
 
 
-def _rows(head: FeatureHead, device: torch.device) -> Tensor:
-    """Return the head's row for each token [vocab], -1 for tokens outside the draft vocabulary."""
-    if head.draft_ids is None:
-        return torch.arange(head.config.vocab_size, device=device)
-    rows = torch.full((head.config.vocab_size,), -1, device=device)
-    rows[head.draft_ids] = torch.arange(len(head.draft_ids), device=device)
-    return rows
-
-
-def _evidence(logits: Tensor, rows: Tensor) -> Tensor:
-    """log q of the target's token at each place, clamped below at LEAST."""
-    q = logits.log_softmax(-1).gather(1, rows.clamp_min(0)[:, None])[:, 0]
-    return torch.where(rows < 0, LEAST, q.clamp_min(LEAST))
-
-
-def _judged(stats: TeacherForcedStats, level: int, ids: Tensor | None, logits: Tensor, labels: Tensor, alive: Tensor) -> Tensor:
-    """Count right drafts at this depth; return a mask of the chains that go on."""
-    sure, best = logits.softmax(-1).max(-1)
-    hit = (best if ids is None else ids[best]) == labels
+def _judged(
+    stats: TeacherForcedStats,
+    level: int,
+    draft_ids: Tensor | None,
+    logits: Tensor,
+    passage: Passage,
+    starts: Tensor,
+    alive: Tensor,
+) -> Tensor:  # fmt: skip
+    """Count right drafts at this depth, and at depth 1 the labels in the draft vocabulary and the overlap; return a mask of the
+    chains that go on."""
+    labels, q = passage.ids[starts + level + 2], logits.softmax(-1)
+    sure, best = q.max(-1)
+    hit = (best if draft_ids is None else draft_ids[best]) == labels
     stats.reached[level] += int(alive.sum())
     stats.right[level] += int((hit & alive).sum())
     stats.sure += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
     if level == 0:
-        stats.known += len(labels) if ids is None else int(torch.isin(labels, ids).sum())
+        stats.places += len(starts)
+        stats.known += len(labels) if draft_ids is None else int(torch.isin(labels, draft_ids).sum())
+        p = passage.logits[starts + 2 - passage.first].float().softmax(-1)
+        p = p[:, : logits.shape[-1]] if draft_ids is None else p[:, draft_ids]
+        stats.overlap += torch.minimum(p, q).sum(-1).tolist()
     return alive & hit
-
-
-def _overlapping(stats: TeacherForcedStats, ids: Tensor | None, logits: Tensor, target: Tensor) -> None:
-    p = target.softmax(-1)
-    p = p[:, : logits.shape[-1]] if ids is None else p[:, ids]
-    stats.overlap += torch.minimum(p, logits.softmax(-1)).sum(-1).tolist()

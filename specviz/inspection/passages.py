@@ -42,7 +42,7 @@ class Passage:
 
 
 def open_target(
-    name: str, dtype: str = "auto", image: Any = None, progress: Progress = no_progress
+    name: str, image: Any = None, progress: Progress = no_progress
 ) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
     """Load the model called ``name`` and its target; a model that reads pictures requires an ``image``. Raises ModelUnavailable
     for a model that draws pictures or cannot verify trees, BadInput for a missing or unwanted picture."""
@@ -54,18 +54,18 @@ def open_target(
     if kind == VISION:
         if image is None:
             raise BadInput(f"{name} answers questions about a picture: give one (--image FILE).")
-        seeing = load_vision_language(name, dtype, progress=progress)
+        seeing = load_vision_language(name, progress=progress)
         words = sight(seeing.model, [next(iter(sorted(seeing.eos_ids)), 0)], {})
         return seeing, VisionLanguageTarget(seeing.model, seeing.name, sorted(seeing.eos_ids), words, "eager")
     if image is not None:
         raise BadInput(f"{name} reads no pictures. Leave the picture out, or choose a target that does.")
-    loaded = load_causal_lm(name, dtype, progress=progress)
+    loaded = load_causal_lm(name, progress=progress)
     return loaded, causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
 
 
 def passages(
     name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int],
-    dtype: str = "auto", image: Any = None, progress: Progress = no_progress,
+    image: Any = None, progress: Progress = no_progress,
 ) -> Iterator[Passage]:  # fmt: skip
     """Yield the target's answer to each prompt (and ``image``), up to ``tokens`` tokens, with the hidden states of ``layers``.
 
@@ -73,7 +73,7 @@ def passages(
     """
     for number, prompt in enumerate(prompts):
         prepared = prepare(Request(method="autoregressive", prompt=prompt, target=name, max_new_tokens=tokens, temperature=0.0,
-                                   dtype=dtype, tier="eager", record="off", image=image), progress=progress)  # fmt: skip
+                                   tier="eager", record="off", image=image), progress=progress)  # fmt: skip
         decoding = prepared.decoding(prepared.compose(), 0, prepared.request.record, threading.Event())
         for _ in decoding.steps():
             heed()
@@ -111,11 +111,3 @@ def seen_passage(
     states = {layer: torch.cat((seen.hidden[layer], written.hidden[layer])).clone() for layer in layers}
     logits = torch.cat((seen.logits, written.logits[:-1])).clone()
     return Passage(torch.tensor([*prompt, *answer], device=target.device), len(prompt), states, logits, layout)
-
-
-def prompts_in(text: str) -> tuple[str, ...]:
-    """Return one prompt per line that is not empty. Raises BadInput if all are empty."""
-    prompts = tuple(line.strip() for line in text.splitlines() if line.strip())
-    if not prompts:
-        raise BadInput("The file with prompts is empty; write one prompt a line.")
-    return prompts

@@ -82,29 +82,19 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
     if how.entry_norm in (TOGETHER, EACH):
         yield Alternative("no norm before the projection", "the hidden states must not be normalised before fc",
                           _changed(reading, entry_norm=""))  # fmt: skip
-    if config.paired:
-        yield from _distances(reading)
+    # Norms' weights are factors, or distances from one: converters shift them once, twice or in part.
+    entry, rest = {"centred_entry": not how.centred_entry}, {"centred": not how.centred}
+    for name, changed in (("all", entry | rest), ("entry", entry), ("layer", rest)) if config.paired else ():
+        shifted = next(iter(changed.values()))
+        form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
+        blame = f"they are stored as {truth}: whoever converted the checkpoint shifted others"
+        yield Alternative(f"{name} norms' weights {form}", blame, _changed(reading, **changed))
     first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
     yield Alternative(
         "the halves of its input swapped",
         f"the head reads [{first}; {last}] and not [{last}; {first}]",
         _changed(reading, embedding_first=not how.embedding_first),
     )
-
-
-def _distances(reading: Reading) -> Iterator[Alternative]:
-    """Yield readings of norms' weights as factors, or as distances from one: converters shift them once, twice or in part."""
-    how = reading.head.config.how
-    entry, rest = not how.centred_entry, not how.centred
-    for name, changed in (
-        ("all norms' weights", {"centred_entry": entry, "centred": rest}),
-        ("entry norms' weights", {"centred_entry": entry}),
-        ("layer norms' weights", {"centred": rest}),
-    ):
-        shifted = next(iter(changed.values()))
-        form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
-        blame = f"they are stored as {truth}: whoever converted the checkpoint shifted others"
-        yield Alternative(f"{name} {form}", blame, _changed(reading, **changed))
 
 
 def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:

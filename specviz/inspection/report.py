@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
@@ -264,7 +263,9 @@ def stored_facts(stored: Repository) -> dict[str, Any]:
 
 def head_facts(head: FeatureHead) -> dict[str, Any]:
     """Return sizes, conventions and vocabulary of a head as read."""
-    config = head.config
+    config, tensors = head.config, {**head.tensors, "lm_head.weight": head.head}
+    zero = [name for name, value in tensors.items() if not bool(value.any())]  # as no training leaves them
+    odd = [f"{name} is zero throughout: it was never trained, or got lost on the way." for name in zero]
     sizes = {name: value for name, value in asdict(config).items() if name != "how"}
     how = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()}
     return {
@@ -274,7 +275,7 @@ def head_facts(head: FeatureHead) -> dict[str, Any]:
         "parameters": sum(value.numel() for value in head.tensors.values()),
         "bytes": head.parameter_bytes,
         "draft_vocabulary": len(head.head),
-        "notes": [*head.notes, *_odd(head)],
+        "notes": [*head.notes, *odd],
     }
 
 
@@ -299,15 +300,6 @@ def unusual(head: FeatureHead) -> str:
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds itself the plain output"
 
 
-def _odd(head: FeatureHead) -> Iterator[str]:
-    """Yield notes on tensors that no training produces."""
-    for name, value in head.tensors.items():
-        if not bool(value.any()):
-            yield f"{name} is zero throughout: it was never trained, or got lost on the way."
-    if not bool(head.head.any()):
-        yield "lm_head.weight is zero throughout: it was never trained, or got lost on the way."
-
-
 @torch.inference_mode()
 def lenses(
     target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
@@ -317,16 +309,15 @@ def lenses(
     if norm is None:
         return []
     last = int(target.config.num_hidden_layers)
-    return [_lens(layer, norm if layer < last else None, head, passages, layer in taps) for layer in layers]
-
-
-def _lens(layer: int, norm: Any, head: Tensor, passages: Sequence[Passage], tap: bool) -> Lens:
-    ranks = []
-    for passage in passages:
-        heed()
-        states = passage.states[layer][passage.first - 1 : -1]
-        logits = F.linear(states if norm is None else norm(states), head)
-        final = passage.logits.argmax(-1, keepdim=True)
-        ranks.append(1 + (logits > logits.gather(1, final)).sum(-1))
-    together = torch.cat(ranks).float()
-    return Lens(layer, float((together == 1).float().mean()), float(together.median()), tap)
+    found = []
+    for layer in layers:
+        ranks = []
+        for passage in passages:
+            heed()
+            states = passage.states[layer][passage.first - 1 : -1]
+            logits = F.linear(norm(states) if layer < last else states, head)
+            final = passage.logits.argmax(-1, keepdim=True)
+            ranks.append(1 + (logits > logits.gather(1, final)).sum(-1))
+        together = torch.cat(ranks).float()
+        found.append(Lens(layer, float((together == 1).float().mean()), float(together.median()), layer in taps))
+    return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from specviz.figures.theme import number
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.passages import Passage
 from specviz.inspection.readings import Alternative, alternatives
@@ -72,8 +73,8 @@ def judge(
     for _ in range(rounds):
         compared = []
         readings = list(alternatives(reading, target, theta, sections))
-        for number, other in enumerate(readings):
-            report(f"Reading it with {other.name}", number / len(readings))
+        for place, other in enumerate(readings):
+            report(f"Reading it with {other.name}", place / len(readings))
             stats = teacher_force(other.reading, passages, depth)
             gain, error = _difference(stats.lengths, base.lengths)
             better, spread = _difference(stats.evidence, base.evidence)
@@ -102,10 +103,14 @@ def advice(verdict: Verdict) -> str:
     if not loaded.places:
         return "The answers are too short to judge the head on: give other prompts, or allow more tokens."
     if verdict.steps:
-        where = _where(loaded, best)
+        # The depth that separates the two: the first with a gap of at least 0.05, else the depth of the largest gap.
+        gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
+        where = next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), gaps.index(max(gaps)))
+        ours, its = (number(stats.rates[where]) for stats in (loaded, best))
+        depth = f" at depth {where + 1}" if where else ""
         names = " and ".join(step.other.name for step in verdict.steps)
         blame = "; ".join(step.other.blame for step in verdict.steps)
-        return f"As loaded {_rate(loaded, where)}{_at(where)}; with {names} {_rate(best, where)}: {blame}."
+        return f"As loaded {ours}{depth}; with {names} {its}: {blame}."
     first = loaded.rates[0] or 0.0
     if first < STRANGER:
         return (
@@ -115,18 +120,3 @@ def advice(verdict: Verdict) -> str:
     if not verdict.rounds:
         return f"As loaded {first:.2f}, and nothing of these heads can be read in another way."
     return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read as it was trained."
-
-
-def _where(loaded: TeacherForcedStats, best: TeacherForcedStats) -> int:
-    """Return the depth that separates the two: the first with a gap of at least 0.05, else the depth of the largest gap."""
-    gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
-    return next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), max(range(len(gaps)), key=gaps.__getitem__))
-
-
-def _at(where: int) -> str:
-    return "" if where == 0 else f" at depth {where + 1}"
-
-
-def _rate(stats: TeacherForcedStats, where: int) -> str:
-    rate = stats.rates[where]
-    return "–" if rate is None else f"{rate:.2f}"

@@ -56,6 +56,7 @@ class MethodResources(ABC):
     ``picture`` is the layout of a picture in the prompt, None for a text prompt.
     """
 
+    modality: ClassVar[str]
     target: Target
     warp: Warp
     prompt_key: str
@@ -111,7 +112,7 @@ class MethodResources(ABC):
 class TextResources(MethodResources):
     """Resources for a causal language model."""
 
-    modality: ClassVar[str] = "text"
+    modality = "text"
 
     @abstractmethod
     def draft_model(self) -> DraftModel:
@@ -138,7 +139,7 @@ class TextResources(MethodResources):
 class VisionLanguageResources(MethodResources):
     """Resources for a model with a picture in its prompt."""
 
-    modality: ClassVar[str] = "vision_language"
+    modality = "vision_language"
 
     @abstractmethod
     def draft_model(self) -> DraftModel:
@@ -149,7 +150,7 @@ class VisionLanguageResources(MethodResources):
 class ImageResources(MethodResources):
     """Resources for a model that generates a picture code by code."""
 
-    modality: ClassVar[str] = "image"
+    modality = "image"
 
     @abstractmethod
     def neighbours(self) -> Tensor:

@@ -28,7 +28,7 @@ def assemble(
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
         raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
-    if ready[0].modality != "text":
+    if ready[0].resources.modality != "text":
         raise BadInput(f"{ready[0].loaded.name} is asked about pictures, which rows cannot share: run the prompts one by one.")
     target, cancel = ready[0].target, cancel or threading.Event()
     rows, compositions = [], []

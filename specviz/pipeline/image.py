@@ -125,20 +125,19 @@ class DrawingResources(ImageResources):
 
     def drafter_weights(self, kind: str) -> FeatureRuntime:
         """Return the drafter, laid out for this machine; in its ids the codes come first."""
-        if self.draft_name:
-            return cached(self.loaded.model, f"published {kind} {self.draft_name}", lambda: self._published(kind))
-        if kind != "eagle":
-            raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
-        return cached(self.loaded.model, "drafter", self._drafter)
+        loaded = self.loaded
 
-    def _published(self, kind: str) -> FeatureRuntime:
-        head = published_head(kind, self.draft_name or "", self.loaded, self.progress)
-        return head.runtime(layout_for(head))
+        def drafter() -> FeatureRuntime:
+            if self.draft_name:
+                head = published_head(kind, self.draft_name, loaded, self.progress)
+                return head.runtime(layout_for(head))
+            network = image_drafter(loaded)
+            network.embedding, network.draft_ids = codes_first(loaded), None
+            return network.runtime(layout_for(network))
 
-    def _drafter(self) -> FeatureRuntime:
-        network = image_drafter(self.loaded)
-        network.embedding, network.draft_ids = codes_first(self.loaded), None
-        return network.runtime(layout_for(network))
+        if not self.draft_name and kind != "eagle":
+            raise ModelUnavailable(f"There are no {kind} networks for {loaded.name}; choose a method that needs none.")
+        return cached(loaded.model, f"published {kind} {self.draft_name}" if self.draft_name else "drafter", drafter)
 
     def neighbours(self) -> torch.Tensor:
         return cached(self.loaded.model, "neighbours", lambda: nearest_codes(self.loaded.codebook))
@@ -163,7 +162,11 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         raise BadInput(f"guidance is {scale}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
     valid_prompt(request.prompt)
     refuse_unused(request, UNUSED)
-    loaded = _loaded(request, progress)
+    if resolve(request.target).name in SHIPPED:
+        loaded = load_image_model(request.target, request.dtype, request.device, progress)
+    else:
+        device = choose_device(request.device)
+        loaded = load_hub_image(request.target, choose_dtype(request.dtype, device), device, progress)
     if request.draft and loaded.name in SHIPPED:
         raise BadInput(f"{loaded.name} takes no draft: what drafts for it ships with this project; leave draft out.")
     scale = loaded.guidance if scale is None else scale
@@ -186,7 +189,6 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         progress=progress,
     )
     book = cached(loaded.model, "map", lambda: codebook_map(loaded, code_patches(loaded)))
-    run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
         warnings.append(warning(loaded.name, request.prompt))
@@ -194,7 +196,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         warnings.append(COLOURS)
     elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
         warnings.append(BY_DIRECTION)
-    run_fields["warnings"] = tuple(word for word in warnings if word)
+    run_fields = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     return PreparedImage(
         request=request,
         method=method,
@@ -203,20 +205,11 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         text=CodeText(loaded),
         prompt_ids=prompt,
         resources=resources,
-        modality="image",
         budget=loaded.cells,
-        run_fields=run_fields,
+        run_fields=run_fields | {"warnings": warnings},
         memory=memory,
         costs=costs,
     )
-
-
-def _loaded(request: Request, progress: Progress) -> LoadedImage:
-    """Load a shipped model, or another from the hub or a folder."""
-    if resolve(request.target).name in SHIPPED:
-        return load_image_model(request.target, request.dtype, request.device, progress)
-    where = choose_device(request.device)
-    return load_hub_image(request.target, choose_dtype(request.dtype, where), where, progress)
 
 
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:

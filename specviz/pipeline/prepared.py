@@ -59,7 +59,6 @@ class Prepared:
     text: TokenText
     prompt_ids: list[int]
     resources: MethodResources
-    modality: str
     budget: int
     run_fields: Mapping[str, Any]
     memory: Memory

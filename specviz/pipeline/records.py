@@ -6,6 +6,7 @@ import os
 import platform
 import threading
 from datetime import UTC, datetime
+from os.path import commonprefix
 
 import torch
 import transformers
@@ -33,7 +34,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
     on_gpu = target.device.type == "cuda"
     threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
     return Run(
-        modality=prepared.modality,
+        modality=prepared.resources.modality,
         target=prepared.loaded.name,
         method=method.name,
         title=method.title,
@@ -98,23 +99,18 @@ def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline 
     if outcome.reason in {"cancelled", "time_limit", *FAULTS}:
         return None
     output = outcome.output_ids
-    differing = (at for at, (ours, its) in enumerate(zip(own, output, strict=False)) if ours != its)
-    parting = next(differing, None if len(own) == len(output) else min(len(own), len(output)))
-    if parting is None:
+    if own == output:
         return Baseline(times, outcome.prefill_ns, True, None, capture_ns=outcome.capture_ns)
+    parting = len(commonprefix([own, output]))
     try:
         with stoppable(cancel):
-            divergence = Divergence(parting, _gap(prepared, output[:parting]))
+            # If the gap between the top two target logits is tiny, the divergence is a matter of rounding.
+            text = prepared.prompt_ids + output[:parting]
+            session = prepared.target.open(len(text) + 1)
+            best = session.prefill(text).logits[-1].float().topk(2).values
+            session.close()
     except Interrupted:
         return None
+    divergence = Divergence(parting, float(best[0] - best[1]))
     fields = prepared.baseline_fields(output, parting)
     return Baseline(times, outcome.prefill_ns, False, divergence, capture_ns=outcome.capture_ns, **fields)
-
-
-def _gap(prepared: Prepared, output: list[int]) -> float:
-    """Gap between the top two target logits after ``output``; if it is tiny, the divergence is a matter of rounding."""
-    text = prepared.prompt_ids + output
-    session = prepared.target.open(len(text) + 1)
-    best = session.prefill(text).logits[-1].float().topk(2).values
-    session.close()
-    return float(best[0] - best[1])

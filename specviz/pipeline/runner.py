@@ -66,45 +66,39 @@ def stream(
     A request that cannot run, or is stopped before it began, raises a SpecvizError before the Run. A later fault ends the run:
     see ``End.reason``. A time limit (see :class:`Stop`) covers all computation for the request once its model is loaded.
     """
+    cancel, progress = cancel or threading.Event(), progress or no_progress
     with ThreadLimit() as threads:
-        yield from _decoded(request, memory, cancel or threading.Event(), progress, threads)
-
-
-def _decoded(
-    request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
-) -> Iterator[Event]:
-    progress = progress or no_progress
-    try:
-        with stoppable(cancel):
-            prepared = prepare(request, memory, progress)
-            if isinstance(cancel, Stop):
-                cancel.begin()
-            composition = prepared.compose()
-    except Interrupted:
-        raise Stopped(stop_reason(cancel) or NOTHING_RUN) from None
-    try:
-        warm_up = prepared.method.warm_up
-        warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
-        record = run_record(prepared, composition)
-        yield record.replace(warnings=(*record.warnings, warning)) if warning else record
-        decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
-        steps: list[Step] = []
-        for step in prepared.steps(decoding):
-            steps.append(step)
-            yield step
-        end = end_record(prepared, decoding, steps)
-        yield end.replace(busy=threads.sentence)
-        if not request.baseline or end.reason not in {"eos", "budget", "context"}:
-            return
-        if (alone := baseline(prepared, end, cancel)) is not None:
-            metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
-            yield end.replace(baseline=alone, metrics=metrics, busy=threads.sentence)
-        elif limit := stop_reason(cancel):
-            left_out = f"{limit} That was too short to time the baseline as well."
-            yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
-    finally:
-        if prepared.costs is not None:
-            prepared.costs.keep()
+        try:
+            with stoppable(cancel):
+                prepared = prepare(request, memory, progress)
+                if isinstance(cancel, Stop):
+                    cancel.begin()
+                composition = prepared.compose()
+        except Interrupted:
+            raise Stopped(stop_reason(cancel) or NOTHING_RUN) from None
+        try:
+            warm_up = prepared.method.warm_up
+            warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
+            record = run_record(prepared, composition)
+            yield record.replace(warnings=(*record.warnings, warning)) if warning else record
+            decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
+            steps: list[Step] = []
+            for step in prepared.steps(decoding):
+                steps.append(step)
+                yield step
+            end = end_record(prepared, decoding, steps)
+            yield end.replace(busy=threads.sentence)
+            if not request.baseline or end.reason not in {"eos", "budget", "context"}:
+                return
+            if (alone := baseline(prepared, end, cancel)) is not None:
+                metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
+                yield end.replace(baseline=alone, metrics=metrics, busy=threads.sentence)
+            elif limit := stop_reason(cancel):
+                left_out = f"{limit} That was too short to time the baseline as well."
+                yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
+        finally:
+            if prepared.costs is not None:
+                prepared.costs.keep()
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:

@@ -90,7 +90,6 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         text=text,
         prompt_ids=ids,
         resources=resources,
-        modality="text",
         budget=request.max_new_tokens,
         run_fields={"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash},
         memory=memory,

@@ -24,7 +24,7 @@ from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
-from specviz.targets.image_prompt import ImagePrompt, sight
+from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from specviz.trace.notes.images import PictureNote
 from specviz.trace.schema import Step
@@ -49,7 +49,22 @@ class PreparedPicture(Prepared):
         """Return the step. The first one carries the picture, so that a trace shows it wherever it is opened."""
         if step.index or self.request.record != "tree":
             return step
-        return step.replace(notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
+        question = self.question
+        rows, columns = question.grid
+        has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
+        boxes = None
+        if not has_grid and len(question.boxes) <= MOST_BOXES:
+            boxes = [[round(side, 4) for side in box] for box in question.boxes]
+        note = PictureNote(
+            png=png_pieces(question.picture),
+            size=question.picture.size,
+            grid=question.grid,
+            spans=spans(question.visual),
+            prompt=len(question.ids),
+            encoding_ns=self.target.sight.encoding_ns,
+            boxes=boxes,
+        )
+        return step.replace(notes=(*step.notes, note.to_note()))
 
 
 @dataclass(kw_only=True)
@@ -78,7 +93,10 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
     loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
     question = loaded.read(picture.image, request.prompt)
-    target = _target(loaded, question, request.tier, progress)
+    family = family_of(loaded.model, loaded.name)
+    progress("Encoding the picture", None)
+    seen = sight(loaded.model, question.ids, question.inputs, family.axes)
+    target = VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, request.tier)
     ids = list(question.ids)
     loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
     if len(ids) + request.max_new_tokens > target.context_length:
@@ -96,7 +114,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         costs=RunCosts(costs.times),
         draft_name=request.draft or "",
         uses_shipped_weights=ours(request.draft),
-        picture=layout_of(question, target.sight),
+        picture=Layout(len(ids), question.visual, question.hidden, seen.positions, seen.shift),
         loaded=loaded,
         progress=progress,
     )
@@ -108,40 +126,9 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         text=loaded.text,
         prompt_ids=ids,
         resources=resources,
-        modality="vision_language",
         budget=request.max_new_tokens,
         run_fields={"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash},
         memory=memory,
         costs=costs,
         question=question,
-    )
-
-
-def layout_of(question: PictureQuestion, seen: ImagePrompt) -> Layout:
-    """Return the layout of the prompt for drafters."""
-    return Layout(len(question.ids), question.visual, question.hidden, seen.positions, seen.shift)
-
-
-def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, progress: Progress) -> VisionLanguageTarget:
-    family = family_of(loaded.model, loaded.name)
-    progress("Encoding the picture", None)
-    image_prompt = sight(loaded.model, question.ids, question.inputs, family.axes)
-    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), image_prompt, tier)
-
-
-def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
-    """Return a note with the picture as the model read it, and the positions of its tokens in the prompt and the picture."""
-    rows, columns = question.grid
-    has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
-    boxes = None
-    if not has_grid and len(question.boxes) <= MOST_BOXES:
-        boxes = [[round(side, 4) for side in box] for box in question.boxes]
-    return PictureNote(
-        png=png_pieces(question.picture),
-        size=question.picture.size,
-        grid=question.grid,
-        spans=spans(question.visual),
-        prompt=len(question.ids),
-        encoding_ns=encoding_ns,
-        boxes=boxes,
     )

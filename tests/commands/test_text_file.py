@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specviz.commands import batch, connect
-from specviz.commands.text_file import read_text
+from specviz.commands import connect
+from specviz.commands.console import read_prompts, read_text
 from specviz.errors import BadInput
 
 
@@ -28,7 +28,7 @@ def test_marks_and_line_ends_are_no_part_of_a_prompt(
     file.write_bytes(content)
     _input(monkeypatch, content)
     assert read_text(file) == read_text(str(file)) == read_text("-") == "na\u00efve\ntwo\n"
-    assert batch.read(file) == ["na\u00efve", "two"]
+    assert read_prompts(file, 2) == ("na\u00efve", "two")
 
 
 @pytest.mark.parametrize("content", [b"caf\xe9", "caf\u00e9".encode("utf-16")])
@@ -43,4 +43,4 @@ def test_other_encodings_are_refused_alike(content: bytes, tmp_path: Path, monke
 def test_every_command_reads_prompts_here() -> None:
     commands = Path(str(connect.__file__)).parent
     reading = [file.name for file in commands.glob("*.py") if "stdin" in file.read_text(encoding="utf-8")]
-    assert reading == ["text_file.py"]
+    assert reading == ["console.py"]

@@ -165,7 +165,6 @@ def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
         text=Letters(),
         prompt_ids=[toy.prompt],
         resources=parts,
-        modality="text",
         budget=toy.budget,
         run_fields={},
         memory=memory,
