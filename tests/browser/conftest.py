@@ -13,9 +13,9 @@ from specviz.trace import store
 from tests.support.traces.samples import sample_trace
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Any]:
-    """One Chromium for the tests of a file."""
+    """One Chromium for the tests of this folder."""
     pytest.importorskip("playwright")
     from tests.support.pages import stage as stage_page
 
@@ -23,9 +23,18 @@ def browser(chromium: str) -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def visitor(browser: Any, url: str) -> Iterator[Any]:
-    """A visitor of the app that the test file serves at its ``url``."""
+    """A visitor of the app that the test file serves at its ``url``: each test finds the page as the one before has left it."""
+    from tests.support.pages.app import AppPage
+
+    with closing(AppPage(browser, url)) as found:
+        yield found
+
+
+@pytest.fixture
+def newcomer(browser: Any, url: str) -> Iterator[Any]:
+    """A visitor whom no other test has seen."""
     from tests.support.pages.app import AppPage
 
     with closing(AppPage(browser, url)) as found:

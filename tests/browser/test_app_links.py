@@ -31,7 +31,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
     with closing(AppPage(browser, url, permissions=["clipboard-read", "clipboard-write"])) as found:
         yield found
@@ -97,6 +97,22 @@ def test_a_link_s_own_tab_is_opened_whatever_run_it_names(browser: Browser, url:
         linked.until(f"{linked.stage('#sp-see-stage')}.feed.name === 'hivis' && {linked.stage('#sp-see-stage')}.cursor === 2")
 
 
+def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor: AppPage) -> None:
+    visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.cursor >= 1")
+    visitor.tab("About")
+    visitor.until(f"!{visitor.stage()}.player.playing")
+    left = visitor.run("clock")
+    visitor.page.wait_for_timeout(500)
+    assert visitor.run("clock") == left
+    visitor.tab("Text")
+    visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.clock > {left}")
+    visitor.run("player.pause()")
+    visitor.tab("About")
+    visitor.tab("Text")
+    visitor.page.wait_for_timeout(300)
+    assert not visitor.run("player.playing"), "paused by hand, and played all the same"
+
+
 def test_the_address_follows_the_stage_that_is_seen(visitor: AppPage) -> None:
     address(visitor, tab=None, trace="token_recycling")
     visitor.tab("Image")
@@ -112,22 +128,6 @@ def test_the_address_follows_the_stage_that_is_seen(visitor: AppPage) -> None:
     address(visitor, tab=None, trace="token_recycling")
 
 
-def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor: AppPage) -> None:
-    visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.cursor >= 1")
-    visitor.tab("About")
-    visitor.until(f"!{visitor.stage()}.player.playing")
-    left = visitor.run("clock")
-    visitor.page.wait_for_timeout(1500)
-    assert visitor.run("clock") == left
-    visitor.tab("Text")
-    visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.clock > {left}")
-    visitor.run("player.pause()")
-    visitor.tab("About")
-    visitor.tab("Text")
-    visitor.page.wait_for_timeout(300)
-    assert not visitor.run("player.playing"), "paused by hand, and played all the same"
-
-
 def test_a_copied_link_leads_to_the_step_that_was_seen(browser: Browser, visitor: AppPage) -> None:
     visitor.tab("Vision-language")
     visitor.until(f"{visitor.stage('#sp-see-stage')}.cursor >= 0 && {visitor.stage('#sp-see-stage')}.width > 0")
@@ -141,18 +141,10 @@ def test_a_copied_link_leads_to_the_step_that_was_seen(browser: Browser, visitor
         other.until(f"{stage}.feed.name === 'dream' && {stage}.cursor === 4")
 
 
-def test_a_copied_link_says_what_it_cannot_carry(visitor: AppPage) -> None:
-    visitor.button("Run live").click()
-    visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.end")
-    visitor.button("Copy link").click()
-    expect(visitor.page.locator("#sp-linked")).to_contain_text("Your own run is not in it")
-    assert "trace=" not in visitor.page.evaluate("navigator.clipboard.readText()")
-
-
 def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -> None:
     visitor.tab("Traces")
     visitor.choose("#sp-run", "A run of hivis")
-    expect(visitor.page.locator(".sp-facts")).to_contain_text("Describe the picture")
+    expect(visitor.page.locator(".sp-facts:visible")).to_contain_text("Describe the picture")
     visitor.button("Show on the stage").click()
     expect(visitor.page.get_by_role("tab", name="Vision-language")).to_have_attribute("aria-selected", "true")
     visitor.until(f"{visitor.stage('#sp-see-stage')}.feed.name === 'hivis'")
@@ -196,3 +188,12 @@ def test_a_link_opens_a_page_of_a_lesson(browser: Browser, visitor: AppPage) -> 
 def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, "?tab=learn&lesson=nowhere&at=x")) as linked:
         expect(linked.page.locator(".sp-lesson")).to_contain_text("1 of")
+
+
+def test_a_copied_link_says_what_it_cannot_carry(visitor: AppPage) -> None:
+    visitor.tab("Text")
+    visitor.button("Run live").click()
+    visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.end")
+    visitor.button("Copy link").click()
+    expect(visitor.page.locator("#sp-linked")).to_contain_text("Your own run is not in it")
+    assert "trace=" not in visitor.page.evaluate("navigator.clipboard.readText()")

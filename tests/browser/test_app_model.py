@@ -10,13 +10,12 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from specviz.models import device
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from tests.support.fakes.ui import gallery
-from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
@@ -28,9 +27,9 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)
 
 
-def test_a_live_run_of_the_default_model_streams_and_is_compared(chromium: str, tmp_path: Path, in_float32: None) -> None:
+def test_a_live_run_of_the_default_model_streams_and_is_compared(browser: Browser, tmp_path: Path, in_float32: None) -> None:
     shared = make(Settings(traces=gallery(tmp_path, ("prompt_lookup",))))
-    with stage_page.browser(chromium) as opened, served(shared) as url, closing(AppPage(opened, url)) as visitor:
+    with served(shared) as url, closing(AppPage(browser, url)) as visitor:
         visitor.page.locator("#sp-prompt textarea").fill("Repeat exactly: one two three four five six seven eight")
         visitor.page.locator("#sp-basics").get_by_label("New tokens").fill("24")
         visitor.page.evaluate("window.host = document.querySelector('#sp-stage .specviz')")

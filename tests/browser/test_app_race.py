@@ -15,7 +15,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, expect
 
 from specviz.trace import metrics, store
-from specviz.trace.schema import Baseline, Divergence, Trace
+from specviz.trace.schema import Baseline, Divergence
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
@@ -49,7 +49,12 @@ def lanes(visitor: AppPage) -> Locator:
     return race(visitor).locator(".sv-lane")
 
 
-def test_the_page_opens_with_a_race_under_way_below_one_sentence(visitor: AppPage) -> None:
+def test_the_page_opens_with_a_race_under_way_and_then_the_stage_starts(visitor: AppPage) -> None:
+    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
+    assert not visitor.run("player.playing") and visitor.run("cursor") == 0
+    box, tree = race(visitor).bounding_box(), visitor.page.locator("#sp-stage .sv-tree-card").bounding_box()
+    assert box and box["height"] <= 125 and tree and tree["height"] >= 150
+    expect(visitor.page.locator("#sp-stage .sv-transport")).to_be_in_viewport(ratio=1)
     expect(race(visitor).locator("p").first).to_contain_text("Speculative decoding: a drafter guesses a tree of tokens")
     expect(lanes(visitor).locator(".sv-lane-name")).to_have_text(["Token recycling", "Autoregressive"])
     trace = sample_trace(16)
@@ -66,15 +71,17 @@ def test_the_page_opens_with_a_race_under_way_below_one_sentence(visitor: AppPag
     written = trace.end.text.replace("\n\n", "\n").replace("\n", "⏎ ")
     assert texts[0] == texts[1] and texts[0].replace(" ", "") == written.replace(" ", "")
     expect(race(visitor).get_by_role("button", name="Race", exact=True)).to_be_visible()
+    visitor.until(f"{RACE}.hasAttribute('data-told')")
+    visitor.until(f"{visitor.stage()}.player.playing")
 
 
-def test_at_any_moment_each_side_has_what_it_had_then(visitor: AppPage) -> None:
-    controls = race(visitor)
+def test_at_any_moment_each_side_has_what_it_had_then(newcomer: AppPage) -> None:
+    controls = race(newcomer)
     controls.get_by_label("Pace of the race").select_option("0.1")
     controls.get_by_role("button", name="Back to the start").click()
-    visitor.until("parseFloat(document.querySelector('.sv-lane-clock').textContent) > 0.1")
+    newcomer.until("parseFloat(document.querySelector('.sv-lane-clock').textContent) > 0.1")
     controls.get_by_role("button", name="Pause").click()
-    clock = float(lanes(visitor).locator(".sv-lane-clock").first.inner_text().removesuffix(" s"))
+    clock = float(lanes(newcomer).locator(".sv-lane-clock").first.inner_text().removesuffix(" s"))
     trace = sample_trace(16)
     assert trace.end is not None and trace.end.baseline is not None
     now, tokens, alone = 0.0, 0, 0
@@ -85,33 +92,29 @@ def test_at_any_moment_each_side_has_what_it_had_then(visitor: AppPage) -> None:
     for ns in trace.end.baseline.token_ns:
         now += ns / 1e9
         alone += now <= clock - 0.005
-    shown = [int(one.split()[0]) for one in lanes(visitor).locator(".sv-lane-tally").all_inner_texts()]
+    shown = [int(one.split()[0]) for one in lanes(newcomer).locator(".sv-lane-tally").all_inner_texts()]
     assert tokens <= shown[0] <= tokens + max(len(step.emitted) for step in trace.steps) and alone <= shown[1] <= alone + 1
     controls.get_by_role("button", name="Go on").focus()
-    visitor.page.keyboard.press("Space")
+    newcomer.page.keyboard.press("Space")
     expect(controls.get_by_role("button", name="Pause")).to_be_visible()
-    assert not visitor.run("player.playing"), "one thing moves at a time"
+    assert not newcomer.run("player.playing"), "one thing moves at a time"
 
 
-def test_the_stage_starts_once_the_race_is_over_and_says_what_to_watch(visitor: AppPage) -> None:
-    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
-    assert not visitor.run("player.playing") and visitor.run("cursor") == 0
-    visitor.until(f"{RACE}.hasAttribute('data-told')")
-    visitor.until(f"{visitor.stage()}.player.playing")
+def test_whoever_moves_the_stage_meanwhile_is_left_alone(newcomer: AppPage) -> None:
+    newcomer.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
+    newcomer.run("go(3)")
+    newcomer.until(f"{RACE}.hasAttribute('data-over')")
+    assert newcomer.run("cursor") == 3 and not newcomer.run("player.playing")
 
 
-def test_whoever_moves_the_stage_meanwhile_is_left_alone(visitor: AppPage) -> None:
-    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
-    visitor.run("go(3)")
-    visitor.until(f"{RACE}.hasAttribute('data-over')")
-    assert visitor.run("cursor") == 3 and not visitor.run("player.playing")
-
-
-def test_the_stage_keeps_its_place_while_the_race_is_on(visitor: AppPage) -> None:
-    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
-    box, tree = race(visitor).bounding_box(), visitor.page.locator("#sp-stage .sv-tree-card").bounding_box()
-    assert box and box["height"] <= 125 and tree and tree["height"] >= 150
-    expect(visitor.page.locator("#sp-stage .sv-transport")).to_be_in_viewport(ratio=1)
+def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(newcomer: AppPage) -> None:
+    newcomer.tab("Compare")
+    race(newcomer).get_by_role("button", name="Show the race").click()
+    expect(lanes(newcomer)).to_have_count(4)
+    names = lanes(newcomer).locator(".sv-lane-name").all_inner_texts()
+    assert [one.startswith("AR beside ") for one in names] == [False, False, True, True]
+    for lane in range(4):
+        expect(lanes(newcomer).nth(lane).locator(".sv-lane-result")).not_to_be_empty()
 
 
 def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor: AppPage) -> None:
@@ -155,40 +158,27 @@ def test_a_live_run_has_no_race_until_it_is_over_and_then_ends_on_its_verdict(vi
     expect(race(visitor).get_by_role("button", name="Race", exact=True)).to_be_visible()
 
 
-def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(visitor: AppPage) -> None:
-    visitor.tab("Compare")
-    race(visitor).get_by_role("button", name="Show the race").click()
-    expect(lanes(visitor)).to_have_count(4)
-    names = lanes(visitor).locator(".sv-lane-name").all_inner_texts()
-    assert [one.startswith("AR beside ") for one in names] == [False, False, True, True]
-    for lane in range(4):
-        expect(lanes(visitor).nth(lane).locator(".sv-lane-result")).not_to_be_empty()
-
-
-def picture(baseline: Baseline) -> Trace:
-    trace = image_trace("lantern_pp")
-    assert trace.end is not None
-    return replace(trace, end=replace(trace.end, baseline=baseline))
-
-
-@pytest.mark.parametrize("parting", [None, 9])
 def test_a_picture_fills_beside_its_baseline_s_which_is_drawn_only_as_far_as_it_is_known(
-    browser: Browser, tmp_path: Path, parting: int | None
+    browser: Browser, tmp_path: Path
 ) -> None:
-    apart = None if parting is None else Divergence(parting, 0.1)
-    shared = app(tmp_path, FakeEngine())
-    trace = picture(Baseline((ENOUGH * 1_000_000,) * GRID**2, 1, apart is None, apart))
-    store.write(trace, tmp_path / "traces" / "stand.spectrace.jsonl")
+    shared, trace, partings = app(tmp_path, FakeEngine()), image_trace("lantern_pp"), {"stand": None, "prompt_lookup": 9}
+    assert trace.end is not None
+    for name, parting in partings.items():
+        apart = None if parting is None else Divergence(parting, 0.1)
+        baseline = Baseline((ENOUGH * 1_000_000,) * GRID**2, 1, apart is None, apart)
+        made = replace(trace, end=replace(trace.end, baseline=baseline))
+        store.write(made, tmp_path / "traces" / f"{name}.spectrace.jsonl")
     with served(shared) as url, closing(AppPage(browser, url)) as visitor:
-        visitor.page.goto(f"{url}?trace=stand")
-        canvases = lanes(visitor).locator("canvas")
-        expect(canvases).to_have_count(2)
-        expect(lanes(visitor).locator(".sv-lane-tally")).to_have_text([f"{GRID**2} of {GRID**2} codes"] * 2)
-        assert canvases.first.evaluate(PAINTED) > 0.98
-        said = lanes(visitor).nth(1).get_by_text("Its own picture was not recorded")
-        expect(said).to_have_count(0 if parting is None else 1)
-        same = "(one) => one.toDataURL()"
-        assert (canvases.first.evaluate(same) == canvases.nth(1).evaluate(same)) is (parting is None)
+        for name, parting in partings.items():
+            visitor.page.goto(f"{url}?trace={name}")
+            canvases = lanes(visitor).locator("canvas")
+            expect(canvases).to_have_count(2)
+            expect(lanes(visitor).locator(".sv-lane-tally")).to_have_text([f"{GRID**2} of {GRID**2} codes"] * 2)
+            assert canvases.first.evaluate(PAINTED) > 0.98
+            said = lanes(visitor).nth(1).get_by_text("Its own picture was not recorded")
+            expect(said).to_have_count(0 if parting is None else 1)
+            same = "(one) => one.toDataURL()"
+            assert (canvases.first.evaluate(same) == canvases.nth(1).evaluate(same)) is (parting is None)
 
 
 def test_words_that_look_like_markup_stay_words_and_what_is_not_known_is_said(show: Open) -> None:

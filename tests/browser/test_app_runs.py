@@ -19,7 +19,6 @@ from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
 
-LIVE = "{stage}.trace.mode === 'live'"
 GIVEN = """() => {
   const handle = document.querySelector("#sp-stage .specviz-host").specviz, update = handle.update;
   window.given = [];
@@ -55,6 +54,11 @@ def running(serving: Running) -> Iterator[Running]:
     ticket.leave()
 
 
+@pytest.fixture(scope="module")
+def url(serving: Running) -> str:
+    return serving.url
+
+
 def steps(visitor: AppPage) -> int:
     return int(visitor.run("trace.steps.length"))
 
@@ -62,26 +66,39 @@ def steps(visitor: AppPage) -> int:
 def begin(visitor: AppPage, at_least: int = 2) -> None:
     """Run live and wait for the first steps."""
     visitor.button("Run live").click()
-    visitor.until(f"{LIVE.format(stage=visitor.stage())} && {visitor.stage()}.trace.steps.length >= {at_least}")
+    visitor.until(f"{visitor.stage()}.running && {visitor.stage()}.trace.steps.length >= {at_least}")
 
 
-def test_lines_come_one_way_and_that_goes_on_after_a_break(browser: Browser, running: Running) -> None:
-    with closing(AppPage(browser, running.url)) as visitor:
-        asked = list[str]()
-        running.engine.pace = 0.1
-        visitor.page.route("**/specviz/tail/**", lambda one: (asked.append(one.request.url), refuse(one, len(asked)))[1])
-        visitor.page.evaluate(
-            "window.seen = new Set(); setInterval(() => window.seen.add(" + visitor.stage() + ".trace.steps.length), 20)"
-        )
-        visitor.page.evaluate(GIVEN)
-        begin(visitor)
-        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
-        assert steps(visitor) == 40 and visitor.run("trace.problems") == [] and len(asked) >= 2
-        assert visitor.page.evaluate("window.seen.size") >= 8, "steps came in lumps"
-        visitor.errors.clear()  # the browser's own, of the answer that was refused
-        given = visitor.page.evaluate("window.given")
-        assert any('"follow":true' in text for text in given)
-        assert not any('"kind":"step"' in text for text in given), "the page was given the lines as a text too"
+def test_bad_input_is_said_above_a_stage_that_stays(visitor: AppPage, running: Running) -> None:
+    visitor.page.locator("#sp-prompt textarea").fill("   ")
+    visitor.button("Run live").click()
+    expect(visitor.page.locator(".sp-say-error")).to_contain_text("The prompt is empty")
+    assert visitor.run("trace.mode") == "recorded" and steps(visitor) == 16
+    visitor.page.locator("#sp-prompt textarea").fill("Say something.")
+    visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("9")
+    visitor.button("Run live").click()
+    expect(visitor.page.locator(".sp-say-error")).to_contain_text("Temperature is 9")
+    visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("0.5")
+    begin(visitor)
+    expect(visitor.page.locator(".sp-say-error")).to_have_count(0)
+
+
+def test_lines_come_one_way_and_that_goes_on_after_a_break(visitor: AppPage, running: Running) -> None:
+    asked = list[str]()
+    running.engine.pace = 0.1
+    visitor.page.route("**/specviz/tail/**", lambda one: (asked.append(one.request.url), refuse(one, len(asked)))[1])
+    visitor.page.evaluate(
+        "window.seen = new Set(); setInterval(() => window.seen.add(" + visitor.stage() + ".trace.steps.length), 20)"
+    )
+    visitor.page.evaluate(GIVEN)
+    begin(visitor)
+    visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
+    assert steps(visitor) == 40 and visitor.run("trace.problems") == [] and len(asked) >= 2
+    assert visitor.page.evaluate("window.seen.size") >= 8, "steps came in lumps"
+    visitor.errors.clear()  # the browser's own, of the answer that was refused
+    given = visitor.page.evaluate("window.given")
+    assert any('"follow":true' in text for text in given)
+    assert not any('"kind":"step"' in text for text in given), "the page was given the lines as a text too"
 
 
 def refuse(one: Route, count: int) -> None:
@@ -92,59 +109,41 @@ def refuse(one: Route, count: int) -> None:
         one.continue_()
 
 
-def test_stop_ends_the_run_and_keeps_its_steps(browser: Browser, running: Running) -> None:
+def test_stop_ends_the_run_and_keeps_its_steps(visitor: AppPage, running: Running) -> None:
     running.engine.steps = 300
-    with closing(AppPage(browser, running.url)) as visitor:
-        begin(visitor)
-        visitor.button("Stop").click()
-        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.reason === 'cancelled'")
-        assert 2 <= steps(visitor) < 200 and running.engine.cancelled == 1
-        expect(visitor.page.locator("#sp-stage")).to_contain_text("stopped")
-        expect(visitor.button("Run live")).to_be_visible()
+    begin(visitor)
+    visitor.button("Stop").click()
+    visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.reason === 'cancelled'")
+    assert 2 <= steps(visitor) < 200 and running.engine.cancelled == 1
+    expect(visitor.page.locator("#sp-stage")).to_contain_text("stopped")
+    expect(visitor.button("Run live")).to_be_visible()
 
 
-def test_bad_input_is_said_above_a_stage_that_stays(browser: Browser, running: Running) -> None:
-    with closing(AppPage(browser, running.url)) as visitor:
-        visitor.page.locator("#sp-prompt textarea").fill("   ")
-        visitor.button("Run live").click()
-        expect(visitor.page.locator(".sp-say-error")).to_contain_text("The prompt is empty")
-        assert visitor.run("trace.mode") == "recorded" and steps(visitor) == 16
-        visitor.page.locator("#sp-prompt textarea").fill("Say something.")
-        visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("9")
-        visitor.button("Run live").click()
-        expect(visitor.page.locator(".sp-say-error")).to_contain_text("Temperature is 9")
-        visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("0.5")
-        begin(visitor)
-        expect(visitor.page.locator(".sp-say-error")).to_have_count(0)
-
-
-def test_a_run_that_breaks_off_stays_on_the_stage(browser: Browser, running: Running) -> None:
+def test_a_run_that_breaks_off_stays_on_the_stage(visitor: AppPage, running: Running) -> None:
     running.engine.breaks, running.engine.breaks_at = Refused("The disk is full; make room."), 5
-    with closing(AppPage(browser, running.url)) as visitor:
-        begin(visitor)
-        expect(visitor.page.locator(".sp-say-error")).to_contain_text("The disk is full")
-        visitor.until(f"{visitor.stage()}.trace.steps.length === 5")
+    visitor.button("Run live").click()
+    expect(visitor.page.locator(".sp-say-error")).to_contain_text("The disk is full")
+    visitor.until(f"{visitor.stage()}.trace.steps.length === 5")
 
 
-def test_two_visitors_never_see_each_other_s_runs(browser: Browser, running: Running) -> None:
-    with closing(AppPage(browser, running.url)) as one, closing(AppPage(browser, running.url)) as two:
-        begin(one)
-        one.until(f"{one.stage()}.trace.end && {one.stage()}.trace.end.baseline")
-        assert two.run("trace.mode") == "recorded"
-        assert any("Explain" in option for option in one.options("#sp-recording"))
-        assert not any("Explain" in option for option in two.options("#sp-recording"))
-        begin(two)
-        two.until(f"{two.stage()}.trace.end")
-        assert one.run("feed.name") != two.run("feed.name")
+def test_two_visitors_never_see_each_other_s_runs(visitor: AppPage, newcomer: AppPage, running: Running) -> None:
+    one, two = visitor, newcomer
+    begin(one)
+    one.until(f"{one.stage()}.trace.end && {one.stage()}.trace.end.baseline")
+    assert two.run("trace.mode") == "recorded"
+    assert any("Say something." in option for option in one.options("#sp-recording"))
+    assert not any("Say something." in option for option in two.options("#sp-recording"))
+    begin(two)
+    two.until(f"{two.stage()}.trace.end")
+    assert one.run("feed.name") != two.run("feed.name")
 
 
-def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(browser: Browser, running: Running) -> None:
+def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(
+    browser: Browser, visitor: AppPage, newcomer: AppPage, running: Running
+) -> None:
     running.engine.steps = 400
-    with (
-        closing(AppPage(browser, running.url)) as one,
-        closing(AppPage(browser, running.url)) as two,
-        closing(AppPage(browser, running.url)) as three,
-    ):
+    one, two = visitor, newcomer
+    with closing(AppPage(browser, running.url)) as three:
         begin(one)
         two.button("Run live").click()
         expect(two.page.locator("#sp-stage")).to_contain_text("1 run is ahead of yours")
@@ -156,13 +155,12 @@ def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(browser: Browse
         two.until(f"{two.stage()}.trace.end && {two.stage()}.trace.steps.length === 5")
 
 
-def test_closing_the_page_ends_its_run(browser: Browser, running: Running) -> None:
-    running.engine.steps = 400
-    with closing(AppPage(browser, running.url)) as stays:
-        leaves = AppPage(browser, running.url)
-        begin(leaves)
-        leaves.close()
-        running.engine.steps = 5
-        stays.button("Run live").click()
-        stays.until(f"{stays.stage()}.trace.end && {stays.stage()}.trace.steps.length === 5")
-        assert running.engine.cancelled == 1 and running.engine.most_running == 1
+def test_closing_the_page_ends_its_run(browser: Browser, visitor: AppPage, running: Running) -> None:
+    running.engine.steps, stays = 400, visitor
+    leaves = AppPage(browser, running.url)
+    begin(leaves)
+    leaves.close()
+    running.engine.steps = 5
+    stays.button("Run live").click()
+    stays.until(f"{stays.stage()}.trace.end && {stays.stage()}.trace.steps.length === 5")
+    assert running.engine.cancelled == 1 and running.engine.most_running == 1

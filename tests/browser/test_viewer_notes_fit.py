@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,19 +10,20 @@ pytest.importorskip("playwright")
 
 from specviz.trace import store
 from tests.support.pages.stage import PHONE, PROJECTOR, Open
+from tests.support.traces.recordings import RECORDINGS, name
 
 pytestmark = pytest.mark.browser
 
-TRACES = Path(__file__).parents[2] / "assets" / "traces"
-RECORDINGS = sorted(path for path in TRACES.glob("*.jsonl.gz") if any(step.notes for step in store.read(path).steps))
 # The least that the app leaves of a projector's window for the stage once a race is over, and of a large window.
 IN_THE_APP = {"width": 1028, "height": 526}
 IN_A_LARGE_APP = {"width": 1308, "height": 820}
-STEPS = 4
 SMALLEST = 11
 
 # Each kind of note at some steps of the run and at every moment of its own scrubber: [note, step, moment, what is wrong].
-CHECK = """([steps, smallest, down]) => {
+CHECK = """async ([text, steps, smallest, down]) => {
+  stage.update(text);
+  stage.flush();
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   const here = stage.stage, wrong = [], kinds = new Map();
   here.trace.steps.forEach((step, at) => step.notes.forEach(({ type }) => kinds.set(type, [...(kinds.get(type) || []), at])));
   const look = (pane, ...where) => {
@@ -46,7 +46,7 @@ CHECK = """([steps, smallest, down]) => {
     }
   };
   for (const [type, at] of kinds) {
-    const some = Array.from({ length: steps }, (_, one) => at[Math.round((one * (at.length - 1)) / (steps - 1))]);
+    const some = Array.from({ length: steps }, (_, one) => at[Math.round((one * (at.length - 1)) / Math.max(1, steps - 1))]);
     for (const step of new Set(some)) {
       here.go(step);
       here.set({ tab: "method", selectedNote: type, picked: true });
@@ -67,16 +67,17 @@ CHECK = """([steps, smallest, down]) => {
 }"""
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=[path.name.split(".")[0] for path in RECORDINGS])
-def test_notes_need_no_scrolling_and_are_not_cut_off(path: Path, show: Open) -> None:
-    tab = show(store.text(store.read(path)))
-    wrong: list[str] = []
-    for name, size in (("projector", PROJECTOR), ("app", IN_THE_APP), ("large app", IN_A_LARGE_APP), ("phone", PHONE)):
-        tab.page.set_viewport_size(size)  # type: ignore[arg-type]
-        height = f"{size['height']}px" if "app" in name else ""
+def test_notes_need_no_scrolling_and_are_not_cut_off(show: Open) -> None:
+    tab, wrong = show(), list[str]()
+    texts = {name(path): store.text(store.read(path)) for path in RECORDINGS}
+    windows = {"projector": (PROJECTOR, 1), "app": (IN_THE_APP, 2), "large app": (IN_A_LARGE_APP, 1), "phone": (PHONE, 2)}
+    for window, (size, steps) in windows.items():
+        tab.page.set_viewport_size(size)
+        height = f"{size['height']}px" if "app" in window else ""
         tab.run("(height) => document.body.style.setProperty('--specviz-height', height)", height)
         tab.until(f"stage.stage.width === {size['width']}")
         tab.until(f"!{json.dumps(height)} || stage.stage.height === {size['height']}")
-        found = tab.run(CHECK, [STEPS, SMALLEST, name != "phone"])
-        wrong += [f"{name}: {note}, step {step} {moment}: {what}" for note, step, moment, what in found]
+        for recording, text in texts.items():
+            found = tab.run(CHECK, [text, steps, SMALLEST, window != "phone"])
+            wrong += [f"{window}: {recording}, {note}, step {step} {moment}: {what}" for note, step, moment, what in found]
     assert not wrong, "\n".join(wrong[:20])

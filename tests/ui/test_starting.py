@@ -99,16 +99,15 @@ runpy.run_path("app.py", run_name="__main__")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"},
-        {"ALL_PROXY": "socks5://127.0.0.1:9"},
-        {"all_proxy": "socks://127.0.0.1:9"},
-        {"SPECVIZ_CACHE": "/proc/nothing"},
-    ],
-)
-def test_the_whole_app_starts(environment: dict[str, str]) -> None:
+def test_the_whole_app_starts_whatever_proxies_are_named_and_without_a_cache() -> None:
+    nowhere = "http://127.0.0.1:9"
+    proxies = {
+        "HTTP_PROXY": nowhere,
+        "http_proxy": nowhere,
+        "HTTPS_PROXY": "socks5://127.0.0.1:9",
+        "all_proxy": "socks://127.0.0.1:9",
+    }
+    environment = {**proxies, "SPECVIZ_CACHE": "/proc/nothing"}
     clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name != "PORT"}
     asked = [sys.executable, "-c", STARTS_AND_ENDS]
     done = subprocess.run(asked, cwd=IMPORTED_FROM, env=clean | environment, capture_output=True, text=True, timeout=120)

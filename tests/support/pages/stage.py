@@ -18,8 +18,10 @@ PATIENCE = 60.0
 
 expect.set_options(timeout=1000 * PATIENCE)
 
+# Chromium loads the pages of its own address bar in every window, which no test opens, for as long as ours take.
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,AimEnabled,OptimizationHints,NetworkTimeServiceQuerying,MediaRouter",
 )  # fmt: skip
 PROJECTOR: dict[str, int] = {"width": 1280, "height": 720}
 PHONE: dict[str, int] = {"width": 390, "height": 844}
