@@ -58,7 +58,7 @@ BUDGETS = {
     "bench": 24_971,
     "commands": 10_226,
     "drafting": 51_944,
-    "engine": 25_125,
+    "engine": 25_124,
     "figures": 9_969,
     "inspection": 7_483,
     "interop": 21_601,

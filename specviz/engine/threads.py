@@ -65,7 +65,8 @@ class ThreadLimit:
         elapsed = time.perf_counter() - self._since
         if elapsed < WINDOW:
             return
-        self.share = (waited() - self._waited) / elapsed if elapsed else 0.0
+        # Below zero once a thread that had waited has ended.
+        self.share = max(0.0, waited() - self._waited) / elapsed
         if self.share <= TOLERATED or self.now == 1:
             self._warned = False
         elif not self._warned:

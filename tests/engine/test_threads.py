@@ -43,6 +43,13 @@ def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None
     assert torch.get_num_threads() == 4
 
 
+def test_a_thread_that_ends_takes_its_waiting_with_it(four: None, waiting: list[int]) -> None:
+    with ThreadLimit() as limit:
+        waiting[0] = -(10**9)
+        threads.look()
+        assert (limit.share, limit.now) == (0.0, 4)
+
+
 def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting: list[int]) -> None:
     assert threads.contention() == 0.0
     with ThreadLimit() as limit:
