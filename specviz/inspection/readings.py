@@ -87,7 +87,7 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
     for name, changed in (("all", entry | rest), ("entry", entry), ("layer", rest)) if config.paired else ():
         shifted = next(iter(changed.values()))
         form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
-        blame = f"they are stored as {truth}: whoever converted the checkpoint shifted others"
+        blame = f"they are stored as {truth}: the converter of the checkpoint shifted others"
         yield Alternative(f"{name} norms' weights {form}", blame, _changed(reading, **changed))
     first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
     yield Alternative(

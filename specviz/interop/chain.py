@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate, chain, repeat
-from os.path import commonprefix
+from itertools import accumulate, chain, repeat, takewhile
+from operator import eq
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +190,7 @@ def short_name(name: object) -> str:
 
 def agreement(own: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the common prefix of two texts, in tokens."""
-    return len(commonprefix([[*own], [*other]]))
+    return sum(takewhile(bool, map(eq, own, other)))
 
 
 def _share(value: float | None) -> float | None:

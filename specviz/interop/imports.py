@@ -162,7 +162,7 @@ def _dump(objects: Sequence[dict[str, Any]], name: str) -> Imported:
     """Return traces from llama.cpp's dump of drafts: each draft's token ids, probabilities, and number of kept tokens. The
     target's own token of each round, which the dump omits, is an unknown one."""
     unread, reader = set[str](), TokenReader()
-    unknown = reader.number("<not told>")
+    unknown = reader.number("<unnamed>")
     sequences = defaultdict[int, list[tuple[int, ChainRound]]](list)
     for place, fields in enumerate(objects, start=1):
         draft = converted(_Draft, fields)

@@ -196,7 +196,6 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         warnings.append(COLOURS)
     elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
         warnings.append(BY_DIRECTION)
-    run_fields = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     return PreparedImage(
         request=request,
         method=method,
@@ -206,7 +205,13 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         prompt_ids=prompt,
         resources=resources,
         budget=loaded.cells,
-        run_fields=run_fields | {"warnings": warnings},
+        run_fields={
+            "grid": grid,
+            "guidance": scale,
+            "codebook": book,
+            "tokenizer_hash": loaded.tokenizer_hash,
+            "warnings": warnings,
+        },
         memory=memory,
         costs=costs,
     )

@@ -6,7 +6,8 @@ import os
 import platform
 import threading
 from datetime import UTC, datetime
-from os.path import commonprefix
+from itertools import takewhile
+from operator import eq
 
 import torch
 import transformers
@@ -32,7 +33,6 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
     more = dict(prepared.run_fields)
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
     on_gpu = target.device.type == "cuda"
-    threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
     return Run(
         modality=prepared.resources.modality,
         target=prepared.loaded.name,
@@ -56,7 +56,9 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
             "transformers": transformers.__version__,
             **revisions((request.target, *second_models(request.draft))),
         },
-        machine=torch.cuda.get_device_name(target.device) if on_gpu else f"{platform.machine()} CPU, {threads}",
+        machine=torch.cuda.get_device_name(target.device)
+        if on_gpu
+        else f"{platform.machine()} CPU, {torch.get_num_threads()} threads of {os.cpu_count()}",
         recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         warnings=tuple(word for word in warnings if word),
         **more,
@@ -95,13 +97,13 @@ def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline 
         return None
     decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)
     times = tuple(step.time.total for step in decoding.steps())
-    outcome, own = decoding.outcome, list(end.output_ids)
+    outcome = decoding.outcome
     if outcome.reason in {"cancelled", "time_limit", *FAULTS}:
         return None
-    output = outcome.output_ids
+    own, output = list(end.output_ids), outcome.output_ids
     if own == output:
-        return Baseline(times, outcome.prefill_ns, True, None, capture_ns=outcome.capture_ns)
-    parting = len(commonprefix([own, output]))
+        return Baseline(times, outcome.prefill_ns, True, capture_ns=outcome.capture_ns)
+    parting = sum(takewhile(bool, map(eq, own, output)))
     try:
         with stoppable(cancel):
             # If the gap between the top two target logits is tiny, the divergence is a matter of rounding.

@@ -79,7 +79,7 @@ def test_a_dump_of_drafts_has_the_drafters_probabilities(tmp_path: Path) -> None
     step = found.traces[0].steps[0]
     assert [node.status for node in step.nodes[1:]] == [ACCEPTED, REJECTED, SKIPPED]
     assert [round(node.q or 0, 4) for node in step.nodes[1:]] == [0.9, 0.3679, 0.2]
-    assert step.bonus is not None and step.bonus.text == "<not told>"
+    assert step.bonus is not None and step.bonus.text == "<unnamed>"
     metrics.check_identities(found.traces[0])
     store.read(store.text(found.traces[0]).encode())
 
