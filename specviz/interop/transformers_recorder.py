@@ -231,7 +231,15 @@ class _Call:
         ids = sequences[0].tolist()[len(self._prompt) :]
         found = self._config.eos_token_id
         ends = frozenset([] if found is None else [found] if isinstance(found, int) else found)
-        reason, message = ("eos", "") if ids[-1] in ends else self._ending(len(ids), spent)
+        most, strings = (getattr(self._config, name, None) for name in ("max_time", "stop_strings"))
+        named = f", such as one of the stop strings {shown(strings)}" if strings else ""
+        reason, message = "cancelled", f"A stopping criterion of generate ended it{named}."
+        if ids[-1] in ends:
+            reason, message = "eos", ""
+        elif len(ids) >= self._budget():
+            reason, message = "budget", ""
+        elif most is not None and spent >= most:
+            reason, message = "time_limit", f"generate had max_time={most:g} s."
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
         rounds = self._rounds
         if not rounds:  # no draft: one pass per token, and the time between two passes counts as host time
@@ -254,17 +262,6 @@ class _Call:
     def _budget(self) -> int:
         config = self._config
         return int(config.max_new_tokens or max(0, (config.max_length or 0) - len(self._prompt)))
-
-    def _ending(self, written: int, spent: float) -> tuple[str, str]:
-        """Return why the run ended after this many tokens and seconds, with a sentence if a stopping criterion ended it."""
-        if written >= self._budget():
-            return "budget", ""
-        most = getattr(self._config, "max_time", None)
-        if most is not None and spent >= most:
-            return "time_limit", f"generate had max_time={most:g} s."
-        found = getattr(self._config, "stop_strings", None)
-        named = f", such as one of the stop strings {shown(found)}" if found else ""
-        return "cancelled", f"A stopping criterion of generate ended it{named}."
 
     def _unfit(self, sequences: Any) -> str:
         """Return the reason why a trace cannot hold this run, or an empty text."""

@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -77,7 +78,13 @@ class RequestRecorder:
     def take(self, kind: str, content: Any, arrays: dict[str, list[Any]]) -> None:
         """Process one message: the server's settings, the start or end of a request, or a round of several requests."""
         if kind == "server":
-            self._begin(content)
+            self._server = content
+            if content["tokenizer"] is not None:  # loaded as vLLM does
+                from specviz.models.text.text import TokenizerText
+
+                found = dict(content["tokenizer"])
+                tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer(found.pop("tokenizer"), **found)
+                self._text = TokenizerText(tokenizer, content["run"]["target"], content["max_model_len"])
         elif kind == "start":
             self._start(*content)
         elif kind == "round":
@@ -85,17 +92,8 @@ class RequestRecorder:
         elif content in self._open:
             self._open.pop(content).close()
 
-    def _begin(self, server: dict[str, Any]) -> None:
-        """Store the server's settings, and load its tokenizer as vLLM does."""
-        self._server = server
-        if server["tokenizer"] is not None:
-            from specviz.models.text.text import TokenizerText
-
-            found = dict(server["tokenizer"])
-            tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer(found.pop("tokenizer"), **found)
-            self._text = TokenizerText(tokenizer, server["run"]["target"], server["max_model_len"])
-
     def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
+        """Open a new file that only this user can read, numbered if the name exists: a client may choose a request's id."""
         self._files += bool(prompt)
         if prompt and self._files == MOST_FILES + 1:
             print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
@@ -103,8 +101,14 @@ class RequestRecorder:
             return
         if name in self._open:
             self._open.pop(name).close()
-        file = new_file(self._folder, _UNSAFE.sub("_", name)[:120])
-        self._open[name] = _File(file, self._text, prompt, asked, self._server["run"])
+        begins = _UNSAFE.sub("_", name)[:120]
+        for number in range(1, 2 * MOST_FILES):
+            place = self._folder / f"{begins}{f'-{number}' if number > 1 else ''}{SUFFIX}"
+            with suppress(FileExistsError):
+                file = os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+                self._open[name] = _File(file, self._text, prompt, asked, self._server["run"])
+                return
+        raise BadInput(f"{self._folder} has {number} traces that are called {begins}; move them away.")
 
     def _round(
         self, arrays: Mapping[str, list[Any]], names: list[str], counts: list[int], discarded: list[bool], times: Any, rows: int
@@ -127,20 +131,6 @@ class RequestRecorder:
                 )  # fmt: skip
                 self._open[name].add(round_, arrays["sampled_p"][place], len(names))
             row, flat = row + count + 1, flat + count
-
-
-def new_file(folder: Path, name: str) -> TextIO:
-    """Open a new file that only this user can read, numbered if the name exists: a client may choose a request's id.
-
-    Raises BadInput if too many files have this name.
-    """
-    for number in range(1, 2 * MOST_FILES):
-        place = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
-        try:
-            return open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
-        except FileExistsError:
-            continue
-    raise BadInput(f"{folder} has {number} traces that are called {name}; move them away.")
 
 
 class _File:
@@ -183,20 +173,18 @@ class _File:
             spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
             self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
         self._batch = max(self._batch, batch)
-        emitted, self._over = self._whole(round_.emitted)
+        # Only the tokens up to the text's end are valid, by the rules of vLLM's scheduler.
+        written = len(self._steps.output)
+        left = self._most - written
+        emitted, self._over = round_.emitted[:left], "budget" if len(round_.emitted) >= left else ""
+        for place, token in enumerate(emitted, start=1):
+            if token in self._ends and written + place >= self._least:
+                emitted, self._over = emitted[:place], "eos"
+                break
         self._write(self._steps.add(replace(
             round_, emitted=emitted, time=spent, bonus_p=sampled_p[len(emitted) - 1], cut=self._over or None,
             certain=round_.certain and self._steps.rule == "ratio",
         )))  # fmt: skip
-
-    def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:
-        """Return the valid tokens of the round, and the reason for the text's end, if any, by the rules of vLLM's scheduler."""
-        written = len(self._steps.output)
-        left = self._most - written
-        for place, token in enumerate(sampled[:left], start=1):
-            if token in self._ends and written + place >= self._least:
-                return sampled[:place], "eos"
-        return sampled[:left], "budget" if len(sampled) >= left else ""
 
     def close(self) -> None:
         """Write the end line. A request without an end token or spent budget was stopped by a client or a stop text."""
