@@ -54,11 +54,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
-    "acceptance": 6_029,
+    "acceptance": 5_193,
     "bench": 24_971,
     "commands": 10_226,
     "drafting": 51_944,
-    "engine": 25_124,
+    "engine": 24_964,
     "figures": 9_969,
     "inspection": 7_483,
     "interop": 21_600,
@@ -66,7 +66,7 @@ BUDGETS = {
     "models": 50_412,
     "pipeline": 7_784,
     "specviz": 1_696,
-    "targets": 13_926,
+    "targets": 13_743,
     "trace": 16_083,
     "training": 67_858,
     "ui": 46_252,

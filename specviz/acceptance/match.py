@@ -17,21 +17,18 @@ class Match:
         tree = draft.tree
         tokens, children = tree.host_tokens, tree.shape.children
         choices = TargetTokens(target.logits, tree, context)
-        path: list[int] = []
         judged: list[int] = []
-        node, visited = 0, [0]
-        while True:
-            choice = choices.at(node)
+        visited: list[int] = []
+        node: int | None = 0
+        while node is not None:
+            visited.append(node)
             judged += children[node]
-            next_node = next((child for child in children[node] if tokens[child] == choice), None)
-            if next_node is None:
-                break
-            path.append(next_node)
-            visited.append(next_node)
-            node = next_node
+            choice = choices.at(node)
+            node = next((child for child in children[node] if tokens[child] == choice), None)
+        path = tuple(visited[1:])
         return Verdict(
             rule="greedy" if context.warp.greedy else "match",
-            path=tuple(path),
+            path=path,
             bonus=choice,
             source="target",
             statuses=statuses(tree.shape, path, judged),

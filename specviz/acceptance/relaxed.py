@@ -21,7 +21,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.to_device import to_host
 from specviz.engine.verdict import statuses
 from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
-from specviz.trace.schema import RELAXED, Note
+from specviz.trace.schema import RELAXED
 
 FORMS = ("exact", "aggregated", "repository")
 """Residual after a rejection: the exact rule's (p - q)+; the same with A's mass moved onto c; or that of the authors'
@@ -77,7 +77,101 @@ class Relaxed:
     form: str = "exact"
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        return _Walk(self, draft, context, *_on_host(draft, target.logits, self.neighbours[:, : self.k + 1])).verdict()
+        logits, neighbours, proposals = _on_host(draft, target.logits, self.neighbours[:, : self.k + 1])
+        tree, greedy = draft.tree, context.warp.greedy
+        shape, tokens = tree.shape, tree.host_tokens
+        visited, judged, relaxed = [0], list[int](), list[int]()
+        thresholds, draws, judgements = dict[int, float](), dict[int, float](), list[RelaxedJudgement]()
+        while True:
+            node = visited[-1]
+            best, proposal = int(logits[node].argmax()) if greedy else -1, proposals.get(node)
+            left = distribution = context.warp.log_probabilities(logits[node]).double().exp()
+            q = None
+            if proposal is not None and not greedy:  # over all codes
+                q = proposal.probability.to(left)
+                q = q if proposal.ids is None else torch.zeros_like(left).index_copy(0, proposal.ids, q)
+            for child in shape.children[node]:
+                code, near = tokens[child], neighbours[child - 1]
+                region_codes, sums = region(left, code, near[: self.k], self.limit)
+                share = 1.0 if q is None else float(q[code])
+                judged.append(child)
+                if context.record_notes:
+                    with context.untimed:
+                        judgements.append(self._judgement(child, code, left, near[: self.k], region_codes, sums, share))
+                if greedy:
+                    strict = code == best
+                    accepted = strict or int(_moved(left, code, region_codes).argmax()) == code
+                else:
+                    p, mass = float(left[code]), float(left[region_codes].sum())
+                    u = draws[child] = context.noise.uniform(ACCEPT, context.round, child)
+                    thresholds[child] = min(1.0, (p + mass) / share)
+                    accepted, strict = u < thresholds[child], u < min(1.0, p / share)
+                if accepted:
+                    visited.append(child)
+                    relaxed += [] if strict else [child]
+                    break
+                if not greedy:
+                    left = self._residual(left, q, code, near, region_codes)
+                    left = left / left.sum() if float(left.sum()) > _ROUNDING else distribution
+                if q is not None:
+                    q = q.index_fill(0, torch.tensor([code]), 0.0)
+                    q = q / q.sum().clamp_min(1e-300)
+            else:
+                break
+        path = tuple(visited[1:])
+        marks = list(statuses(shape, path, judged))
+        for child in relaxed:
+            marks[child] = RELAXED
+        factor = self.limit.factor if self.limit.delta is None else None
+        note = RelaxedNote(self.k, self.form, judgements, self.limit.delta, factor)
+        return Verdict(
+            rule="relaxed",
+            path=path,
+            bonus=best if greedy else draw(left, context.noise, context.position + 1 + shape.depths[node]),
+            source="residual" if shape.children[node] and not greedy else "target",
+            statuses=tuple(marks),
+            visited=tuple(visited),
+            thresholds=thresholds,
+            draws=draws,
+            certain=not draft.proposals,
+            notes=context.notes(lambda: [note.to_note()] if judgements else []),
+        )
+
+    def _residual(self, left: Tensor, q: Tensor | None, code: int, near: Tensor, region_codes: Tensor) -> Tensor:
+        """Return the unnormalised residual of ``left`` after the rejection of ``code``. ``near`` are its ``k`` + 1 neighbours."""
+        if q is None:
+            zeroed = near if self.form == "repository" and len(region_codes) else region_codes
+            return left.index_fill(0, torch.cat((torch.tensor([code]), zeroed)), 0.0)
+        if self.form == "repository" and len(region_codes):  # the authors remove k + 1 neighbours, whatever A contains
+            q = q.index_fill(0, near, 0.0)
+        elif self.form == "aggregated":
+            left = _moved(left, code, region_codes)
+        return (left - q).clamp_min(0.0)
+
+    def _judgement(
+        self, child: int, code: int, left: Tensor, near: Tensor, region_codes: Tensor, sums: Tensor, share: float
+    ) -> RelaxedJudgement:
+        """Return the record of a judged child for the screen, with enough data to judge it again under another limit."""
+        p = float(left[code])
+        steps = sorted({*(size for size in LADDER if size <= len(sums)), len(region_codes)} - {0})
+        return RelaxedJudgement(
+            node=child,
+            p=p,
+            q=share,
+            limit=self.limit.of(p),
+            count=len(region_codes),
+            moved=float(left[region_codes].sum()),
+            near=packed(near.tolist()),
+            mass=left[near[:SHOWN]].tolist(),
+            sums=list(zip(steps, sums[[size - 1 for size in steps]].tolist(), strict=True)),
+        )
+
+
+def _moved(distribution: Tensor, code: int, region_codes: Tensor) -> Tensor:
+    """Return the distribution with its mass at ``region_codes`` moved onto ``code``."""
+    moved = distribution.index_fill(0, region_codes, 0.0)
+    moved[code] = distribution[code] + distribution[region_codes].sum()
+    return moved
 
 
 def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, Tensor, dict[int, Proposal]]:
@@ -94,161 +188,6 @@ def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, 
     logits, near, *copies = to_host(parts)
     ids = dict(zip(supports, copies[len(proposals) :], strict=True))
     return logits, near, {node: Proposal(q, ids.get(node)) for node, q in zip(proposals, copies, strict=False)}
-
-
-@dataclass
-class _Walk:
-    """One walk down a scored tree, with all inputs on the host: see :func:`_on_host`."""
-
-    rule: Relaxed
-    draft: Draft
-    context: Context
-    logits: Tensor
-    neighbours: Tensor
-    proposals: dict[int, Proposal]
-    path: list[int] = field(default_factory=list)
-    visited: list[int] = field(default_factory=lambda: [0])
-    judged: list[int] = field(default_factory=list)
-    relaxed: set[int] = field(default_factory=set)
-    thresholds: dict[int, float] = field(default_factory=dict)
-    draws: dict[int, float] = field(default_factory=dict)
-    judgements: list[RelaxedJudgement] = field(default_factory=list)
-
-    def verdict(self) -> Verdict:
-        shape, node = self.draft.tree.shape, 0
-        while True:
-            logits = self.logits[node]
-            distribution = self.context.warp.log_probabilities(logits).double().exp()
-            child, left = self._greedy(node, distribution) if self.context.warp.greedy else self._sampled(node, distribution)
-            if child is None:
-                break
-            self.path.append(child)
-            self.visited.append(child)
-            node = child
-        marks = list(statuses(shape, self.path, self.judged))
-        for relaxed_node in self.relaxed:
-            marks[relaxed_node] = RELAXED
-        place = self.context.position + 1 + shape.depths[node]
-        greedy = self.context.warp.greedy
-        tried = bool(shape.children[node]) and not greedy
-        return Verdict(
-            rule="relaxed",
-            path=tuple(self.path),
-            bonus=int(logits.argmax()) if greedy else draw(left, self.context.noise, place),
-            source="residual" if tried else "target",
-            statuses=tuple(marks),
-            visited=tuple(self.visited),
-            thresholds=self.thresholds,
-            draws=self.draws,
-            certain=not self.draft.proposals,
-            notes=self.context.notes(self._notes),
-        )
-
-    def _notes(self) -> tuple[Note, ...]:
-        if not self.judgements:
-            return ()
-        limit = self.rule.limit
-        factor = limit.factor if limit.delta is None else None
-        return (RelaxedNote(self.rule.k, self.rule.form, self.judgements, limit.delta, factor).to_note(),)
-
-    def _near(self, child: int) -> Tensor:
-        """Nearest latent codes of a child's code, int64 [rank]."""
-        return self.neighbours[child - 1, : self.rule.k]
-
-    def _greedy(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
-        """Return the first child whose code is the likeliest once it gains its nearest latent codes' mass."""
-        best = int(self.logits[node].argmax())
-        for child in self.draft.tree.shape.children[node]:
-            code = self.draft.tree.host_tokens[child]
-            region_codes, sums = region(distribution, code, self._near(child), self.rule.limit)
-            moved = distribution.index_fill(0, region_codes, 0.0)
-            moved[code] = distribution[code] + distribution[region_codes].sum()
-            self.judged.append(child)
-            self._record(child, code, distribution, region_codes, sums, 1.0)
-            if code == best or int(moved.argmax()) == code:
-                self._note_if_relaxed(child, code != best)
-                return child, distribution
-        return None, distribution
-
-    def _sampled(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
-        """Return the accepted child, if any, and the residual, from which the replacement is drawn."""
-        proposal = self.proposals.get(node)
-        q = None if proposal is None else _dense(proposal.probability, proposal.ids, distribution)
-        left = distribution
-        for child in self.draft.tree.shape.children[node]:
-            code = self.draft.tree.host_tokens[child]
-            region_codes, sums = region(left, code, self._near(child), self.rule.limit)
-            mass = float(left[region_codes].sum())
-            p, share = float(left[code]), 1.0 if q is None else float(q[code])
-            threshold, strict = min(1.0, (p + mass) / share), min(1.0, p / share)
-            u = self.context.noise.uniform(ACCEPT, self.context.round, child)
-            self.judged.append(child)
-            self.thresholds[child], self.draws[child] = threshold, u
-            self._record(child, code, left, region_codes, sums, share)
-            if u < threshold:
-                self._note_if_relaxed(child, u >= strict)
-                return child, left
-            left = self._residual(left, q, child, region_codes)
-            left = left / left.sum() if float(left.sum()) > _ROUNDING else distribution
-            if q is not None:
-                q = q.index_fill(0, torch.tensor([code]), 0.0)
-                q = q / q.sum().clamp_min(1e-300)
-        return None, left
-
-    def _residual(self, distribution: Tensor, q: Tensor | None, child: int, region_codes: Tensor) -> Tensor:
-        """Return the unnormalised residual of ``distribution`` after a rejection."""
-        form, code = self.rule.form, self.draft.tree.host_tokens[child]
-        struck_codes = self._near(child)
-        if len(region_codes):  # the authors' implementation removes k + 1 neighbours, whatever A contains
-            struck_codes = self.neighbours[child - 1]
-        if q is None:
-            zeroed_codes = struck_codes if form == "repository" and len(region_codes) else region_codes
-            return distribution.index_fill(0, torch.cat((torch.tensor([code]), zeroed_codes)), 0.0)
-        if form == "repository":
-            return (distribution - (q.index_fill(0, struck_codes, 0.0) if len(region_codes) else q)).clamp_min(0.0)
-        if form == "aggregated":
-            moved = distribution.index_fill(0, region_codes, 0.0)
-            moved[code] = distribution[code] + distribution[region_codes].sum()
-            return (moved - q).clamp_min(0.0)
-        return (distribution - q).clamp_min(0.0)
-
-    def _note_if_relaxed(self, child: int, relaxed: bool) -> None:
-        if relaxed:
-            self.relaxed.add(child)
-
-    def _record(self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float) -> None:
-        """Record one judged child for the screen, with enough data to judge it again under another limit."""
-        if self.context.record_notes:
-            with self.context.untimed:
-                self.judgements.append(self._judgement(child, code, distribution, region_codes, sums, share))
-
-    def _judgement(
-        self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float
-    ) -> RelaxedJudgement:
-        p = float(distribution[code])
-        steps = sorted({*(size for size in LADDER if size <= len(sums)), len(region_codes)} - {0})
-        return RelaxedJudgement(
-            node=child,
-            p=p,
-            q=share,
-            limit=self.rule.limit.of(p),
-            count=len(region_codes),
-            moved=float(distribution[region_codes].sum()),
-            near=packed(self._near(child).tolist()),
-            mass=distribution[self._near(child)[:SHOWN]].tolist(),
-            sums=list(zip(steps, _at(sums, steps), strict=True)),
-        )
-
-
-def _dense(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
-    """Expand a distribution to all codes, in the dtype of ``like``."""
-    if ids is None:
-        return probability.to(like)
-    return torch.zeros_like(like).index_copy(0, ids, probability.to(like))
-
-
-def _at(sums: Tensor, sizes: Sequence[int]) -> list[float]:
-    return sums[[size - 1 for size in sizes]].tolist() if sizes else []
 
 
 def packed(codes: Sequence[int]) -> str:

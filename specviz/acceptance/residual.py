@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specviz.acceptance.tree_probabilities import NodeTable
 from specviz.engine.interfaces import Proposal
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import copy_to_device, to_device
 from specviz.trace.notes.verdicts import OverlapPosition
 
 SHOWN = 8
@@ -61,13 +61,6 @@ def remaining(
     return DenseResidual(target, proposal, known)
 
 
-def upload(values: Tensor, device: torch.device) -> Tensor:
-    """Return ``values`` on ``device``; from the host to a GPU through pinned memory, without blocking."""
-    if values.device == device or device.type != "cuda":
-        return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)
-
-
 def _ratio(r: float, mass: float, q: float) -> float:
     if math.isnan(q):  # the recorder ends a run whose threshold is NaN
         return math.nan
@@ -107,7 +100,7 @@ class SparseResidual:
 
     def _left(self) -> Tensor:
         residual = to_device(self._r, self._target.device, self._target.dtype)
-        return self._target.index_copy(0, upload(self._ids, residual.device), residual)
+        return self._target.index_copy(0, copy_to_device(self._ids, residual.device), residual)
 
     def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
@@ -157,7 +150,7 @@ class DenseResidual:
         self._q = left / left.sum().clamp_min(torch.finfo(left.dtype).tiny)
 
     def _left(self) -> Tensor:
-        left = upload(self._r, self._target.device)
+        left = copy_to_device(self._r, self._target.device)
         return left if self._there is None else self._target.index_copy(0, self._there.to(left.device), left)
 
     def distribution(self) -> Tensor:

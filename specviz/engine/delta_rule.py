@@ -14,7 +14,7 @@ its path alone, so a pass's stored activations yield every state on the path wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,9 @@ class DeltaRule:
         width = self.key_heads * self.key_size
         q, k, x = v.split([width, width, self.heads * self.size], -1)
         each = self.heads // self.key_heads
-        q, k = (_unit(part.unflatten(-1, (self.key_heads, -1))).repeat_interleave(each, -2) for part in (q, k))
+        q, k = (part.unflatten(-1, (self.key_heads, -1)) for part in (q, k))
+        unit = (part * torch.rsqrt(part.square().sum(-1, keepdim=True) + _TINY) for part in (q, k))
+        q, k = (part.repeat_interleave(each, -2) for part in unit)
         return q, k, x.unflatten(-1, (self.heads, -1))
 
     def log_decay(self, activations: Activations) -> Tensor:
@@ -66,8 +68,8 @@ class DeltaRule:
 
     def stacked(self, layers: Sequence[DeltaRule]) -> DeltaRule:
         """Stack layers of this shape into one, for :meth:`replayed`."""
-        kernel, bias = torch.stack([layer.kernel for layer in layers]), torch.stack([layer.bias for layer in layers])
-        return DeltaRule(kernel, bias, self.key_heads, self.heads, self.key_size, self.size)
+        kernel, bias = (torch.stack([getattr(layer, name) for layer in layers]) for name in ("kernel", "bias"))
+        return replace(self, kernel=kernel, bias=bias)
 
 
 def tree_delta(
@@ -88,10 +90,6 @@ def tree_delta(
     corrections = torch.linalg.solve_triangular(system, b * (v - before * (k @ state)), upper=False, unitriangular=True)
     y = torch.addcmul((q @ k.transpose(-1, -2) * left) @ corrections, before, q @ state)
     return y.transpose(0, 1), (keys.flatten(-2), corrections.transpose(0, 1).flatten(-2))
-
-
-def _unit(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + _TINY)
 
 
 def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -104,13 +104,18 @@ class Recorder:
         finished, verdict = pending.round, pending.round.verdict
         _refuse_bad_numbers(pending)
         rows, p_of, bonus_p = self._read(pending)
-        emitted = tuple(finished.emitted)
+        emitted, bonus = tuple(finished.emitted), None
+        if verdict.bonus is not None and len(emitted) > len(verdict.path):
+            end = verdict.visited[-1]
+            parent = end if self.level == "tree" else len(verdict.path)
+            cell = self._cell(finished, finished.draft.tree.shape.depths[end] + 1)
+            bonus = Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), bonus_p, verdict.source, cell)
         step = Step(
             index=self._index,
             position=finished.context.position,
             nodes=self._nodes(finished, p_of),
             path=verdict.path if self.level == "tree" else tuple(range(1, len(verdict.path) + 1)),
-            bonus=self._bonus(finished, bonus_p) if len(emitted) > len(verdict.path) else None,
+            bonus=bonus,
             emitted=emitted,
             pieces=written(self.text, self.committed, emitted, self.ends) if self.level != "off" else ("",) * len(emitted),
             rule=verdict.rule if len(finished.draft.tree) > 1 else "none",
@@ -153,7 +158,22 @@ class Recorder:
         else:
             indices = (0, *verdict.path)
             parents = range(-1, len(verdict.path))
-        nodes = [self._node(finished, node, parent, p_of) for node, parent in zip(indices, parents, strict=True)]
+        nodes = []
+        for node, parent in zip(indices, parents, strict=True):
+            token = verdict.replaced.get(node, tree.host_tokens[node])
+            nodes.append(
+                Node(
+                    parent=parent,
+                    token=token,
+                    text=self.text.of(token),
+                    q=draft.confidence[node] if node < len(draft.confidence) else None,
+                    p=p_of.get(node) if node not in verdict.replaced else None,  # of the drafted token, not its replacement
+                    status=verdict.statuses[node],
+                    threshold=verdict.thresholds.get(node),
+                    draw=verdict.draws.get(node),
+                    grid=self._cell(finished, tree.shape.depths[node]),
+                )
+            )
         if self.level == "tree":
             depths = list(tree.shape.depths)
             for up, token, q in draft.pruned:
@@ -162,22 +182,6 @@ class Recorder:
                 nodes.append(Node(up, token, self.text.of(token), q, None, PRUNED, grid=cell))
         return tuple(nodes)
 
-    def _node(self, finished: Round, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
-        draft, verdict = finished.draft, finished.verdict
-        token = verdict.replaced.get(node, draft.tree.host_tokens[node])
-        drafted = node not in verdict.replaced  # p is of the drafted token, not of its replacement
-        return Node(
-            parent=parent,
-            token=token,
-            text=self.text.of(token),
-            q=draft.confidence[node] if node < len(draft.confidence) else None,
-            p=p_of.get(node) if drafted else None,
-            status=verdict.statuses[node],
-            threshold=verdict.thresholds.get(node),
-            draw=verdict.draws.get(node),
-            grid=self._cell(finished, draft.tree.shape.depths[node]),
-        )
-
     def _cell(self, finished: Round, depth: int) -> tuple[int, int] | None:
         """Row and column of the picture cell of a node at this depth; None outside a picture."""
         if self.grid is None:
@@ -185,14 +189,6 @@ class Recorder:
         cell = finished.context.position + depth - finished.context.prompt_length
         rows, columns = self.grid
         return divmod(cell, columns) if 0 <= cell < rows * columns else None
-
-    def _bonus(self, finished: Round, p: float | None) -> Bonus | None:
-        verdict = finished.verdict
-        if verdict.bonus is None:
-            return None
-        parent = verdict.visited[-1] if self.level == "tree" else len(verdict.path)
-        cell = self._cell(finished, finished.draft.tree.shape.depths[verdict.visited[-1]] + 1)
-        return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source, cell)
 
     def _notes(self, finished: Round) -> tuple[Note, ...]:
         notes = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)

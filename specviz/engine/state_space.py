@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -60,25 +60,24 @@ class Recurrence:
         return activations.steps * self.rate.unsqueeze(-2)
 
     def replayed(self, activations: Activations, carried: Carried) -> Carried:
-        """Return all layers' carried state after the tokens of ``activations`` (one path), as :func:`replayed` does."""
-        return replayed(self, activations, carried)
+        """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
+        intermediate states."""
+        length = len(activations)
+        x, b, _ = self.split(convolved(self, activations.inputs, carried.window, chain(length - 1)))
+        fade = self.log_decay(activations).cumsum(-2)
+        last = fade[..., -1:, :]
+        weight = (last - fade).exp() * activations.steps
+        weighted = (x * weight[..., None]).movedim(-3, -1).unflatten(-3, (self.groups, -1))
+        written = (weighted @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
+        state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
+        window = torch.cat((carried.window, activations.inputs), -2)[..., length:, :].clone()
+        return Carried(window, state)
 
     def stacked(self, layers: Sequence[Recurrence]) -> Recurrence:
         """Stack layers of this shape into one, for :meth:`replayed`."""
-        return stacked(layers)
-
-
-def stacked(layers: Sequence[Recurrence]) -> Recurrence:
-    """Stack layers of one shape into one, for :func:`replayed`."""
-    first = layers[0]
-    return Recurrence(
-        torch.stack([layer.kernel for layer in layers]),
-        torch.stack([layer.bias for layer in layers]),
-        torch.stack([layer.rate for layer in layers]),
-        torch.stack([layer.skip for layer in layers]),
-        first.groups,
-        first.state,
-    )
+        names = ("kernel", "bias", "rate", "skip")
+        kernel, bias, rate, skip = (torch.stack([getattr(layer, name) for layer in layers]) for name in names)
+        return replace(self, kernel=kernel, bias=bias, rate=rate, skip=skip)
 
 
 class Convolution(Protocol):
@@ -168,11 +167,9 @@ def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
 def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
     """Return :func:`convolution_sources` of a shape on ``device``."""
 
-    def copied() -> Tensor:
-        return copy_to_device(convolution_sources(shape.parents, taps), device)
-
-    def grown() -> Tensor:
-        assert isinstance(shape, GrownShape)
+    def made() -> Tensor:
+        if not isinstance(shape, GrownShape):
+            return copy_to_device(convolution_sources(shape.parents, taps), device)
         at, rows = torch.arange(len(shape), device=device), []
         for _ in range(taps):
             rows.append(at + (taps - 1))
@@ -180,7 +177,7 @@ def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
             at = torch.where(at < 0, at - 1, shape.parents_there.index_select(0, at.clamp_min(0)))
         return torch.stack(rows, 1)
 
-    return shape.keeping((device, taps), grown if isinstance(shape, GrownShape) else copied)
+    return shape.keeping((device, taps), made)
 
 
 def convolved(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShape) -> Tensor:
@@ -212,18 +209,3 @@ def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, 
     within = mixed @ (x * steps[..., None]).transpose(0, 1)
     before = (c.unsqueeze(1) @ state.unflatten(0, group_shape).transpose(-1, -2)).flatten(0, 1)
     return torch.addcmul(within, before, fade.T.exp()[..., None]).transpose(0, 1) + layer.skip[:, None] * x
-
-
-def replayed(layers: Recurrence, activations: Activations, carried: Carried) -> Carried:
-    """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
-    intermediate states."""
-    length = len(activations)
-    x, b, _ = layers.split(convolved(layers, activations.inputs, carried.window, chain(length - 1)))
-    fade = (activations.steps * layers.rate.unsqueeze(-2)).cumsum(-2)
-    last = fade[..., -1:, :]
-    weight = (last - fade).exp() * activations.steps
-    weighted = (x * weight[..., None]).movedim(-3, -1).unflatten(-3, (layers.groups, -1))
-    written = (weighted @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
-    state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
-    window = torch.cat((carried.window, activations.inputs), -2)[..., length:, :].clone()
-    return Carried(window, state)

@@ -38,9 +38,11 @@ def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dt
 
 
 def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Return a CPU tensor on ``device``."""
+    """Return ``tensor`` on ``device``; from the host to a GPU through pinned memory, without blocking."""
     device = torch.device(device)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def copy_into(destination: Tensor, values: Sequence[Any] | Tensor) -> None:

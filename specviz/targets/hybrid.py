@@ -62,7 +62,8 @@ class HybridTarget:
         if devices_of(model):
             raise ModelUnavailable(f"{name} has recurrent layers, whose states are kept on one device; name one device.")
         self.mixers = [mixer_of(block.mixer, self.dtype) for block in self.body.blocks if block.mixer is not None]
-        self.together = _stacked([mixer.rule for mixer in self.mixers])
+        rules: list[Any] = [mixer.rule for mixer in self.mixers]  # all of one kind
+        self.together: Rule = rules[0].stacked(rules)
         self._norms = [
             (scale_of(block.norm), None if block.feed is None else scale_of(block.feed_norm)) for block in self.body.blocks
         ]
@@ -217,12 +218,9 @@ class HybridSession:
         self.carried = self.target.together.replayed(activations, self.carried)
         self.length += len(path)
         self._ids += [self._tree.host_tokens[node] for node in path]
-        self._remember(activations)
-
-    def _remember(self, activations: Activations) -> None:
-        """Keep the last tokens' activations for rewinding; fold older ones into the base state."""
         if self._since is None or self._base is None:
             return
+        # For rewinding, keep the last tokens' activations, and fold older ones into the base state.
         self._since.append(activations)
         if sum(map(len, self._since)) > 2 * REWIND:
             everything = joined(self._since)
@@ -312,8 +310,3 @@ class _PassNotes:
         states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
         values = [round(float(log_decay), 3) for log_decay in fade[layer, :, head].tolist()]
         return DecayHead(name, states[layer], head, values)
-
-
-def _stacked(rules: list[Rule]) -> Rule:
-    together: Rule = rules[0].stacked(rules)  # type: ignore[arg-type]  # all of one kind
-    return together

@@ -73,7 +73,12 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
     if not any(visual):
         raise BadInput("There is a picture, and the prompt has no place for it. Leave one of them out.")
     encoding = encoded(model, inputs)
-    _must_fit(encoding.features, sum(visual))
+    pooled = encoding.features.pooler_output
+    parts: Sequence[Tensor] = pooled if isinstance(pooled, list | tuple) else [pooled]
+    if (rows := sum(part.numel() // part.shape[-1] for part in parts)) != sum(visual):
+        raise BadInput(
+            f"The picture takes {rows} tokens and the prompt has {sum(visual)} places for it; prepare both with one processor."
+        )
     positions, shift = None, 0
     if axes > 1:
         kinds = torch.tensor([visual], dtype=torch.int, device=model.device)
@@ -96,7 +101,8 @@ def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
             return cache[key]
     started = time.perf_counter_ns()
     with torch.inference_mode():
-        moved = {name: _moved(value, model) for name, value in tensors.items()}
+        floating = {name: model.dtype for name, value in tensors.items() if value.is_floating_point()}
+        moved = {name: value.to(model.device, floating.get(name)) for name, value in tensors.items()}
         features = model.model.get_image_features(**moved, return_dict=True)
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
@@ -116,23 +122,3 @@ def digest(inputs: Mapping[str, Tensor]) -> str:
         checksum.update(repr((name, tuple(value.shape), str(value.dtype))).encode())
         checksum.update(value.flatten().view(torch.uint8).numpy().tobytes())
     return checksum.hexdigest()
-
-
-def rows_of(features: Any) -> int:
-    """Return the number of prompt tokens that an encoded picture takes."""
-    pooled = features.pooler_output
-    parts: Sequence[Tensor] = pooled if isinstance(pooled, list | tuple) else [pooled]
-    return sum(part.numel() // part.shape[-1] for part in parts)
-
-
-def _must_fit(features: Any, places: int) -> None:
-    rows = rows_of(features)
-    if rows != places:
-        raise BadInput(
-            f"The picture takes {rows} tokens and the prompt has {places} places for it; prepare both with one processor."
-        )
-
-
-def _moved(value: Tensor, model: Any) -> Tensor:
-    """Move a tensor to the model's device; floating-point tensors also to its dtype."""
-    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)

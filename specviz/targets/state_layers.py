@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,39 +68,30 @@ def anatomy(model: Any) -> Anatomy:
     return parts_of(model)
 
 
+def _blocks(layers: Any, *names: str) -> tuple[Block, ...]:
+    """Return the layers' parts, by the names of norm, mixer, attention, the feed-forward's norm and the feed-forward."""
+    return tuple(Block(*(getattr(layer, name, None) for name in names)) for layer in layers)
+
+
 def _bamba(model: Any) -> Anatomy:
     body = model.model
-    blocks = tuple(
-        Block(
-            layer.input_layernorm,
-            mixer=getattr(layer, "mamba", None),
-            attention=getattr(layer, "self_attn", None),
-            feed_norm=layer.pre_ff_layernorm,
-            feed=layer.feed_forward,
-        )
-        for layer in body.layers
-    )
+    blocks = _blocks(body.layers, "input_layernorm", "mamba", "self_attn", "pre_ff_layernorm", "feed_forward")
     return Anatomy(body.embed_tokens, blocks, body.final_layernorm, model.lm_head, body.rotary_emb)
 
 
 def _mamba2(model: Any) -> Anatomy:
     body = model.backbone
-    blocks = tuple(Block(layer.norm, mixer=layer.mixer) for layer in body.layers)
+    blocks = _blocks(body.layers, "norm", "mixer")
     return Anatomy(body.embeddings, blocks, body.norm_f, model.lm_head, wide=bool(model.config.residual_in_fp32))
 
 
 def _granite(model: Any) -> Anatomy:
     """Granite 4.0 H: four multipliers, a shared feed-forward beside any experts, attention without positions."""
     body, config = model.model, model.config
+    blocks = _blocks(body.layers, "input_layernorm", "mamba", "self_attn", "post_attention_layernorm", "shared_mlp")
     blocks = tuple(
-        Block(
-            layer.input_layernorm,
-            mixer=layer.mamba,
-            attention=layer.self_attn,
-            feed_norm=layer.post_attention_layernorm,
-            feed=_Both(layer.block_sparse_moe, layer.shared_mlp) if layer.has_experts else layer.shared_mlp,
-        )
-        for layer in body.layers
+        replace(block, feed=_Both(layer.block_sparse_moe, block.feed)) if layer.has_experts else block
+        for block, layer in zip(blocks, body.layers, strict=True)
     )
     embed = _Times(body.embed_tokens, config.embedding_multiplier)
     head = _Times(model.lm_head, 1 / config.logits_scaling)
@@ -110,16 +101,7 @@ def _granite(model: Any) -> Anatomy:
 def _qwen(model: Any) -> Anatomy:
     """Qwen3-Next and Qwen3.5, dense or with experts: the gated delta rule in three layers of four."""
     body = model.model
-    blocks = tuple(
-        Block(
-            layer.input_layernorm,
-            mixer=getattr(layer, "linear_attn", None),
-            attention=getattr(layer, "self_attn", None),
-            feed_norm=layer.post_attention_layernorm,
-            feed=layer.mlp,
-        )
-        for layer in body.layers
-    )
+    blocks = _blocks(body.layers, "input_layernorm", "linear_attn", "self_attn", "post_attention_layernorm", "mlp")
     return Anatomy(body.embed_tokens, blocks, body.norm, model.lm_head, body.rotary_emb)
 
 

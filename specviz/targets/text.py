@@ -98,6 +98,8 @@ class TextTarget:
     """
 
     variant: Hashable = ()
+    masked = False
+    """Whether a pass over an empty cache is given its causal mask, which the model makes by default."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
         self.model = model
@@ -274,10 +276,10 @@ class TextSession(CachedSession):
         return logits[:last], {layer: states[:rows] for layer, states in hidden.items()}
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
-        """Return the causal mask [tokens, kv] over cache and chain; None for an empty cache, where the model makes the mask."""
-        if start == 0:
-            return None
+        """Return the causal mask [tokens, kv] over cache and chain; None for an empty cache if the model makes the mask."""
         target = self.target
+        if start == 0 and not target.masked:
+            return None
         column = torch.arange(self._cache.width(tokens), device=target.device)
         row = torch.arange(start, start + tokens, device=target.device)
         distance = row[None, :, None] - column

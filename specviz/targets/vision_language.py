@@ -76,6 +76,8 @@ class VisionLanguageTarget(TextTarget):
         if sight.visual and sight.visual[-1]:
             raise BadInput("The prompt ends with the picture; a question has to follow it.")
         super().__init__(model, name, eos_ids, tier)
+        # Without a mask such a model would make a bidirectional one for plain text too.
+        self.masked = self.family.blocks == "prompt"
         self.variant = ("shift", self.family.first + sight.shift, self.family.axes)
 
     def _obstacle(self) -> str:
@@ -143,21 +145,11 @@ class VisionLanguageSession(TextSession):
             more["token_type_ids"] = to_device([sight.visual[:block_length]], target.device)
         elif target.family.blocks == "prompt":
             more["token_type_ids"] = torch.zeros_like(tokens)
-        mask = None if target.family.blocks else super()._chain_mask(block_length, 0)
         positions = torch.arange(block_length, device=target.device)[None]
         if sight.positions is not None:
             positions = sight.positions[:, :, :block_length]
         last = block_length - length + 1
-        logits, hidden = target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, **more)
+        logits, hidden = target.run(tokens, positions, None, self._cache.cache, self.taps, last=last, **more)
         self._cache.advance(block_length)
         self._cache.rewind(length)
         return TargetPass(logits[:1], {tap: states[:length] for tap, states in hidden.items()})
-
-    def _chain_mask(self, tokens: int, start: int) -> Any:
-        """As :meth:`TextSession._chain_mask`, but explicit even for an empty cache if prompts are bidirectional, since the model
-        would make a bidirectional mask for plain text too."""
-        if self.target.family.blocks == "prompt" and start == 0:
-            column = torch.arange(tokens, device=self.target.device)
-            distance = column[None, :, None] - column
-            return self.target.mask(distance >= 0, lambda: distance)
-        return super()._chain_mask(tokens, start)

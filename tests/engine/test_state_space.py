@@ -17,8 +17,6 @@ from specviz.engine.state_space import (
     convolution_sources,
     decays,
     joined,
-    replayed,
-    stacked,
     tree_scan,
 )
 from specviz.engine.tree import TreeShape
@@ -101,7 +99,7 @@ def test_every_node_equals_its_path_walked_alone(shape: tuple[int, ...], dtype: 
             path = exact.shape.path(node)
             wanted, state, window = walked(exact, path)
             assert off(y[node], wanted) < LIMITS[dtype]
-            after = replayed(stacked([used.layer]), passed.of(torch.tensor(path)), carried)
+            after = used.layer.stacked([used.layer]).replayed(passed.of(torch.tensor(path)), carried)
             assert off(after.state[0], state) < LIMITS[dtype]
             assert torch.equal(after.window[0].double(), window.to(dtype).double())
 
@@ -111,23 +109,21 @@ def test_layers_are_replayed_together_as_each_alone() -> None:
     carried = Carried(torch.stack([one.window for one in ones]), torch.stack([one.state for one in ones]))
     passed = Activations(torch.stack([one.inputs for one in ones]), torch.stack([one.steps for one in ones]))
     path = torch.tensor([0, 1, 2])
-    together = replayed(stacked([one.layer for one in ones]), passed.of(path), carried)
+    together = ones[0].layer.stacked([one.layer for one in ones]).replayed(passed.of(path), carried)
     for place, one in enumerate(ones):
-        alone = replayed(
-            stacked([one.layer]), Activations(one.inputs[None], one.steps[None]).of(path),
-            Carried(one.window[None], one.state[None]),
-        )  # fmt: skip
+        passed_alone = Activations(one.inputs[None], one.steps[None]).of(path)
+        alone = one.layer.stacked([one.layer]).replayed(passed_alone, Carried(one.window[None], one.state[None]))
         assert torch.allclose(together.state[place], alone.state[0], rtol=1e-13)
         assert torch.equal(together.window[place], alone.window[0])
 
 
 def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
     one = case(12, 4, 8, 16, 1, 4, branch=0.0)
-    layer, passed = stacked([one.layer]), Activations(one.inputs[None], one.steps[None])
+    layer, passed = one.layer.stacked([one.layer]), Activations(one.inputs[None], one.steps[None])
     start = Carried(one.window[None], one.state[None])
-    whole = replayed(layer, passed, start)
+    whole = layer.replayed(passed, start)
     for cut in (1, 2, 5, 11):
-        halves = replayed(layer, passed.part(cut, 12), replayed(layer, passed.part(0, cut), start))
+        halves = layer.replayed(passed.part(cut, 12), layer.replayed(passed.part(0, cut), start))
         assert torch.allclose(halves.state, whole.state, rtol=1e-12)
         assert torch.equal(halves.window, whole.window)
     assert torch.equal(joined([passed.part(0, 5), passed.part(5, 12)]).inputs, passed.inputs)

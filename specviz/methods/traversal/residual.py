@@ -11,10 +11,10 @@ from functools import cached_property
 
 from torch import Tensor
 
-from specviz.acceptance.residual import upload
 from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Warp
+from specviz.engine.to_device import copy_to_device
 
 # A mass below this counts as zero.
 _NOTHING = 1e-300
@@ -99,10 +99,10 @@ class NodeResidual:
         """Return the unnormalised residual over [vocab]; ``target`` is the target's own distribution at this node."""
         if not self._failed or self.weight == 0:
             return target
-        mass = upload(self._mass, target.device)
+        mass = copy_to_device(self._mass, target.device)
         if self._ids is None:
             return mass
-        return (target.double() * self._scale).index_copy(0, upload(self._ids, target.device), mass)
+        return (target.double() * self._scale).index_copy(0, copy_to_device(self._ids, target.device), mass)
 
 
 class TreeResiduals:
