@@ -18,10 +18,12 @@ from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
 HERE = Path(__file__).parent
-# Later ones win when two rules are equally specific.
+# Each beside the module that it styles, or beside those that share it. Later ones win when two rules are equally specific.
 STYLES = (
-    "base", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "svgKit", "promptImage", "lookup",
-    "diffusion", "state", "choice", "chains", "run", "motion", "phone", "picture", "codes", "race", "projector",
+    "stage/base", "stage/stage", "stage/transport", "stage/strip", "tree/table", "tree/tree", "stage/inspector",
+    "notes/notes", "kit/noteRegistry", "kit/svgKit", "kit/promptImage", "notes/lookup", "notes/diffusion",
+    "notes/decay_mask", "notes/choice", "notes/chains", "run/overview", "tree/motion", "stage/phone", "stage/picture",
+    "kit/codes", "run/race", "stage/projector",
 )  # fmt: skip
 # Names in the style sheets of the palette's colours, and of its tints.
 VARIABLES = {
@@ -62,7 +64,7 @@ def style() -> str:
     variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
     light = _colours(palette.LIGHT)
     variables += _rule(ON_PICTURES, {name: light[name] for name in MARKS}) + _edges()
-    sheets = "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+    sheets = "".join(_slim((HERE / "js" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
     return variables + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
 
 

@@ -45,9 +45,9 @@ def test_nothing_asks_the_network() -> None:
 
 
 def test_every_file_is_in_the_bundle_and_small() -> None:
-    sources = bundle._sources()
-    assert {path.name for path in sources} == {path.name for path in (bundle.HERE / "js").rglob("*.js")}
-    for path in [*sources, *(bundle.HERE / "css").glob("*.css")]:
+    sheets = {path.relative_to(bundle.HERE / "js").with_suffix("").as_posix() for path in bundle.HERE.rglob("*.css")}
+    assert sheets == set(bundle.STYLES)
+    for path in [*bundle._sources(), *bundle.HERE.rglob("*.css")]:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path.name
     # It travels once, compressed, and is kept; only a replay holds it as it is.
     assert len(gzip.compress(bundle.script().encode())) < 123_000 and len(bundle.script()) < 438_000
@@ -58,7 +58,7 @@ def test_slimming_takes_comments_only() -> None:
 
 
 def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing() -> None:
-    sheets = "".join(path.read_text(encoding="utf-8") for path in (bundle.HERE / "css").glob("*.css"))
+    sheets = "".join(path.read_text(encoding="utf-8") for path in bundle.HERE.rglob("*.css"))
     assert re.findall(r"#[0-9a-fA-F]{3,8}\b", sheets) == []
     scripts = "".join(path.read_text(encoding="utf-8") for path in bundle._sources())
     defined = set(re.findall(r'--(sv-[a-z-]+)[:"]', bundle.style() + scripts))
