@@ -1,7 +1,7 @@
 """JSON Schema of a trace line, generated from the types of the records and of the typed notes.
 
-``trace.schema.json`` holds this schema for readers in any language. After a change of a record or a note, regenerate it:
-``python -c "from specviz.trace import json_schema; json_schema.write()"``.
+``trace.schema.json`` holds this schema for readers in any language, ``trace.d.ts`` the same types for the viewer's script.
+After a change of a record or a note, regenerate both: ``python -c "from specviz.trace import json_schema; json_schema.write()"``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from specviz.trace.schema import PHASES, SCHEMA_VERSION, Array, Metrics, Object
 from specviz.trace.wire import MAX_NESTING, MAX_VALUES, LineNumber, Record
 
 FILE = Path(__file__).with_name("trace.schema.json")
+TYPES = FILE.parents[1] / "viewer" / "js" / "trace.d.ts"
 ABOUT = (
     "A file is UTF-8, at most 32 MiB: a run line, then step lines, then an end line (missing while a run goes on; a second one "
     "may follow once its baseline is timed). Lines are at most 1 MiB. What a schema cannot say (parents before children, a "
@@ -86,6 +87,43 @@ def text() -> str:
     return json.dumps(schema(), ensure_ascii=False, indent=1) + "\n"
 
 
+def declarations() -> str:
+    """Return TypeScript's types of the records and notes as the viewer reads them: with every field, missing ones defaulted."""
+    lines = ["// Written by specviz/trace/json_schema.py.", "declare namespace Trace {", "  type integer = number;"]
+    for name, part in schema()["$defs"].items():
+        lines.append(f"  /** {part['description']} */")
+        if "properties" in part:
+            fields = [
+                f"    /** {kind.get('description', '')} */ {field}: {_type(kind)};" for field, kind in part["properties"].items()
+            ]
+            lines += [f"  interface {name} {{", *fields, "  }"]
+        else:
+            lines.append(f"  type {name} = {_type(part)};")
+    notes = [f"    {name}: {kind.__name__};" for name, kind in NOTE_TYPES.items()]
+    return "\n".join([*lines, "  interface Notes {", *notes, "  }", "}\n"]).replace("/**  */ ", "")
+
+
+def _type(kind: dict[str, Any]) -> str:
+    """Name a type of the schema in the words of TypeScript, and whole numbers as integers."""
+    if "$ref" in kind:
+        return str(kind["$ref"].rpartition("/")[2])
+    if "anyOf" in kind:
+        return " | ".join(sorted(map(_type, kind["anyOf"]), key=lambda name: (not name.endswith("]"), name == "null")))
+    if words := kind.get("enum") or ("pattern" in kind and kind["pattern"][4:-8].split("|")):
+        return " | ".join(f'"{word}"' for word in words)
+    if "prefixItems" in kind:
+        return f"[{', '.join(map(_type, kind['prefixItems']))}]"
+    if "items" in kind:
+        entry, least = _type(kind["items"]), kind.get("minItems")
+        if least and least == kind.get("maxItems"):
+            return f"[{', '.join([entry] * least)}]"
+        return f"({entry})[]" if " | " in entry else f"{entry}[]"
+    if "additionalProperties" in kind:
+        return f"Record<string, {_type(kind['additionalProperties'])}>"
+    return str(kind.get("type", "number"))
+
+
 def write() -> None:
-    """Write the shipped file."""
+    """Write the shipped files."""
     FILE.write_text(text(), encoding="utf-8")
+    TYPES.write_text(declarations(), encoding="utf-8")

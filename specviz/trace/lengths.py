@@ -7,43 +7,38 @@ no speeds, since counts do not depend on the machine.
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import DecodeError, Meta, convert, json, to_builtins
 
 from specviz.errors import BadInput
 from specviz.paths import ASSETS
+from specviz.trace.schema import Frozen, one_of
 
 FOLDER = ASSETS / "lengths"
-KINDS = ("answers", "copies")
 REMAKE = "measure it again with `python -m specviz bench --suite length --save`"
 
+Words = Annotated[str, Meta(min_length=1)]
 
-@dataclass(frozen=True)
-class Curve:
+
+class Curve(Frozen, frozen=True):
     """One method's tokens per pass, bonus included, at each of the lengths."""
 
     method: str
-    kind: str
-    tau: tuple[float, ...]
+    kind: Annotated[str, one_of("answers", "copies")]
+    tau: tuple[Annotated[float, Meta(ge=1)], ...]
 
 
-@dataclass(frozen=True)
-class LengthCurves:
+class LengthCurves(Frozen, frozen=True):
     """Curves of one target. ``lengths`` are tokens before the first draft, ascending; ``source`` describes the decoded texts."""
 
-    target: str
-    source: str
-    date: str
-    lengths: tuple[int, ...]
-    curves: tuple[Curve, ...]
-
-    def of(self, kind: str) -> list[Curve]:
-        """Return the curves of this kind, in the order of measurement."""
-        return [curve for curve in self.curves if curve.kind == kind]
+    target: Words
+    source: Words
+    date: Words
+    lengths: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=2)]
+    curves: Annotated[tuple[Curve, ...], Meta(min_length=1)]
 
     def after(self, earlier: LengthCurves | None) -> LengthCurves:
         """Return the curves of ``earlier`` not measured again, then these; only these if target, source or lengths differ."""
@@ -52,57 +47,44 @@ class LengthCurves:
             return self
         again = {(curve.method, curve.kind) for curve in self.curves}
         older = tuple(curve for curve in earlier.curves if (curve.method, curve.kind) not in again)
-        return replace(self, curves=older + self.curves)
+        return self.replace(curves=older + self.curves)
 
     @staticmethod
     def load(path: Path) -> LengthCurves:
         """Read a file. Raises BadInput, with the way out, if it is damaged."""
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            lengths = tuple(record["lengths"])
-            curves = tuple(Curve(curve["method"], curve["kind"], tuple(curve["tau"])) for curve in record["curves"])
-            length_curves = LengthCurves(record["target"], record["source"], record["date"], lengths, curves)
-            _check(length_curves)
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            return _checked(json.decode(path.read_bytes()))
+        except (OSError, ValueError, DecodeError) as problem:
             raise BadInput(f"The lengths in {path.name} cannot be read ({problem}): {REMAKE}.") from problem
-        return length_curves
 
-    def save(self, folder: Path | None = None) -> Path:
+    def save(self, folder: Path = FOLDER) -> Path:
         """Write the target's file and return its path. Raises BadInput for invalid curves."""
+        fields = to_builtins(self)
         try:
-            _check(self)
-        except ValueError as problem:
+            _checked(fields)
+        except (ValueError, DecodeError) as problem:
             raise BadInput(f"These lengths are not kept: {problem}.") from problem
-        folder = folder or FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.target).name).strip(".-") + ".json")
-        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_bytes(json.format(json.encode(fields), indent=1) + b"\n")
         return path
 
 
-def _check(length_curves: LengthCurves) -> None:
-    if not all(isinstance(text, str) and text for text in (length_curves.target, length_curves.source, length_curves.date)):
-        raise ValueError("target, source and date are texts")
-    if len(length_curves.lengths) < 2 or not all(type(length) is int and length > 0 for length in length_curves.lengths):
-        raise ValueError("lengths are two or more whole numbers above 0")
-    if list(length_curves.lengths) != sorted(set(length_curves.lengths)):
-        raise ValueError("lengths ascend")
-    if not length_curves.curves:
-        raise ValueError("there is no curve")
-    for curve in length_curves.curves:
-        if curve.kind not in KINDS or len(curve.tau) != len(length_curves.lengths) or not all(map(_tau, curve.tau)):
+def _checked(fields: Any) -> LengthCurves:
+    found = convert(fields, LengthCurves)
+    if list(found.lengths) != sorted(set(found.lengths)):
+        raise ValueError("lengths do not ascend")
+    for curve in found.curves:
+        if len(curve.tau) != len(found.lengths):
             raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
+    return found
 
 
-def _tau(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 1
-
-
-def measured(folder: Path | None = None) -> list[LengthCurves]:
+def measured(folder: Path = FOLDER) -> list[LengthCurves]:
     """Return every target's measured curves. Raises BadInput if a file is damaged."""
-    return [LengthCurves.load(path) for path in sorted((folder or FOLDER).glob("*.json"))]
+    return [LengthCurves.load(path) for path in sorted(folder.glob("*.json"))]
 
 
-def measured_on(target: str, folder: Path | None = None) -> LengthCurves | None:
+def measured_on(target: str, folder: Path = FOLDER) -> LengthCurves | None:
     """Return this target's curves, or None if not measured."""
     return next((curves for curves in measured(folder) if curves.target == target), None)

@@ -202,10 +202,6 @@ class TraceStore:
             raise
         return key
 
-    def add(self, trace: Trace) -> str:
-        """Store a whole trace and return its key."""
-        return self.new(lines(trace))
-
     def append(self, key: str, line: str) -> int:
         """Add a line and return the new number of lines. Raises BadTrace if the trace exceeds the limit of a file."""
         data = line.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a str take four bytes per character
@@ -248,16 +244,6 @@ class TraceStore:
     def __contains__(self, key: object) -> bool:
         with self._lock:
             return key in self._entries
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._entries)
-
-    @property
-    def size(self) -> int:
-        """Stored bytes, line ends included."""
-        with self._lock:
-            return self._size
 
     def _find(self, key: str) -> _Entry:
         if not isinstance(key, str) or key not in self._entries:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from specviz import palette
 from specviz.palette import Theme
@@ -104,7 +105,7 @@ def written(lengths: Sequence[LengthCurves]) -> str:
 def _generated(lengths: Sequence[LengthCurves]) -> str:
     """Source of ``generated.js``, the one module without a file: the script's constants from Python."""
     known = {
-        "MEASURED": embedded(_compact([asdict(curves) for curves in lengths])),
+        "MEASURED": embedded(_compact(to_builtins(lengths))),
         "LABELS": _compact(palette.LABELS),
         "LEGEND": _compact(palette.LEGEND),
         "MAX_PRUNED": str(MAX_PRUNED),

@@ -139,6 +139,7 @@ def _strange(known: Mapping[str, Any], value: Any, path: str) -> set[str]:
 def test_the_shipped_schema_is_the_one_that_the_types_give() -> None:
     remake = 'run: python -c "from specviz.trace import json_schema; json_schema.write()"'
     assert json_schema.FILE.read_text(encoding="utf-8") == json_schema.text(), remake
+    assert json_schema.TYPES.read_text(encoding="utf-8") == json_schema.declarations(), remake
 
 
 def test_every_note_type_has_a_panel_of_its_name() -> None:

@@ -160,7 +160,7 @@ def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch: py
     ends = [store.line(trace.end, place) for place in range(4, 4000)]
     assert store.read("\n".join([*lines(trace)[:-1], *ends[:2]])) == trace
     whole = metrics.Totals.check
-    monkeypatch.setattr(metrics.Totals, "check", lambda totals, end=None: (checked.append(end), whole(totals, end)))
+    monkeypatch.setattr(metrics.Totals, "check", lambda totals, end: (checked.append(end), whole(totals, end)))
     fault = refused("\n".join([*lines(trace)[:-1], *ends]))
     assert fault.line == 7 and "more than 2 end lines" in str(fault) and len(checked) == 2
 

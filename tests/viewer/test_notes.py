@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from specviz.viewer import bundle
 from tests.support.traces.length_curves import MADE_UP
@@ -158,7 +158,7 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
     modules.generated.MEASURED.splice(0, Infinity, given.curves);
     return [before, drawn("tiny"), drawn("another")];
     """
-    before, text, other = node(PAGE + body, {"step": step("last_state", NOTES["last_state"]), "curves": asdict(MADE_UP)})
+    before, text, other = node(PAGE + body, {"step": step("last_state", NOTES["last_state"]), "curves": to_builtins(MADE_UP)})
     assert "Measured" not in before + other, "nothing is drawn that nobody measured"
     assert "Measured 2026-01-02: two questions and a <copy>." in text and "4096" in text
     assert "a \\u003ccopy>" in bundle.written([MADE_UP]) and "const MEASURED = [];" in bundle.written([])

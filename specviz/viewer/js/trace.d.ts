@@ -1,0 +1,679 @@
+// Written by specviz/trace/json_schema.py.
+declare namespace Trace {
+  type integer = number;
+  /** What was asked, of what, on what. parameters are the method's; warnings are shown on screen, never hidden. */
+  interface Run {
+    /** Version of this format. */ v: number;
+    /** Lines before this one. */ seq: integer;
+    kind: "run";
+    modality: "text" | "vision_language" | "image";
+    target: string;
+    method: string;
+    title: string;
+    exactness: "exact" | "relaxed";
+    parameters: Record<string, string | boolean | integer | number | null>;
+    sampling: Sampling;
+    device: string;
+    dtype: string;
+    tier: string;
+    prompt: string;
+    prompt_pieces: string[];
+    max_new_tokens: integer;
+    bound: string;
+    draft: string;
+    chat_template: boolean;
+    tokenizer_hash: string;
+    libraries: Record<string, string>;
+    machine: string;
+    recorded_at: string;
+    warnings: string[];
+    grid: [integer, integer] | null;
+    guidance: number | null;
+    codebook: Codebook | null;
+  }
+  /** How tokens are chosen. temperature 0 is greedy; top_k 0 and top_p 1 keep every token. */
+  interface Sampling {
+    temperature: number;
+    top_k: integer;
+    top_p: number;
+    seed: integer;
+    /** Earlier runs that taught the drafter, 0 where absent: its draws are keyed by it as by the seed. */ generation: integer;
+  }
+  /** The picture codes of an image run as a map for the eye. */
+  interface Codebook {
+    size: integer;
+    places: string;
+    colours: string;
+    patches: string;
+  }
+  /** One round: root, drafted tree, one target pass, verdict, commit, bonus token. */
+  interface Step {
+    /** Version of this format. */ v: number;
+    /** Lines before this one. */ seq: integer;
+    kind: "step";
+    /** Steps before this one. */ index: integer;
+    /** Absolute position of the root, which is also the length of the target's cache before the pass. */ position: integer;
+    /** The draft tree, root first, parents before children. */ nodes: Node[];
+    /** Accepted nodes from the root's child downwards. */ path: integer[];
+    bonus: Bonus | null;
+    /** Tokens added to the output: path, then bonus, cut at the end. */ emitted: integer[];
+    pieces: string[];
+    rule: "none" | "greedy" | "match" | "ratio" | "without_replacement" | "traversal" | "typical" | "relaxed" | "local";
+    time: Nanoseconds;
+    cut: "eos" | "budget" | "context" | null;
+    draft_calls: integer;
+    /** Drafted nodes the target scored. */ verified: integer;
+    /** Rows of the target's pass, root and padding included. */ padded: integer;
+    rows: TargetRow[];
+    notes: Note[];
+    /** Runs of the target in this step; 1 where it is missing. */ passes: integer;
+    /** Guesses were chosen, not drawn: the rule took each as a point mass, and q is confidence alone. */ certain: boolean;
+  }
+  /** One node of a draft tree. */
+  type Node = [integer, integer, string, number | null, number | null, "root" | "accepted" | "relaxed" | "rejected" | "skipped" | "pruned" | "resampled", number | null, number | null, [integer, integer] | null];
+  /** The target's own token that ends a step, hanging from the node where the walk ended. */
+  type Bonus = [integer, integer, string, number | null, "target" | "residual", [integer, integer] | null];
+  /** Where the time of one step went, in nanoseconds. host is the rest of the step's wall time but for aside: that went into what is only shown, and is in no total. */
+  type Nanoseconds = [integer, integer, integer, integer, integer, integer];
+  /** What the target would have said after node: its best few tokens, likeliest first. Only for visited nodes. */
+  type TargetRow = [integer, Candidate[]];
+  /** A token the target ranked high at some node: id, text, probability in the sense of Node.p. */
+  type Candidate = [integer, string, number];
+  /** A method's own account of a step. Notes of a type that is listed here have its fields, and may have more; those of any other type are plain JSON. None is deeper than 8 levels or holds more than 16384 values. */
+  interface Note {
+    type: string;
+  }
+  /** How a run ended. metrics is what trace.metrics.summarise makes of the steps. */
+  interface End {
+    /** Version of this format. */ v: number;
+    /** Lines before this one. */ seq: integer;
+    kind: "end";
+    reason: "eos" | "budget" | "context" | "cancelled" | "time_limit" | "error" | "out_of_memory";
+    output_ids: integer[];
+    text: string;
+    prefill_ns: integer;
+    metrics: Metrics;
+    message: string;
+    baseline: Baseline | null;
+    /** What an image run drew: base64 of a PNG. */ picture: string;
+    /** Passes captured as CUDA graphs in this run. The next run of the model replays them. */ captures: integer;
+    /** Time that took: in no step and not in the prefill. */ capture_ns: integer;
+    /** What a reader of the times has to know where other programs kept the run waiting. */ busy: string;
+  }
+  /** The target's own autoregressive run. */
+  interface Baseline {
+    token_ns: integer[];
+    prefill_ns: integer;
+    equal: boolean;
+    first_divergence: Divergence | null;
+    /** Its text by token from the first divergence on; absent where it wrote the same, or was recorded without. */ pieces: string[];
+    /** What the baseline of an image run drew, base64 of a PNG; absent where that is the run's own picture. */ picture: string;
+    /** Time in which passes were captured as CUDA graphs: in no other time. */ capture_ns: integer;
+  }
+  /** Where a run first left its baseline. */
+  interface Divergence {
+    position: integer;
+    gap: number | null;
+  }
+  /** What the steps add up to. Further keys may follow; a number without meaning is null. */
+  interface Metrics {
+    accepted: integer;
+    accepted_by_depth: (number | null)[];
+    baseline_tokens_per_second: number | null;
+    cut_steps: integer;
+    draft_calls: integer;
+    emitted: integer;
+    first_divergence: Divergence | null;
+    histogram: integer[];
+    node_efficiency: number | null;
+    passes: integer;
+    predicted_speedup: number | null;
+    reason: "eos" | "budget" | "context" | "cancelled" | "time_limit" | "error" | "out_of_memory";
+    seconds: PhaseSeconds;
+    shares: PhaseShares;
+    speedup: number | null;
+    steps: integer;
+    tau: number | null;
+    tokens_per_second: number | null;
+    verified: integer;
+  }
+  /** Seconds of a run by phase; ``total`` leaves out the prefill, and capturing, which there may be none of. */
+  interface PhaseSeconds {
+    capture: number;
+    commit: number;
+    draft: number;
+    host: number;
+    judge: number;
+    prefill: number;
+    total: number;
+    verify: number;
+  }
+  /** Fractions of a run's time by phase. */
+  interface PhaseShares {
+    commit: number | null;
+    draft: number | null;
+    host: number | null;
+    judge: number | null;
+    verify: number | null;
+  }
+  /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and all that grow as it does. */
+  interface GrowthNote {
+    type: "growth";
+    /** [level, beam]: nodes that were expanded at each level, the root's first. */ beams: integer[][];
+    /** [node]: log of the drafter's probability of the whole path, pruned nodes included; of drawn tokens the log of the probability that the target accepts so far, as it was expected. */ value: number[];
+    /** Nodes that went to the target, the root included: they come first. */ kept: integer;
+    /** Drafted candidates, the root not counted. */ considered: integer;
+    depth: TreeDepth | null;
+  }
+  /** Depth of a tree that nobody stated, and by what it was chosen (trees.depth_profile). */
+  interface TreeDepth {
+    levels: integer;
+    nodes: integer | null;
+    /** Tokens a pass that the profile foretells. */ tau: number | null;
+    /** Foretold speed-up over the target alone; missing where nobody measured a profile and the depth is the usual one. */ gain: number | null;
+    /** A drafter forward in target passes of one token. */ forward: number | null;
+  }
+  /** Beam mass by level and where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
+  interface BeamMassNote {
+    type: "beam_mass";
+    /** [level]: log of the probability that the beam holds, level 1 first. */ mass: number[];
+    /** Levels, from 1, whose mass was held against the threshold. */ tested: integer[];
+    /** A logarithm, as the mass. */ threshold: number;
+    /** The level behind which growth stopped; null where nothing stopped it. */ stopped: integer | null;
+    /** Deepest level there was room for. */ limit: integer;
+    /** [level]: fraction of the calibration's beams that held less than the threshold. */ below: number[];
+    /** A drafter forward in target passes of one token, where the threshold was chosen by what that costs. */ forward: number | null;
+  }
+  /** Nodes of a tree by the drafter forward that gave them, by Falcon (arXiv 2412.12639). */
+  interface BlocksNote {
+    type: "blocks";
+    blocks: Block[];
+    /** Levels a forward. */ width: integer;
+  }
+  /** Nodes that one drafter forward gave, pruned ones included. depths are its first and last level. */
+  interface Block {
+    nodes: integer[];
+    depths: [integer, integer];
+  }
+  /** Sources of a tree that several drafters and memories share, by READER (arXiv 2508.09072). */
+  interface MergedTreeNote {
+    type: "merged_tree";
+    /** [node]: "root", or the sources that agree on it with a plus between them: drafter, context, outputs. */ sources: string[];
+    /** [node]: estimated probability that the whole path is accepted. */ value: number[];
+    /** Nodes that went to the target, the root included: they come first. */ kept: integer;
+    considered: integer;
+    /** Tokens a pass that the estimates foretell. */ expected: number;
+    /** Whether the size follows the cost curve; else it was stated. */ fitted: boolean;
+    grafts: Graft[];
+  }
+  /** A continuation out of memory that hangs from node: matched tokens led to it, count tokens came. */
+  interface Graft {
+    node: integer;
+    source: string;
+    matched: integer;
+    count: integer;
+  }
+  /** Offers of parallel heads, whose Cartesian product is the tree, by Medusa (arXiv 2401.10774). */
+  interface HeadsNote {
+    type: "heads";
+    heads: HeadOffer[];
+  }
+  /** What one Medusa head said: head 1 speaks of the token after the root. */
+  interface HeadOffer {
+    head: integer;
+    tokens: integer[];
+    probability: number[];
+    texts: string[];
+  }
+  /** Suffix that occurred before and what followed it, by prompt lookup decoding. A length of 0: nothing occurred. */
+  interface CopyNote {
+    type: "copy";
+    suffix_start: integer;
+    suffix_length: integer;
+    /** Place of the first token copied. */ source: integer;
+    /** Tokens copied. */ length: integer;
+  }
+  /** Best match in the suffix trees and its score, by SuffixDecoding (arXiv 2411.04975). */
+  interface SuffixNote {
+    type: "suffix";
+    source: "context" | "outputs" | "none";
+    suffix_start: integer;
+    suffix_length: integer;
+    occurrences: integer;
+    /** Most tokens that a match of this length may draft. */ limit: integer;
+    /** Expected accepted tokens, by counts in the tree. */ score: number;
+    threshold: number | null;
+    used: boolean;
+    /** Best score of each memory. */ scores: Record<string, number>;
+    tried: SuffixTrial[];
+    rows: SuffixRow[];
+    /** Tokens in the memory of earlier outputs. */ remembered: integer;
+  }
+  /** Score of the draft that a match of length tokens gives; limit is the longest draft it allows. */
+  interface SuffixTrial {
+    length: integer;
+    limit: integer;
+    score: number;
+  }
+  /** What followed where a draft token was chosen: counts of each token, of count in all; others are not shown. */
+  interface SuffixRow {
+    node: integer;
+    count: integer;
+    tokens: integer[];
+    counts: integer[];
+    others: integer;
+    texts: string[];
+  }
+  /** Rows of the n-gram store that a tree was drawn of, by STAND (arXiv 2506.04708). */
+  interface NgramRowsNote {
+    type: "ngram_rows";
+    rows: NgramRow[];
+    /** n-grams in the store. */ entries: integer;
+  }
+  /** A row of the store and the children drawn of it without replacement. */
+  interface NgramRow {
+    node: integer;
+    order: integer;
+    tokens: integer[];
+    probability: number[];
+    perturbed: number[];
+    picked: integer;
+    order_taken: integer[];
+    texts: string[];
+  }
+  /** Rows of the adjacency matrix that a tree was unfolded from, by Token Recycling (arXiv 2408.08696). */
+  interface SuccessorsNote {
+    type: "successors";
+    rows: SuccessorRow[];
+    /** Rows that the last pass wrote anew. */ updated: integer;
+  }
+  /** The matrix row of a node's token; its first used successors became children. */
+  interface SuccessorRow {
+    node: integer;
+    token: integer;
+    tokens: integer[];
+    used: integer;
+    text: string;
+    texts: string[];
+  }
+  /** Distributions of a block of masks that one forward resolved, by DEER (arXiv 2512.15176). */
+  interface DenoisedNote {
+    type: "denoised";
+    places: Offer[];
+  }
+  /** Tokens of one place, likeliest first, with the drafter's probability of each. */
+  interface Offer {
+    tokens: integer[];
+    probability: number[];
+    texts: string[];
+  }
+  /** Beam search through a block's candidates and the next draft length, by DiffuSpec (arXiv 2510.02358). */
+  interface LatticeNote {
+    type: "lattice";
+    columns: LatticeColumn[];
+    beams: LatticeBeams[];
+    /** Places before an end of the text that is likely everywhere; null where there is none. */ fence: integer | null;
+    gauge: DraftLength;
+    /** Fraction of a score that is the drafter's log-probability; the rest is an n-gram model's. */ weight: number;
+    /** Whether the path takes the end of the text; missing in older traces. */ ended: boolean | null;
+  }
+  /** Candidates of one place of the block, of size that the search considered. */
+  interface LatticeColumn {
+    tokens: integer[];
+    probability: number[];
+    size: integer;
+    texts: string[];
+  }
+  /** Best beams after one place, best first: the beam before that each goes on, its row in the column, its score. */
+  interface LatticeBeams {
+    parents: integer[];
+    picks: integer[];
+    score: number[];
+  }
+  /** How many masks stand in the block now, its bounds, and the running means that the next length follows. */
+  interface DraftLength {
+    length: integer;
+    shortest: integer;
+    longest: integer;
+    drafted: number;
+    accepted: number;
+    adaptive: boolean;
+  }
+  /** Rows of a picture that this step completed, in any image run. */
+  interface CanvasNote {
+    type: "canvas";
+    /** The first of them, from 0. */ row: integer;
+    rows: integer;
+    /** Codes drawn so far. */ codes: integer;
+    /** The band, base64. */ png: string;
+  }
+  /** Coarse codes and the finer ones that were made of them, by MuLo-SD (arXiv 2601.05149). */
+  interface CoarseCodesNote {
+    type: "coarse_codes";
+    codes: integer[];
+    fine: integer[];
+  }
+  /** Window of codes that the target keeps renewing, by Speculative Jacobi Decoding (arXiv 2410.01699). */
+  interface JacobiWindowNote {
+    type: "jacobi_window";
+    codes: integer[];
+    /** Codes, first ones of the window, that were drawn from the last pass's distributions. */ redrawn: integer;
+  }
+  /** Picture of a prompt as the model sees it and where its tokens stand, in the first step of a vision-language run. */
+  interface PictureNote {
+    type: "picture";
+    /** Base64 in pieces, as no text in a note is longer than 4096 characters. */ png: string[];
+    /** Width and height in pixels. */ size: [integer, integer];
+    /** Rows and columns of patches; 0 and 0 where they are no plain grid. */ grid: [integer, integer];
+    spans: [integer, integer][];
+    /** Tokens of the prompt. */ prompt: integer;
+    encoding_ns: integer;
+    /** [patch]: left, top, right and bottom in fractions of the picture, where they are no plain grid. */ boxes: [number, number, number, number][] | null;
+  }
+  /** Prompt as target and drafter read it: image tokens that the drafter sees, by DREAM, HiViS and visual drafters. */
+  interface VisualTokensNote {
+    type: "visual_tokens";
+    target: integer;
+    drafter: integer;
+    /** Spans of image tokens. */ visual: [integer, integer][];
+    /** Spans of those that the drafter sees too. */ kept: [integer, integer][];
+    /** Spans of other places that it does not see. */ unseen: [integer, integer][];
+  }
+  /** Attention of a drafter in the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201). */
+  interface AttentionEntropyNote {
+    type: "attention_entropy";
+    looks: AttentionLook[];
+    /** [layer, place]: entropy of the target's attention. */ entropy: number[][] | null;
+    /** Layers among which the drafter's feature is chosen. */ middle: integer[] | null;
+    /** [place]: the middle layer of least entropy. */ chosen: integer[] | null;
+  }
+  /** Attention of the drafter after tokens: its sum over the picture, and [place, weight] of the largest. */
+  interface AttentionLook {
+    tokens: integer[];
+    picture: number;
+    at: [integer, number][];
+    texts: string[];
+  }
+  /** Step embeddings and how far drafts came with and without them, by HiViS (arXiv 2509.23928). */
+  interface StepEmbeddingsNote {
+    type: "step_embeddings";
+    /** [depth]: length of the learned vector. */ norms: number[];
+    /** [depth]: rounds in which the target judged a child there, and kept those in which it took one. */ reached: integer[];
+    kept: integer[];
+    /** [depth]: tokens that both drafters were asked to foretell; those right with and without the vectors. */ asked: integer[] | null;
+    with: integer[] | null;
+    without: integer[] | null;
+  }
+  /** Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527). */
+  interface CascadeNote {
+    type: "cascade";
+    /** The intermediate model. */ middle: string;
+    /** μ: tokens that make a round of the target. */ gathered: integer;
+    /** Tokens the target was given. */ length: integer;
+    passes: CascadePass[];
+    so_far: CascadeTotals | null;
+    forecast: CascadeCosts | null;
+  }
+  /** One pass of the intermediate model over a draft: tokens are what it kept and its own one. Times in ms. */
+  interface CascadePass {
+    drafted: integer;
+    kept: integer;
+    calls: integer;
+    tokens: integer[];
+    drafting: number;
+    verifying: number;
+    texts: string[];
+  }
+  /** Counts and milliseconds of the run so far: target rounds, tokens kept and buffered, intermediate passes, forwards. */
+  interface CascadeTotals {
+    rounds: integer;
+    kept: integer;
+    buffered: integer;
+    passes: integer;
+    calls: integer;
+    drafting: number;
+    verifying: number;
+  }
+  /** What the levels cost and accept by calibration: milliseconds a pass, tokens a pass, and the two conditions. */
+  interface CascadeCosts {
+    target: number;
+    target_block: number;
+    middle: number;
+    drafter: number;
+    /** Tokens a target pass without the intermediate model, in with with it. */ without: number;
+    with: number;
+    /** Tokens that stay of an intermediate pass. */ below: number;
+    /** Cost of an intermediate pass in target passes; below bound the published condition holds. */ ratio: number;
+    bound: number;
+    margin: number;
+    gain: number;
+    /** Milliseconds a token without the intermediate model; missing in older traces. */ before: number | null;
+  }
+  /** Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493). */
+  interface LayerGroupsNote {
+    type: "layer_groups";
+    layers: integer;
+    /** [stage, layer]: layers, from 0, of each stage. */ groups: integer[][];
+    stages: integer;
+    /** Whether fuzzy cache entries are repaired once a round. */ calibrated: boolean;
+    cached: integer;
+    drafted: integer;
+    devices: string[];
+    /** Tokens of the exact pass, of which repaired had fuzzy entries; fuzzy ones stay. */ exact: integer | null;
+    repaired: integer | null;
+    fuzzy: integer | null;
+    /** [layer, token]: cosine between the fuzzy and the exact entry. */ likeness: number[][] | null;
+  }
+  /** Drafter selected among several and what each would have brought, by HedgeSpec (arXiv 2510.20064). */
+  interface DrafterSelectionNote {
+    type: "drafter_selection";
+    names: string[];
+    /** [arm]: probability of drafting. */ chances: number[];
+    /** The arm that drafted. */ drafted: integer;
+    /** Whether the chooser learns of all arms; else of the one that drafted. */ informed: boolean;
+    loss: string;
+    /** Longest chain. */ ahead: integer;
+    /** Tokens that the round emitted. */ tokens: integer[];
+    /** [arm, place]: acceptance probability of each arm's chain along the emitted tokens. */ ghosts: number[][];
+    /** [arm]: expected tokens a pass. */ expected: number[];
+    /** Chains whose loss became known. */ settled: integer | null;
+    waiting: Waiting[];
+    /** [arm]: chances of the next round. */ after: number[];
+    texts: string[];
+  }
+  /** A chain in the delay queue: its start, and how many of its places are judged. */
+  interface Waiting {
+    place: integer;
+    known: integer;
+  }
+  /** Half of a hybrid that drafted, a suffix tree or a network that reads one state, by OWL (arXiv 2510.07535). */
+  interface LastStateNote {
+    type: "last_state";
+    half: "suffix" | "tree";
+    /** Tokens of text so far. */ length: integer;
+    /** Score of the suffix tree's draft; null where there is none to ask. */ score: number | null;
+    threshold: number | null;
+    /** Whether the drafter reads the state of a [SPEC] token. */ probed: boolean;
+  }
+  /** Cache of several runs that share one batch, as it stood after a round of batched decoding. */
+  interface BatchCacheNote {
+    type: "batch_cache";
+    /** The row of this run. */ row: integer;
+    round: integer;
+    /** Rounds from sweep to sweep; 0: never. */ every: integer;
+    swept: boolean;
+    rows: BatchRowCache[];
+  }
+  /** A row's cache: lengths of its unbroken runs of entries, and the holes between them. */
+  interface BatchRowCache {
+    row: integer;
+    runs: integer[];
+    holes: integer;
+  }
+  /** Decay along every path of a tree in a state-space target, by STree (arXiv 2505.14969). */
+  interface DecayMaskNote {
+    type: "decay_mask";
+    heads: DecayHead[];
+    /** Width of the convolution. */ taps: integer;
+    /** [layer]: "state" or "attention". */ layers: string[];
+    /** A copy of the state; per_node_bytes is one a node, replay_bytes what a replay keeps instead. */ state_bytes: integer;
+    per_node_bytes: integer;
+    replay_bytes: integer;
+  }
+  /** A head of a state-space layer: fade [node] is the log of what remains of the carried state. */
+  interface DecayHead {
+    name: string;
+    layer: integer;
+    head: integer;
+    fade: number[];
+  }
+  /** What a production engine says of a round that other requests may share. */
+  interface ServedNote {
+    type: "served";
+    /** Requests in the target's pass; null where the engine does not tell. */ batch: integer | null;
+    /** Rejected drafts whose tokens the engine counts and does not name. */ untold: integer;
+    /** Tokens drafted in this round; null where the engine does not tell. */ drafted: integer | null;
+  }
+  /** A server's own counters of all that it did meanwhile, as they were sampled in the time of this step. */
+  interface ServedCountersNote {
+    type: "served_counters";
+    samples: CounterSample[];
+  }
+  /** A server's counters at ms milliseconds after the run began, less what they were then. */
+  interface CounterSample {
+    ms: number;
+    /** Drafts verified. */ drafts: integer;
+    /** Of those, how many had their token accepted [place in the draft]. */ accepted: integer[];
+  }
+  /** Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192). */
+  interface OverlapNote {
+    type: "overlap";
+    positions: OverlapPosition[];
+  }
+  /** Target and drafter after node: p and q of the tokens that matter most, and the sum of min(p, q) over all. */
+  interface OverlapPosition {
+    node: integer;
+    tokens: integer[];
+    p: number[];
+    q: number[];
+    overlap: number;
+    texts: string[];
+  }
+  /** Nodes that typical acceptance judged, by Medusa (arXiv 2401.10774, section 2.3.1). */
+  interface TypicalAcceptanceNote {
+    type: "typical_acceptance";
+    positions: TypicalPosition[];
+  }
+  /** A judged node: the target's p of its token, the threshold, and the entropy it came from, in nats. */
+  interface TypicalPosition {
+    node: integer;
+    token: integer;
+    p: number;
+    threshold: number;
+    entropy: number;
+    text: string;
+  }
+  /** Verdicts from leaf to root in the order they fell, by Traversal Verification (arXiv 2505.12398). */
+  interface TraversalNote {
+    type: "traversal";
+    visits: Visit[];
+    /** Nodes on the path that the rule from the root downwards would not have reached. */ rescued: integer[];
+    /** Path length of that rule with the same draws. */ top_down: integer;
+  }
+  /** A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one. */
+  interface Visit {
+    node: integer;
+    /** Acceptance weight when its subtree was entered, weight once its children had failed. */ start: number | null;
+    weight: number | null;
+    draw: number | null;
+    outcome: "accepted" | "failed" | "passed";
+  }
+  /** Reward of the drafted tree, log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134). */
+  interface TreeRewardNote {
+    type: "tree_reward";
+    reward: number;
+    /** Reward of the reference tree. */ before: number | null;
+    branches: Branch[];
+    reference: ReferenceTree | null;
+  }
+  /** A leaf and the expected acceptance length of the branch that ends in it. */
+  interface Branch {
+    node: integer;
+    length: number;
+  }
+  /** The tree that another drafter gave from the same root. */
+  interface ReferenceTree {
+    tokens: integer[];
+    parents: integer[];
+    texts: string[];
+  }
+  /** Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++. */
+  interface RelaxedNote {
+    type: "relaxed";
+    /** Neighbours that are looked at. */ k: integer;
+    /** Form of the residual: exact, aggregated, repository. */ form: string;
+    nodes: RelaxedJudgement[];
+    delta: number | null;
+    factor: number | null;
+  }
+  /** A judged code with its nearest latent codes, enough to judge it again under another limit. */
+  interface RelaxedJudgement {
+    node: integer;
+    p: number;
+    q: number;
+    /** Most probability that the nearest codes may add. */ limit: number;
+    count: integer;
+    moved: number;
+    /** Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces. */ near: integer[] | string;
+    /** The target's probability of the first few of them. */ mass: number[];
+    /** [how many, their probability in all], for a ladder of sizes. */ sums: [integer, number][];
+  }
+  /** Islands of an image block that failed and were drawn again in waves, by MuLo-SD (arXiv 2601.05149). */
+  interface LocalVerificationNote {
+    type: "local_verification";
+    /** The target's probability of the code and its pool nearest ones; below tau the code fails. */ mass: number[];
+    tau: number;
+    pool: integer;
+    /** Rows and columns around a failed code that are drawn again with it. */ radius: integer;
+    /** Whether stale cache entries are renewed. */ rewritten: boolean;
+    failed: integer[];
+    islands: integer[][];
+    /** The wave that drew each code again, 0 for none. */ waves: integer[];
+    passes: integer;
+    /** Nodes whose cache entries were left as they were; missing in older traces. */ stale: integer[] | null;
+  }
+  interface Notes {
+    growth: GrowthNote;
+    beam_mass: BeamMassNote;
+    blocks: BlocksNote;
+    merged_tree: MergedTreeNote;
+    heads: HeadsNote;
+    copy: CopyNote;
+    suffix: SuffixNote;
+    ngram_rows: NgramRowsNote;
+    successors: SuccessorsNote;
+    denoised: DenoisedNote;
+    lattice: LatticeNote;
+    canvas: CanvasNote;
+    coarse_codes: CoarseCodesNote;
+    jacobi_window: JacobiWindowNote;
+    picture: PictureNote;
+    visual_tokens: VisualTokensNote;
+    attention_entropy: AttentionEntropyNote;
+    step_embeddings: StepEmbeddingsNote;
+    cascade: CascadeNote;
+    layer_groups: LayerGroupsNote;
+    drafter_selection: DrafterSelectionNote;
+    last_state: LastStateNote;
+    batch_cache: BatchCacheNote;
+    decay_mask: DecayMaskNote;
+    served: ServedNote;
+    served_counters: ServedCountersNote;
+    overlap: OverlapNote;
+    typical_acceptance: TypicalAcceptanceNote;
+    traversal: TraversalNote;
+    tree_reward: TreeRewardNote;
+    relaxed: RelaxedNote;
+    local_verification: LocalVerificationNote;
+  }
+}
