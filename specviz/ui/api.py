@@ -72,7 +72,7 @@ def _form_state(
     raw = common.pop("raw")
     advanced = {**common, "prompt_as": "raw" if raw else "chat", "device": shared.settings.device}
     forms = _form("basics", basics), _form("advanced", advanced), _form(method, _object(own))
-    return FormState(method, target or shared.settings.target, draft, prompt, *forms)
+    return FormState(method, target or shared.settings.target, prompt, *forms, draft)
 
 
 def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui.stream.engine import stopped
-from specviz.ui.widgets import controls
 
 MOST_LETTERS = 3_000_000
 """Maximum number of characters in the returned state: page.js keeps at most half of them for runs, a picture at most a fifth."""
@@ -70,11 +69,3 @@ def parts(text: str) -> dict[str, Kept]:
         return found
     except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
-
-
-def overlaid(offered: str, kept: str) -> str:
-    """Return the form ``offered``, filled with the values of the form ``kept`` where it has such fields. Raises BadInput if
-    ``kept`` is no form."""
-    form = json.loads(offered)
-    known = {name: value for name, value in controls.values(kept, form["of"]).items() if name in form["values"]}
-    return json.dumps(form | {"values": form["values"] | known})

@@ -15,8 +15,11 @@ from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import pool, sse
 from specviz.ui.stream.presence import Departures, Watch
-from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
-from specviz.ui.widgets import panels
+from specviz.ui.tabs import about_tab, compare_tab, learn_tab, traces_tab
+from specviz.ui.tabs.image_tab import ImageTab
+from specviz.ui.tabs.text_tab import TextTab
+from specviz.ui.tabs.vision_tab import VisionTab
+from specviz.ui.widgets import example_scenes, panels
 
 SESSIONS = 256
 """Sessions whose state is kept; closed pages are dropped before open ones."""
@@ -48,26 +51,23 @@ aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 
 
 def build(shared: AppState) -> gr.Blocks:
     """Build the page, ready to launch."""
-    default = shared.archive.gallery.default
     with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
-        run_name = gr.State(default.name if default else "")
-        runs = gr.State([])
         theme.html(MASTHEAD, elem_classes="sp-masthead")
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
-                text = text_tab.build(shared, run_name, runs)
+                text = TextTab(shared)
             with gr.Tab(VISION, id="vision") as opened:
-                vision = vision_tab.build(shared, opened)
+                vision = VisionTab(shared, opened)
             with gr.Tab(IMAGE, id="image") as opened:
-                image = image_tab.build(shared, opened)
+                image = ImageTab(shared, opened)
             run_tabs = RunTabs(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as compare:
-                compare_tab.wire(compare_tab.build(shared, runs), compare, text.request_controls)
+                compare_tab.wire(compare_tab.build(shared, text.runs), compare, text.request_controls)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn") as opened:
                     learn_tab.build(shared, playable, opened)
             with gr.Tab("Traces", id="traces") as traces:
-                traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, run_tabs)
+                traces_tab.wire(shared, traces_tab.build(shared), text.run_name, text.runs, traces, run_tabs)
             with gr.Tab("About", id="about") as opened:
                 about_tab.build(shared, opened)
         api.register(shared)
@@ -99,7 +99,7 @@ def build(shared: AppState) -> gr.Blocks:
 
 def _other_tabs(shared: AppState) -> dict[str, str]:
     """Tab of every recorded run outside the first tab, by the run's name."""
-    words = {vision_tab.MODALITY: VISION, image_tab.ImageTab.modality: IMAGE}
+    words = {VisionTab.modality: VISION, ImageTab.modality: IMAGE}
     recordings = shared.archive.gallery.recordings.values()
     return {one.name: words[one.run.modality].lower() for one in recordings if one.run.modality in words}
 
@@ -153,6 +153,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 sse.route(shared.live.streams, shared.presence.address_in),
                 pool.route(shared.archive.pool),
                 compression.script_route(),
+                example_scenes.route(),
             ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),

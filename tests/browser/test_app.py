@@ -16,7 +16,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
-from specviz.ui.widgets.examples import EXAMPLES
+from specviz.ui.widgets import examples
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
@@ -129,11 +129,12 @@ def test_the_focus_stays_in_a_drop_down_where_something_was_chosen(visitor: AppP
 
 
 def test_an_example_is_one_click(visitor: AppPage) -> None:
+    prompt, temperature = examples.prompts("text")[0]
     visitor.tab("Text")
     visitor.page.locator("summary:visible", has_text="Examples").click()
     visitor.page.get_by_role("button", name="Edit a JSON").click()
-    expect(visitor.page.locator("#sp-prompt textarea")).to_have_value(EXAMPLES[0][0])
-    expect(visitor.page.locator("#sp-basics").get_by_label("Temperature")).to_have_value(f"{EXAMPLES[0][1]:g}")
+    expect(visitor.page.locator("#sp-prompt textarea")).to_have_value(prompt)
+    expect(visitor.page.locator("#sp-basics").get_by_label("Temperature")).to_have_value(f"{temperature:g}")
 
 
 def test_choosing_a_method_shows_its_recorded_run_and_parameters_and_keeps_what_was_typed(newcomer: AppPage) -> None:

@@ -19,8 +19,10 @@ from specviz.ui import browser_state
 from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.run_lookup import MINE
-from specviz.ui.tabs import request_form, text_tab, vision_tab
+from specviz.ui.tabs import request_form
 from specviz.ui.tabs.run_tab import Updates
+from specviz.ui.tabs.text_tab import TextTab
+from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls, example_scenes
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import lines, sample_trace
@@ -36,12 +38,12 @@ def shared(tmp_path: Path) -> AppState:
 
 
 @pytest.fixture
-def tab(shared: AppState) -> text_tab.TextTab:
+def tab(shared: AppState) -> TextTab:
     with gr.Blocks():
-        return text_tab.build(shared, gr.State(""), gr.State([]))
+        return TextTab(shared)
 
 
-def arrived(tab: text_tab.TextTab, handed: object) -> Updates:
+def arrived(tab: TextTab, handed: object) -> Updates:
     """What the page opens with when its browser hands this over."""
     text = handed if isinstance(handed, str) else json.dumps(handed)
     return asyncio.run(RunTabs(tab.shared, gr.Tabs(), {"text": tab}).arrive(text, VISITOR, []))
@@ -49,14 +51,14 @@ def arrived(tab: text_tab.TextTab, handed: object) -> Updates:
 
 def form(shared: AppState, **changes: str) -> list[str]:
     state = asked(shared, method="prompt_lookup", prompt="My own prompt.", **changes)
-    return [str(getattr(state, name)) for name in text_tab.TextTab.kept]
+    return [str(getattr(state, name)) for name in TextTab.kept]
 
 
 def values(form_text: str) -> dict[str, Any]:
     return dict(json.loads(form_text)["values"])
 
 
-def test_the_forms_come_back_as_they_stood(shared: AppState, tab: text_tab.TextTab) -> None:
+def test_the_forms_come_back_as_they_stood(shared: AppState, tab: TextTab) -> None:
     plain = asked(shared)
     own = changed(controls.method_answer("prompt_lookup"), copied=7)
     written = form(shared, basics=changed(plain.basics, max_new_tokens="33", unheard_of=1), own=own)
@@ -68,7 +70,7 @@ def test_the_forms_come_back_as_they_stood(shared: AppState, tab: text_tab.TextT
 
 
 @pytest.mark.parametrize(("text", "steps", "reason"), [(WHOLE, 9, "budget"), (CUT, 4, "cancelled")])
-def test_the_run_comes_back_with_the_steps_that_it_had(tab: text_tab.TextTab, text: str, steps: int, reason: str) -> None:
+def test_the_run_comes_back_with_the_steps_that_it_had(tab: TextTab, text: str, steps: int, reason: str) -> None:
     updates = arrived(tab, {"sp": {"form": None, "lines": text}})
     name = updates[tab.run_name]
     assert name.startswith(MINE) and updates[tab.runs][0][1] == name
@@ -84,13 +86,13 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: text_tab.TextTab, te
     "", "no JSON", "[]", "3", "null", '{"sp": 3}', '{"sp": []}', '{"elsewhere": {"lines": "x"}}', "[" * 100_000,
     '{"sp": {"form": ["stand"], "lines": 3}}', '{"sp": {"form": 5}}', '"' + "x" * browser_state.MOST_LETTERS + '"',
 ])  # fmt: skip
-def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab: text_tab.TextTab, handed: str) -> None:
+def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab: TextTab, handed: str) -> None:
     assert arrived(tab, handed) == {tab.run_name: "token_recycling"}
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("lines_text", ["{}", WHOLE.replace('"kind":"step"', '"kind":"stop"'), "\n".join(RUN[1:])])
-def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState, tab: text_tab.TextTab, lines_text: str) -> None:
+def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState, tab: TextTab, lines_text: str) -> None:
     updates = arrived(tab, {"sp": {"form": form(shared), "lines": lines_text}})
     assert "could not be read again" in updates[tab.banner].value and updates[tab.prompt] == "My own prompt."
     assert tab.stage not in updates
@@ -98,17 +100,17 @@ def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["method", "basics", "advanced", "own"])
-def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: text_tab.TextTab, name: str) -> None:
+def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: TextTab, name: str) -> None:
     written = form(shared)
     written[browser_state.NAMES.index(name)] = "{}"
     assert arrived(tab, {"sp": {"form": written}}) == {tab.run_name: "token_recycling"}
 
 
-def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared: AppState, tab: text_tab.TextTab) -> None:
+def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared: AppState, tab: TextTab) -> None:
     written = form(shared, draft="smollm2-360m-instruct")
     assert arrived(tab, {"sp": {"form": written}})[tab.draft]["value"] == "smollm2-360m-instruct"
-    written[text_tab.TextTab.kept.index("method")] = "speculative_sampling"
-    written[text_tab.TextTab.kept.index("own")] = controls.method_answer("speculative_sampling")
+    written[TextTab.kept.index("method")] = "speculative_sampling"
+    written[TextTab.kept.index("own")] = controls.method_answer("speculative_sampling")
     draft = arrived(tab, {"sp": {"form": written}})[tab.draft]
     assert draft["value"] == "smollm2-360m-instruct" and draft["visible"]
 
@@ -122,12 +124,12 @@ def noise(side: int) -> bytes:
 @pytest.mark.slow
 def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState, tmp_path: Path) -> None:
     with gr.Blocks(), gr.Tab() as opened:
-        tab = vision_tab.build(shared, opened)
+        tab = VisionTab(shared, opened)
     (tmp_path / "photo.png").write_bytes(noise(1500))
     picture = tab.bring(str(tmp_path / "photo.png"))[tab.picture]
     assert len(picture) <= example_scenes.MOST_KEPT
     settings = shared.settings
-    forms = (request_form.basics(settings), request_form.advanced(settings), controls.method_answer("hivis"))
+    forms = (request_form.forms(settings)[0], request_form.forms(settings)[1], controls.method_answer("hivis"))
     written = ["hivis", "scenes-vlm", "What is it?", *forms, example_scenes.preview(picture)]
     run_tabs = RunTabs(shared, gr.Tabs(), {"vision": tab})
     updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
@@ -141,7 +143,7 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
 def test_a_target_that_is_not_offered_here_stays_out(tmp_path: Path) -> None:
     shared = app(tmp_path, any_model=False)
     with gr.Blocks():
-        tab = text_tab.build(shared, gr.State(""), gr.State([]))
+        tab = TextTab(shared)
     written = form(shared)
     written[browser_state.NAMES.index("target")] = "/etc"
     updates = arrived(tab, {"sp": {"form": written}})

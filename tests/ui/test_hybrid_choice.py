@@ -31,7 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
 
 
 def run(shared: AppState, method: str) -> list[Change]:
-    basics = changed(request_form.basics(shared.settings), temperature="0", max_new_tokens="8")
+    basics = changed(request_form.forms(shared.settings)[0], temperature="0", max_new_tokens="8")
     given = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics)
     return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: request_form.request(given, shared.settings)))
 

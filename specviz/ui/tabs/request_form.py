@@ -7,7 +7,7 @@ from typing import Any
 
 from specviz.errors import BadInput
 from specviz.methods import registry
-from specviz.methods.parameters import build
+from specviz.methods.parameters import build, choice, number, switch
 from specviz.models import room
 from specviz.models.hub import catalog
 from specviz.pipeline.request import Request
@@ -16,9 +16,86 @@ from specviz.ui.settings import Settings
 from specviz.ui.stream.served import SERVED
 from specviz.ui.widgets import controls
 
-PROMPT_LETTERS = 24_000
-"""Maximum number of characters in a prompt: no model here reads more, and a pasted book is refused before anything is loaded."""
 
+@dataclass(frozen=True)
+class Basics:
+    """Settings of every run. The app lowers the upper bound of new tokens."""
+
+    temperature: float = number(0.0, 0.0, 2.0, "0 always takes the likeliest token; above it, tokens are drawn.", step=0.1)
+    max_new_tokens: int = number(96, 1, 512, "The run stops after this many, or earlier when the model ends its answer.")
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """Settings that most users leave alone."""
+
+    top_p: float = number(1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05)
+    top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
+    seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens with every method that is exact token for token.")
+    prompt_as: str = choice(
+        "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets it continue the text."
+    )
+    dtype: str = choice(
+        "auto",
+        ("auto", "float64", "float32", "bfloat16", "float16"),
+        "Number format of the model; auto takes what this machine is fast at.",
+    )
+    device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU when there is one.")
+    tier: str = choice(
+        "auto",
+        ("auto", "eager", "graph"),
+        "eager runs each pass as it comes, graph pads it to fixed shapes and replays a recording.",
+    )
+    baseline: bool = switch(True, "Afterwards, decode the same prompt one token at a time, to compare the time.")
+
+
+@dataclass(frozen=True)
+class ImageBasics:
+    """Settings of every picture."""
+
+    temperature: float = number(
+        1.0, 0.0, 2.0, "0 always takes the likeliest code; pictures want to be drawn at about 1.", step=0.1
+    )
+    guidance: float = number(
+        0.0,
+        0.0,
+        20.0,
+        "How hard the picture follows the prompt; 1 is not at all harder, 0 what the model was made for.",
+        step=0.5,
+    )
+    seed: int = number(
+        0,
+        0,
+        2**31 - 1,
+        "A token-exact method draws the plain run's picture of the same seed. Above temperature 0 another exact one draws a "
+        "different picture of the same distribution, and the same one again where its tree's size is stated.",
+    )
+
+
+@dataclass(frozen=True)
+class ImageAdvanced:
+    """Settings of a picture that most users leave alone."""
+
+    top_k: int = number(0, 0, 16384, "Draw only from this many of the likeliest codes; 0 keeps all.", "codes")
+    baseline: bool = switch(True, "Afterwards, draw the same picture one code at a time, to compare the time.")
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form of a modality: its two dataclasses, the maximum number of characters in a prompt, and what an empty one is told."""
+
+    basics: type
+    advanced: type
+    most_letters: int
+    empty: str
+
+
+TEXT = Form(Basics, Advanced, 24_000, "The prompt is empty; write something, or click an example.")
+"""No model here reads a longer prompt, and a pasted book is refused before anything is loaded."""
+IMAGE = Form(ImageBasics, ImageAdvanced, 2000, 'Say what to draw, for example "red heart, noto style", or click an example.')
+FORMS = {"text": TEXT, "vision_language": TEXT, "image": IMAGE}
+
+DEFAULT_TARGETS = {"vision_language": catalog.DEFAULT_VISION_TARGET, "image": catalog.DEFAULT_IMAGE_TARGET}
 OWN_DRAFT = ""
 """The draft model that belongs to the target."""
 
@@ -29,39 +106,36 @@ class FormState:
 
     method: str
     target: str
-    draft: str | None
     prompt: str
     basics: str
     advanced: str
     own: str
+    draft: str | None = None
+    picture: bytes | None = None
     modality: str = "text"
-    image: bytes | None = None
 
 
 def request(form_state: FormState, settings: Settings) -> Request:
     """Build the request. Raises BadInput naming the control and its permitted values."""
-    method = registry.get(form_state.method or "")
-    basics = _checked(controls.Basics, form_state.basics, "basics")
-    advanced = _checked(controls.Advanced, form_state.advanced, "advanced")
-    if basics.max_new_tokens > settings.max_new_tokens:
-        raise BadInput(f"New tokens is {basics.max_new_tokens}; here the most is {settings.max_new_tokens}.")
+    form, method = FORMS[form_state.modality], registry.get(form_state.method or "")
+    chosen = _checked(form.basics, form_state.basics, "basics") | _checked(form.advanced, form_state.advanced, "advanced")
+    if chosen.get("max_new_tokens", 0) > settings.max_new_tokens:
+        raise BadInput(f"New tokens is {chosen['max_new_tokens']}; here the most is {settings.max_new_tokens}.")
+    prompt = form_state.prompt
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise BadInput(form.empty)
+    if len(prompt) > form.most_letters:
+        raise BadInput(f"The prompt has {len(prompt):,} characters; at most {form.most_letters:,} make sense here. Shorten it.")
     asked = Request(
         method=method.name,
-        prompt=prompt(form_state.prompt, "The prompt is empty; write something, or click an example.", PROMPT_LETTERS),
+        prompt=prompt,
         target=model(form_state.target, settings, form_state.modality),
         draft=model(form_state.draft, settings) if method.needs_draft and form_state.draft else None,
-        raw=advanced.prompt_as == "raw",
-        max_new_tokens=basics.max_new_tokens,
-        temperature=basics.temperature,
-        top_k=advanced.top_k,
-        top_p=advanced.top_p,
-        seed=advanced.seed,
-        dtype=advanced.dtype,
-        device=advanced.device,
-        tier=advanced.tier,
+        raw=chosen.pop("prompt_as", "") == "raw",
+        guidance=chosen.pop("guidance", 0.0) or None,
         parameters=controls.values(form_state.own, method.name),
-        baseline=advanced.baseline,
-        image=form_state.image,
+        image=form_state.picture,
+        **{"device": settings.device} | chosen,
     )
     if not asked.target.startswith(SERVED):
         check_room(asked.target, asked.draft, asked.dtype)
@@ -73,23 +147,14 @@ def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> No
     room.check([name for name in (target, *room.second_models(draft)) if catalog.is_model(name)], dtype, ask=False)
 
 
-def _checked(parameters: type, payload: str, of: str) -> Any:
-    """Return the form's values as its dataclass. Raises BadInput naming a control by its title on the page."""
+def _checked(parameters: type, payload: str, of: str) -> dict[str, Any]:
+    """Return the form's values, checked, over the defaults. Raises BadInput naming a control by its title on the page."""
     try:
-        return build(parameters, controls.values(payload, of), "this run")
+        return dict(vars(build(parameters, controls.values(payload, of), "this run")))
     except BadInput as error:
         if error.field is None:
             raise
         raise BadInput.of_field(controls.title(error.field), error.field, error.problem) from None
-
-
-def prompt(text: str | None, empty: str, most: int) -> str:
-    """Return the prompt as written. Raises BadInput when it is too long or, with the message ``empty``, when it is empty."""
-    if not isinstance(text, str) or not text.strip():
-        raise BadInput(empty)
-    if len(text) > most:
-        raise BadInput(f"The prompt has {len(text):,} characters; at most {most:,} make sense here. Shorten it.")
-    return text
 
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
@@ -97,20 +162,15 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     model_name = name.strip() if isinstance(name, str) else ""
     known = list(offered(settings, modality))
     if model_name.startswith(SERVED):
-        return _allowed(model_name, settings)
+        if model_name.removeprefix(SERVED) not in settings.servers:  # a visitor must not point the app to other hosts
+            listed = ", ".join(settings.servers) or "none"
+            raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")
+        return model_name
     if not model_name or len(model_name) > 300:
         raise BadInput("Choose a target model.")
     if model_name not in known and model_name != settings.target and not settings.any_model:
         raise BadInput(f"This app runs only the models on its list: {', '.join(known)}.")
     return model_name
-
-
-def _allowed(name: str, settings: Settings) -> str:
-    """Return the name of a listed server. Raises BadInput for other hosts, to which a visitor must not point the app."""
-    if name.removeprefix(SERVED) not in settings.servers:
-        listed = ", ".join(settings.servers) or "none"
-        raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")
-    return name
 
 
 def servers(settings: Settings) -> list[tuple[str, str]]:
@@ -137,25 +197,18 @@ def models(role: str, settings: Settings, modality: str = "text", own: str = "")
     return [(f"{title} ({note})" if (note := room.note(name)) else title, name) for name, title in listed.items()]
 
 
-def forms(settings: Settings, run: Run | None = None) -> tuple[str, str]:
-    """Basic and advanced form with the settings of a recorded run, or with the defaults."""
-    return basics(settings, run), advanced(settings, run)
+def forms(settings: Settings, run: Run | None = None, modality: str = "text", own: bool = False) -> tuple[str, str]:
+    """Basic and advanced form with the settings of a run, or with the defaults. ``own``: the visitor chose them.
 
-
-def basics(settings: Settings, run: Run | None = None) -> str:
-    """Basic form with the settings of a recorded run, or with the defaults."""
-    values = {} if run is None else {"temperature": run.sampling.temperature, "max_new_tokens": run.max_new_tokens}
-    listed = controls.fields(controls.Basics, {"max_new_tokens": settings.max_new_tokens})
-    values = values | {"max_new_tokens": min(values["max_new_tokens"], settings.max_new_tokens)} if values else values
-    return controls.answer("basics", listed, controls.Basics, values)
-
-
-def advanced(settings: Settings, run: Run | None = None) -> str:
-    """Advanced form with the settings of a recorded run, or with the defaults. Device, number format and tier keep this machine's
-    defaults."""
+    Device, number format and tier keep this machine's defaults.
+    """
     values: dict[str, Any] = {"device": settings.device}
     if run is not None:
-        sampling = run.sampling
-        values |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "seed": sampling.seed}
-        values |= {"prompt_as": "chat" if run.chat_template else "raw"}
-    return controls.answer("advanced", controls.fields(controls.Advanced), controls.Advanced, values)
+        values |= {"temperature": run.sampling.temperature, "max_new_tokens": min(run.max_new_tokens, settings.max_new_tokens)}
+        values |= {"top_p": run.sampling.top_p, "top_k": run.sampling.top_k, "seed": run.sampling.seed}
+        values |= {"prompt_as": "chat" if run.chat_template else "raw", "guidance": run.guidance or 0.0}
+    form, high = FORMS[modality], {"max_new_tokens": settings.max_new_tokens}
+    return (
+        controls.answer("basics", form.basics, values, high, own),
+        controls.answer("advanced", form.advanced, values, own=own),
+    )

@@ -1,29 +1,26 @@
-"""Common layout of a run's tab: controls at the left, the stage at the right. Each modality adds its own controls."""
+"""A run's tab: controls at the left, the stage at the right. Each modality adds its own controls."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
-from specviz.methods.registry import all_methods
+from specviz.methods.registry import all_methods, families
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import browser_state, theme
 from specviz.ui.app_state import AppState
-from specviz.ui.browser_state import Kept, overlaid
+from specviz.ui.browser_state import Kept
 from specviz.ui.run_lookup import MINE, grouped, title
 from specviz.ui.stream import sse
 from specviz.ui.tabs import request_form, text_run
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.text_run import QUIET, Change, merge_updates
-from specviz.ui.widgets import choice, controls, panels
-from specviz.ui.widgets.controls import FormValues, merge_edits
+from specviz.ui.widgets import choice, controls, examples, panels
 from specviz.ui.widgets.figures import Figures
 from specviz.ui.widgets.gallery import Recording
 from specviz.viewer.component import Race, Stage
@@ -36,43 +33,102 @@ IDEA = (
 )
 
 
-@dataclass
 class RunTab:
-    """Components of the tab; :meth:`updates` applies a :class:`Change` to them."""
+    """One modality's tab. Its handlers return Gradio updates by component."""
 
     modality: ClassVar[str]
     prefix: ClassVar[str]
     """Prefix of the tab's element ids."""
+    default_method: ClassVar[str]
     verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
     idea: ClassVar[str] = IDEA
     """Sentence above the stage that explains it."""
+    ask: ClassVar[str] = "Prompt"
+    lines: ClassVar[int] = 2
+    """Label of the prompt, and the number of its lines."""
+    controls: ClassVar[tuple[str, ...]] = browser_state.NAMES
+    """Names of the controls that make the request."""
     kept: ClassVar[tuple[str, ...]] = browser_state.NAMES
     """Names of the controls that outlive a reload of the page."""
 
-    shared: AppState
-    run_name: gr.State
-    runs: gr.State
-    recording: gr.HTML
-    stage: gr.HTML
-    banner: gr.HTML
-    run: gr.Button
-    stop: gr.Button
-    why: gr.HTML
-    hardware: gr.HTML
-    """Device that runs compute on, filled when the page has been opened."""
-    method: gr.HTML
-    summary: gr.HTML
-    own: gr.HTML
-    target: gr.Dropdown
-    prompt: gr.Textbox
-    basics: gr.HTML
-    advanced: gr.HTML
-    given: gr.State
-    """Values that the tab itself put into the prompt and the forms, a :class:`FormValues`."""
-    figures: Figures
-    """The whole account of the speed-up, in a fold under the stage."""
-    stage_filled: gr.State
-    """Whether the stage has received a run; except in the first tab, it stays empty until the tab is opened."""
+    def __init__(self, shared: AppState, tab_page: gr.Tab | None = None) -> None:
+        """Lay the tab out and connect it. ``tab_page``, the tab itself, gets its run when it is opened; without it, the page
+        opens with this tab and sends its run at once."""
+        self.shared, gallery = shared, shared.archive.gallery
+        first = gallery.first(self.modality) if tab_page else gallery.default
+        name, prefix = first.name if first else "", self.prefix
+        self.run_name, self.runs = gr.State(name), gr.State([])
+        self.stage_filled = gr.State(tab_page is None)
+        self.target_before = gr.State("")
+        """Target chosen before a method switched to one that it runs on; else empty."""
+        self.recording = choice.choice(  # of the stage's run, in the header's free corner
+            grouped(shared.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
+        )
+        with gr.Row(elem_classes="sp-room"):
+            with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
+                with gr.Column(elem_classes="sp-scroll", min_width=0):
+                    self.add_controls(first)
+                    self.given = gr.State(self.prompt.value)
+                    """The prompt that the tab itself filled in."""
+                with gr.Column(elem_classes="sp-foot", min_width=0):
+                    with gr.Row(elem_classes="sp-go"):
+                        look: dict[str, Any] = {"size": "lg", "min_width": 0}
+                        self.run = gr.Button(self.verb[0], variant="primary", elem_id=f"{prefix}-run-live", **look)
+                        self.stop = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
+                    self.hardware = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
+                    self.why = theme.html(panels.why(first.trace if first else None, False, panels.more(prefix)))
+            with gr.Column(elem_classes="sp-main", min_width=0):
+                with gr.Column(elem_classes="sp-front", min_width=0):
+                    self.banner = theme.html("", visible=False)
+                    Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
+                    feed = "" if tab_page else shared.archive.feed(name)
+                    self.stage = Stage(
+                        feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH, with_script=False
+                    )  # fmt: skip
+                self.figures = Figures.build(shared, self.run_name, prefix)
+        self.wire(tab_page)
+
+    def add_controls(self, first: Recording | None) -> None:
+        """Make the controls, with the settings of the ``first`` run."""
+        run = first.run if first else None
+        method = run.method if run else self.default_method
+        self.add_method(method, first.watch if first else "")
+        self.add_prompt(run.prompt if run else "")
+        self.examples = examples.picker(self.modality, f"{self.prefix}-examples")
+        self.add_forms(method, run)
+
+    def add_method(self, method: str, note: str = "") -> None:
+        """Make the controls of method and target; ``note`` describes the recorded run."""
+        self.method = choice.choice(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
+        self.summary = theme.html(panels.summary(method, note))
+        self.target = gr.Dropdown(
+            self.targets(), value=self.default_target, label="Target", allow_custom_value=self.shared.settings.any_model,
+            elem_id=f"{self.prefix}-target",
+        )  # fmt: skip
+
+    def add_prompt(self, prompt: str) -> None:
+        """Make the control of the prompt."""
+        self.prompt = gr.Textbox(
+            prompt, label=self.ask, lines=self.lines, max_lines=2 * self.lines, elem_id=f"{self.prefix}-prompt"
+        )  # fmt: skip
+
+    def add_forms(self, method: str, run: Run | None = None) -> None:
+        """Make the basic form, the method's own, and the advanced one, folded, with the settings of a run."""
+        basics, advanced = self.forms(run)
+        own = controls.method_answer(method, dict(run.parameters) if run else None)
+        self.basics = controls.form(basics, elem_id=f"{self.prefix}-basics")
+        self.own = controls.form(own, elem_id=f"{self.prefix}-own")
+        with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
+            self.advanced = controls.form(advanced, elem_id=f"{self.prefix}-advanced")
+
+    @property
+    def default_target(self) -> str:
+        """Name of the target that the tab opens with."""
+        return request_form.DEFAULT_TARGETS[self.modality]
+
+    def targets(self) -> list[tuple[str, str]]:
+        """Title and name of every target that the tab offers."""
+        return request_form.models("target", self.shared.settings, self.modality, self.default_target)
 
     @property
     def outputs(self) -> list[Any]:
@@ -80,67 +136,62 @@ class RunTab:
         return [
             self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
             self.summary, self.own, self.prompt, self.basics, self.advanced, self.given, self.stage_filled, self.target,
+            self.target_before,
         ]  # fmt: skip
 
     @property
     def request_controls(self) -> list[Any]:
-        """The controls in the order of :meth:`ask`."""
-        return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own]
-
-    @staticmethod
-    def ask(*control_values: Any) -> FormState:
-        """Return the current values of the controls."""
-        return FormState(*control_values)
+        """The controls in the order of :attr:`controls`."""
+        return [getattr(self, name) for name in self.controls]
 
     def request(self, *control_values: Any) -> Request:
         """Build the request from the controls. Raises BadInput."""
-        return request_form.request(self.ask(*control_values), self.shared.settings)
+        values = dict(zip(self.controls, control_values, strict=True))
+        return request_form.request(FormState(modality=self.modality, **values), self.shared.settings)
 
-    def forms(self, run: Run | None = None) -> tuple[str, str]:
-        """Basic and advanced form with a run's settings, or with the defaults."""
-        return request_form.forms(self.shared.settings, run)
+    def forms(self, run: Run | None = None, own: bool = False) -> tuple[str, str]:
+        """Basic and advanced form with a run's settings, which may be the visitor's ``own``, or with the defaults."""
+        return request_form.forms(self.shared.settings, run, self.modality, own)
 
     def take_over(self, run: Run, run_name: str) -> Updates:
         """Set the controls to a run's settings, so that running live repeats it.
 
         The settings of this session's runs were the visitor's own choice and still count as such.
         """
-        asked = FormValues(run.prompt, *self.forms(run))
-        given = {} if run_name.startswith(MINE) else {self.given: asked}
-        own = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
-        return own | self.filled(asked) | given | {self.method: run.method} | self.on_target(run.target)
+        mine = run_name.startswith(MINE)
+        updates = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
+        updates |= self.filled(run.prompt, self.forms(run, mine)) | ({} if mine else {self.given: run.prompt})
+        return updates | {self.method: run.method} | self.on_target(run.target)
 
     def on_target(self, target: str) -> Updates:
-        """Select this target, if its control accepts it."""
+        """Select this target, if its control accepts it; if only some methods run on it, the default is restored after them."""
+        special = any(target in method.targets for method in all_methods().values())
+        before = {self.target_before: self.default_target if special else ""}
         known = [value for _, value in self.target.choices]
-        return {self.target: target} if target in known or self.shared.settings.any_model else {}
+        return before | ({self.target: target} if target in known or self.shared.settings.any_model else {})
 
     def restore(self, part: Kept) -> Updates:
         """Return the updates that restore a page's kept controls; empty if their values are invalid."""
         form = part.form(self.kept)
         method = form.get("method", "")
-        if method not in all_methods() or self.modality not in all_methods()[method].modality:
+        if method not in methods_of(self.modality):
             return {}
-        own = controls.method_answer(method)
         try:
-            forms = [overlaid(offered, form[name]) for name, offered in zip(("basics", "advanced"), self.forms(), strict=True)]
-            values = json.loads(overlaid(own, form["own"]))["values"]
+            basics, advanced = self.forms()
+            forms = controls.filled(basics, form["basics"]), controls.filled(advanced, form["advanced"])
+            updates = self.of_method(method) | self.filled(form["prompt"], forms) | {self.method: method}
+            updates[self.own] = controls.filled(updates[self.own], form["own"])
         except BadInput:
             return {}
-        updates = self.of_method(method, values) | self.filled(FormValues(form["prompt"], *forms)) | {self.method: method}
         return updates | self.on_target(form["target"])
 
-    def filled(self, values: FormValues) -> Updates:
+    def filled(self, prompt: str, forms: tuple[str, str]) -> Updates:
         """Updates that put these values into their controls."""
-        return {self.prompt: values.prompt, self.basics: values.basics, self.advanced: values.advanced}
+        return {self.prompt: prompt, self.basics: forms[0], self.advanced: forms[1]}
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
         """Updates that depend on the method alone."""
         return {self.summary: panels.summary(name, note), self.own: controls.method_answer(name, values)}
-
-    def knows(self, run: Run) -> bool:
-        """Whether the controls can take over a run's settings: an uploaded run may be of an unknown method."""
-        return run.method in all_methods() and self.modality in all_methods()[run.method].modality
 
     def updates(self, change: Change, runs: Runs) -> Updates:
         """Return a change as Gradio updates of the components that differ. A kept run is appended to ``runs``."""
@@ -152,7 +203,7 @@ class RunTab:
             if change.joins_session and change.trace is not None and all(name != change.run_name for _, name in runs):
                 runs.append((title(change.trace), change.run_name))
                 updates[self.runs] = runs
-            updates[self.recording] = choice.listed(grouped(self.shared.archive, runs, self.modality), change.run_name)
+            updates[self.recording] = choice.listing(grouped(self.shared.archive, runs, self.modality), change.run_name)
         if change.banner is not None:
             updates[self.banner] = banner_html(change.banner, change.note)
         if change.running is not None:
@@ -160,40 +211,43 @@ class RunTab:
             updates[self.stop] = panels.stop_button(change.running)
         if change.trace is not None:
             updates[self.why] = panels.why(change.trace, change.timing, panels.more(self.prefix))
-        if change.settings_run is not None and self.knows(change.settings_run):
-            updates |= self.take_over(change.settings_run, change.run_name or "")
+        run = change.settings_run
+        if run is not None and run.method in methods_of(self.modality):  # an uploaded run may be of an unknown one
+            updates |= self.take_over(run, change.run_name or "")
         return updates
 
-    @property
-    def filling(self) -> list[Any]:
-        """Components filled when the tab is opened."""
-        return [self.stage_filled, self.stage]
-
-    def fill(self, request: gr.Request, filled: bool, run_name: str, *_: Any) -> Updates:
+    def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
         """Fill an opened tab that shows no run yet, with the run that the page's address names, even while that is loading, or
         with the tab's own."""
-        recordings = self.shared.archive.gallery.recordings
-        addressed = recordings.get(request.query_params.get("trace", ""))
+        addressed = self.shared.archive.gallery.recordings.get(request.query_params.get("trace", ""))
         name = addressed.name if addressed and addressed.run.modality == self.modality else run_name
         return {self.stage_filled: True} if filled else {self.stage_filled: True, self.stage: self.shared.archive.feed(name)}
 
     @property
-    def filled_from(self) -> list[Any]:
-        """Further inputs of :meth:`fill`."""
-        return []
-
-    @property
     def own_choices(self) -> list[Any]:
         """Controls besides prompt and forms whose values a choice of another method must respect."""
-        return []
+        return [self.target, self.target_before]
 
-    def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
-        """Return the updates of choosing ``method``, without those to the visitor's choices in :attr:`own_choices`."""
-        return {component: value for component, value in updates.items() if component is not self.target}
+    def apply_limits(self, updates: Updates, method: str, target: str, before: str) -> Updates:
+        """Keep the target, switch to one that the method runs on, or restore the earlier one after such a method."""
+        others = {part: value for part, value in updates.items() if part not in (self.target, self.target_before)}
+        if runs_on := all_methods()[method].targets:
+            listed = target in [name for _, name in self.target.choices]
+            return others | {self.target: runs_on[0], self.target_before: target} if listed and target not in runs_on else others
+        return others | {self.target: before, self.target_before: ""} if before else others
 
-    async def play_chosen(self, listed: str, runs: Runs, request: gr.Request) -> Updates:
+    def take(self, basics: str, event: gr.EventData) -> Updates:
+        """Take the clicked example: its prompt, and its temperature if it has one."""
+        example = examples.clicked(event, examples.prompts(self.modality))
+        if example is None:
+            return {self.banner: gr.skip()}
+        prompt, temperature = example
+        warm = {} if temperature is None else {self.basics: controls.replaced(basics, "temperature", temperature)}
+        return {self.prompt: prompt} | warm
+
+    async def play_chosen(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run that was chosen in the list."""
-        name, owner = choice.chosen(listed), self.shared.presence.address_of(request)
+        name, owner = str(name or ""), self.shared.presence.address_of(request)
         return await self.shared.archive.of([name], lambda: self.play(name, runs, request), owner)
 
     def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
@@ -201,7 +255,7 @@ class RunTab:
         return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
 
     def choose_method(
-        self, method: str, runs: Runs, given: FormValues, prompt: str, basics: str, advanced: str, request: gr.Request,
+        self, method: str, runs: Runs, given: str, prompt: str, basics: str, advanced: str, request: gr.Request,
         *own_choices: Any,
     ) -> Updates:  # fmt: skip
         """Show a method's recorded run, if there is one, and fill the form with the method's own values.
@@ -211,8 +265,10 @@ class RunTab:
         try:
             recording = self.shared.archive.gallery.of_method(method, self.modality)
             run = recording.run if recording else None
-            offered = FormValues(run.prompt if run else given.prompt, *self.forms(run))
-            values, remembered = merge_edits(given, FormValues(prompt, basics, advanced), offered)
+            offered = zip(self.forms(run), (basics, advanced), strict=True)
+            basics, advanced = (controls.filled(*pair, edits=True) for pair in offered)
+            own_prompt = prompt.strip() != given.strip()
+            given = given if own_prompt or run is None else run.prompt
             if recording is None:
                 updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
             elif (page := self.shared.pages.find(request.session_hash)) and page.running:
@@ -221,7 +277,8 @@ class RunTab:
                 updates = self.play(recording.name, runs, request)
         except SpecvizError as error:
             return self.of_method(method) | {self.banner: banner_html(str(error))}
-        return self.apply_limits(updates, method, *own_choices) | self.filled(values) | {self.given: remembered}
+        filled = self.filled(prompt if own_prompt else given, (basics, advanced)) | {self.given: given}
+        return self.apply_limits(updates, method, *own_choices) | filled
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls."""
@@ -235,91 +292,37 @@ class RunTab:
                     updates = updates | {self.stop: panels.stop_button(stopping=True)}
                 yield updates or {self.stage: gr.skip()}
 
-    def wire(self, tab_page: gr.Tab | None = None) -> tuple[Any, Any, Any]:
-        """Connect the common controls; return the events of a chosen recording, a chosen method and a started run.
-
-        ``tab_page`` is filled when it is opened; the tab that the page opens with has its run from the start.
-        """
+    def wire(self, tab_page: gr.Tab | None) -> None:
+        """Connect the controls."""
         if tab_page is not None:
-            tab_page.select(self.fill, [self.stage_filled, self.run_name, *self.filled_from], self.filling, **QUIET)
+            tab_page.select(self.fill, [self.stage_filled, self.run_name], [self.stage_filled, self.stage], **QUIET)
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
         text_run.wire_stop(self.shared, self.stop)
+        self.examples.choose(self.take, self.basics, self.outputs, queue=False, **QUIET)
         # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
         values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
         chosen = self.method.input(
             self.choose_method, [self.method, self.runs, *values], self.outputs, trigger_mode="always_last", **QUIET
         )
-        controls_kept = [getattr(self, name) for name in self.kept]
-        changes = [component.change for component in controls_kept]
-        gr.on(changes, None, controls_kept, None, js=browser_state.remember(self.prefix), queue=False, **QUIET)
+        kept = [getattr(self, name) for name in self.kept]
+        remember = browser_state.remember(self.prefix)
+        gr.on([control.change for control in kept], None, kept, None, js=remember, queue=False, **QUIET)
         for event in (played, chosen, ran):
             self.figures.on(event.then, self.shared, self.run_name)
-        return played, chosen, ran
+
+
+def methods_of(modality: str) -> set[str]:
+    """Names of the methods of a modality."""
+    return {name for name, method in all_methods().items() if modality in method.modality}
+
+
+def methods(modality: str) -> choice.Groups:
+    """Title and name of every method of a modality under the title of its family."""
+    return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}
 
 
 def banner_html(message: str, note: bool = False) -> gr.HTML:
     """The banner with this message, hidden without one."""
     return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))
-
-
-def method_controls(
-    tab: type[RunTab], method: str, note: str, targets: list[tuple[str, str]], target: str, own: bool
-) -> dict[str, Any]:
-    """Controls of method and target. ``note`` describes the recorded run; ``own`` allows a visitor to name another target."""
-    return {
-        "method": choice.choice(choice.methods(tab.modality), method, "Method", elem_id=f"{tab.prefix}-method"),
-        "summary": theme.html(panels.summary(method, note)),
-        "target": gr.Dropdown(targets, value=target, label="Target", allow_custom_value=own, elem_id=f"{tab.prefix}-target"),
-    }
-
-
-def form_controls(tab: type[RunTab], forms: tuple[str, str], method: str, first: Run | None = None) -> dict[str, Any]:
-    """The basic form, the method's own form with the ``first`` run's parameters, and the advanced form, folded."""
-    own = controls.method_answer(method, dict(first.parameters) if first else None)
-    basics, advanced = forms
-    components = {
-        name: controls.form(value, elem_id=f"{tab.prefix}-{name}") for name, value in (("basics", basics), ("own", own))
-    }
-    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-        return components | {"advanced": controls.form(advanced, elem_id=f"{tab.prefix}-advanced")}
-
-
-def layout(
-    tab: type[RunTab],
-    shared: AppState,
-    first: Recording | None,
-    run_name: gr.State,
-    make_controls: Callable[[], dict[str, Any]],
-    filled: bool = False,
-) -> dict[str, Any]:
-    """Lay a tab out. ``make_controls`` makes its controls; ``filled`` sends its run with the page."""
-    name = first.name if first else ""
-    parts: dict[str, Any] = {"stage_filled": gr.State(filled)}
-    # The choice of the stage's run, in the header's free corner: recorded runs, and this session's.
-    parts["recording"] = choice.listing(
-        grouped(shared.archive, [], tab.modality), name, "Showing", elem_id=f"{tab.prefix}-recording", elem_classes="sp-top"
-    )
-    with gr.Row(elem_classes="sp-room"):
-        with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
-            with gr.Column(elem_classes="sp-scroll", min_width=0):
-                parts |= make_controls()
-                parts["given"] = gr.State(FormValues(*(parts[name].value for name in ("prompt", "basics", "advanced"))))
-            with gr.Column(elem_classes="sp-foot", min_width=0):
-                with gr.Row(elem_classes="sp-go"):
-                    look: dict[str, Any] = {"size": "lg", "min_width": 0}
-                    parts["run"] = gr.Button(tab.verb[0], variant="primary", elem_id=f"{tab.prefix}-run-live", **look)
-                    parts["stop"] = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
-                parts["hardware"] = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
-                parts["why"] = theme.html(panels.why(first.trace if first else None, False, panels.more(tab.prefix)))
-        with gr.Column(elem_classes="sp-main", min_width=0):
-            with gr.Column(elem_classes="sp-front", min_width=0):
-                parts["banner"] = theme.html("", visible=False)
-                Race(f"#{tab.prefix}-stage", name="run", sentence=tab.idea, elem_classes="sp-race-box")
-                parts["stage"] = Stage(
-                    shared.archive.feed(name) if filled else "", elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
-                    tail=sse.PATH, with_script=False,
-                )  # fmt: skip
-            parts["figures"] = Figures.build(shared, run_name, tab.prefix)
-    return parts

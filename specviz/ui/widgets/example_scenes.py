@@ -7,62 +7,62 @@ import io
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import gradio as gr
 from PIL import Image
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
 from specviz.errors import BadInput
 from specviz.figures.theme import markup
 from specviz.models.vision.pictures import MOST_BYTES, Picture, open_picture
 from specviz.paths import SCENES
 from specviz.trace.schema import Trace
+from specviz.ui.widgets.examples import clickable
 
-FOLDER = SCENES
+PATH = "specviz/scenes"
+"""Path of the scenes' files below the app's address."""
 SIDE = 768
 """Longest side of a picture that a page's session keeps."""
 MOST_KEPT = 400_000
 """Maximum bytes of that picture, since the browser keeps it across reloads; a larger PNG becomes a JPEG."""
 
-_SCRIPT = """
-element.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-at]");
-  if (button) trigger("choose", { at: Number(button.dataset.at) });
-});
-"""
-
 
 @dataclass(frozen=True)
 class Example:
-    """One scene. ``label`` describes it, ``question`` is a first question about it."""
+    """One scene. ``label`` describes it, ``question`` is a first question about it, ``file`` is its file's name."""
 
     label: str
     question: str
+    file: str
     data: bytes
 
 
-def examples(folder: Path = FOLDER) -> tuple[Example, ...]:
+@cache
+def examples(folder: Path = SCENES) -> tuple[Example, ...]:
     """Load the scenes in ``index.json``, in its order. Raises BadInput when they cannot be read."""
     try:
         listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
-        return tuple(Example(scene["label"], scene["question"], (folder / scene["file"]).read_bytes()) for scene in listed)
+        return tuple(Example(one["label"], one["question"], one["file"], (folder / one["file"]).read_bytes()) for one in listed)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise BadInput(f"The example scenes in {folder} cannot be read ({problem}): get them with the project.") from None
 
 
+def route() -> Mount:
+    """Route of the scenes' files."""
+    return Mount(f"/{PATH}", StaticFiles(directory=SCENES))
+
+
 def shelf() -> gr.HTML:
-    """Container of the scenes, empty until the tab is opened; the event ``choose`` carries the clicked one's index."""
-    return gr.HTML("", js_on_load=_SCRIPT, apply_default_css=False, elem_id="sp-scenes")
-
-
-def buttons(scenes: tuple[Example, ...]) -> str:
-    """The scenes as buttons."""
+    """The scenes as buttons; the event ``choose`` carries the clicked one's index."""
     listed = "".join(
         f'<button type="button" data-at="{at}" title="{markup(scene.question)}">'
-        f'<img src="{address(scene.data)}" alt="{markup(scene.label)}" width="64" height="64"></button>'
-        for at, scene in enumerate(scenes)
+        f'<img src="{address(scene.data)}" alt="{markup(scene.label)}" width="64" height="64" loading="lazy"></button>'
+        for at, scene in enumerate(examples())
     )
-    return f'<div class="sp-scenes" role="group" aria-label="Example scenes">{listed}</div>'
+    return clickable(f'<div class="sp-scenes" role="group" aria-label="Example scenes">{listed}</div>', "sp-scenes")
 
 
 def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
@@ -104,6 +104,8 @@ def of_run(trace: Trace) -> bytes | None:
 
 def of_preview(markup_text: str) -> bytes | None:
     """Return the picture in a preview that a page kept; None for any other text and for one that is too large."""
+    if scene := next((one for one in examples() if f'"{address(one.data)}"' in markup_text), None):
+        return scene.data
     found = re.search(r"base64,([A-Za-z0-9+/]+=*)", markup_text)
     return _whole(found[1]) if found and len(found[1]) <= 4 * (MOST_KEPT // 3 + 1) else None
 
@@ -117,14 +119,14 @@ def _whole(encoded: str) -> bytes | None:
     return data
 
 
-def preview(data: bytes | None) -> str:
-    """HTML of the chosen picture, or a hint to choose one."""
-    if data is None:
-        return '<p class="sp-preview sp-nopicture">No picture yet: take a scene below, or bring your own.</p>'
+def preview(data: bytes) -> str:
+    """HTML of the chosen picture."""
     return f'<p class="sp-preview"><img src="{address(data)}" alt="The chosen picture"></p>'
 
 
 def address(data: bytes) -> str:
-    """Return a PNG or a JPEG as a data URL."""
+    """Return the address of a picture: a scene's file, or a PNG or a JPEG as a data URL."""
+    if scene := next((one for one in examples() if one.data == data), None):
+        return f"{PATH}/{scene.file}"
     kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

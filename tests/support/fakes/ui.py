@@ -141,8 +141,8 @@ def asked(shared: AppState, method: str = "stand", prompt: str = "Say something.
     """What the controls say, as the page would send it."""
     settings = shared.settings
     given = {
-        "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": request_form.basics(settings),
-        "advanced": request_form.advanced(settings), "own": controls.method_answer(method),
+        "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": request_form.forms(settings)[0],
+        "advanced": request_form.forms(settings)[1], "own": controls.method_answer(method),
     }  # fmt: skip
     return FormState(**{**given, **changes})
 

@@ -28,7 +28,7 @@ from specviz.ui.stream import pool
 from specviz.ui.stream.pool import Made, Pool
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form, text_run
-from specviz.ui.widgets import choice, downloads
+from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import FakeEngine, app, asked
 from tests.support.traces.samples import lines, sample_trace
 
@@ -52,7 +52,7 @@ def saved(kind: str) -> Ask:
 
 
 def played(tab: int) -> Ask:
-    return lambda built, shared, name: handler(built, "play_chosen", tab)(choice.listed({}, name), [], VISITOR)
+    return lambda built, shared, name: handler(built, "play_chosen", tab)(name, [], VISITOR)
 
 
 def uploaded(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, Any, Any]:

@@ -17,10 +17,10 @@ from specviz.trace import store
 from specviz.ui.app_state import make
 from specviz.ui.run_lookup import MINE
 from specviz.ui.settings import Settings
-from specviz.ui.tabs import image_tab, text_tab, vision_tab
+from specviz.ui.tabs.image_tab import ImageTab
 from specviz.ui.tabs.run_tab import RunTab
-from specviz.ui.widgets import choice
-from specviz.ui.widgets.controls import FormValues
+from specviz.ui.tabs.text_tab import TextTab
+from specviz.ui.tabs.vision_tab import VisionTab
 from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
 
 NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
@@ -43,12 +43,13 @@ def folder(tmp_path: Path) -> Path:
 class Visitor:
     """A visitor of one tab without a browser: its form as it stands, and what the last choice changed."""
 
-    def __init__(self, tab: RunTab, given: FormValues) -> None:
-        self.tab, self.given, self.updates = tab, given, {}
-        self.prompt, self.basics, self.advanced = given.prompt, given.basics, given.advanced
+    def __init__(self, tab: RunTab) -> None:
+        self.tab, self.given, self.updates = tab, tab.given.value, {}
+        self.prompt, self.basics, self.advanced = tab.prompt.value, tab.basics.value, tab.advanced.value
 
     def choose(self, method: str) -> None:
-        self.updates = self.tab.choose_method(method, [], self.given, self.prompt, self.basics, self.advanced, VISITOR)
+        values = (self.given, self.prompt, self.basics, self.advanced)
+        self.updates = self.tab.choose_method(method, [], *values, VISITOR, self.tab.target.value, "")
         self.fill()
 
     def show(self, name: str) -> None:
@@ -85,10 +86,8 @@ def enter(folder: Path) -> Enter:
     def opened(name: str) -> Visitor:
         with gr.Blocks(), gr.Tab() as tab_page:
             if name == "text":
-                tab: RunTab = text_tab.build(shared, gr.State("stand"), gr.State([]))
-            else:
-                tab = {"vision": vision_tab, "image": image_tab}[name].build(shared, tab_page)
-        return Visitor(tab, tab.given.value)
+                return Visitor(TextTab(shared))
+            return Visitor({"vision": VisionTab, "image": ImageTab}[name](shared, tab_page))
 
     return opened
 
@@ -182,20 +181,20 @@ def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> Non
     visitor = enter("text")
     name = f"mine:{visitor.tab.shared.archive.store.add(recorded('stand', 4))}"
     updates = visitor.tab.play(name, [("A run of mine", name)], VISITOR)
-    listed = json.loads(updates[visitor.tab.recording])
-    assert listed["value"] == name and listed["groups"][0] == ["This session", [["A run of mine", name]]]
-    shown = asyncio.run(visitor.tab.play_chosen(choice.listed({}, "eagle2"), [], VISITOR))
+    listed = updates[visitor.tab.recording]
+    assert listed["value"] == name and listed["groups"][0] == ("This session", [("A run of mine", name)])
+    shown = asyncio.run(visitor.tab.play_chosen("eagle2", [], VISITOR))
     assert shown[visitor.tab.run_name] == "eagle2"
-    for damaged in (None, "", "{", "[]", '{"value": 3}'):
-        assert "no run to show" in asyncio.run(visitor.tab.play_chosen(damaged, [], VISITOR))[visitor.tab.banner].value
+    for damaged, said in ((None, "no run to show"), ("", "no run to show"), ({"a": 3}, "no recorded run")):
+        assert said in asyncio.run(visitor.tab.play_chosen(damaged, [], VISITOR))[visitor.tab.banner].value
 
 
 def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter: Enter) -> None:
-    tab = enter("text").tab
+    visitor = enter("text")
+    tab, values = visitor.tab, (visitor.given, visitor.prompt, visitor.basics, visitor.advanced)
 
     def choose(method: str, target: str, before: str) -> tuple[str, str]:
-        given = tab.given.value
-        updates = tab.choose_method(method, [], given, given.prompt, given.basics, given.advanced, VISITOR, target, before)
+        updates = tab.choose_method(method, [], *values, VISITOR, target, before)
         return updates.get(tab.target, target), updates.get(tab.target_before, before)
 
     usual, other = tab.shared.settings.target, "smollm2-360m-instruct"

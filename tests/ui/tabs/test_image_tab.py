@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import threading
 from dataclasses import replace
 from itertools import count
@@ -25,24 +24,20 @@ from specviz.ui import app_state, settings
 from specviz.ui.app_state import AppState
 from specviz.ui.run_lookup import MINE
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import image_form, text_run
-from specviz.ui.tabs.image_form import ImageFormState
-from specviz.ui.widgets import choice, controls
+from specviz.ui.tabs import request_form, text_run
+from specviz.ui.tabs.request_form import FormState
+from specviz.ui.tabs.run_tab import methods
+from specviz.ui.widgets import controls, examples
+from tests.support.fakes.ui import changed
 from tests.support.traces.image_runs import GRID, tiny_models
 
 SESSION = "somebody"
 
 
-def asked(
-    prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any
-) -> ImageFormState:
-    form = json.loads(image_form.basics())
-    form["values"] |= basics
-    advanced = json.loads(image_form.advanced())
-    advanced["values"]["baseline"] = False
-    return ImageFormState(
-        method, "emoji-64", prompt, json.dumps(form), json.dumps(advanced), controls.method_answer(method, own or {})
-    )
+def asked(prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any) -> FormState:
+    basic_form, advanced = request_form.forms(settings.Settings(), modality="image")
+    forms = (changed(basic_form, **basics), changed(advanced, baseline=False), controls.method_answer(method, own or {}))
+    return FormState(method, "emoji-64", prompt, *forms, modality="image")
 
 
 @pytest.fixture
@@ -50,8 +45,8 @@ def page() -> AppState:
     return app_state.make(replace(settings.Settings(), any_model=False))
 
 
-def made(wanted: ImageFormState) -> Any:
-    return image_form.request(wanted, settings.Settings(any_model=False))
+def made(wanted: FormState) -> Any:
+    return request_form.request(wanted, settings.Settings(any_model=False))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +62,7 @@ def made(wanted: ImageFormState) -> Any:
         (replace(asked(), method="no_such"), "no method"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: ImageFormState, said: str) -> None:
+def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: FormState, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         made(wanted)
     assert said.lower() in str(caught.value).lower()
@@ -80,12 +75,12 @@ def test_a_request_carries_every_control() -> None:
 
 
 def test_only_methods_that_draw_are_offered() -> None:
-    offered = {name for _, group in choice.methods("image").items() for _, name in group}
+    offered = {name for _, group in methods("image").items() for _, name in group}
     assert offered == {name for name, one in all_methods().items() if "image" in one.modality}
     assert {"lantern", "lantern_pp", "mulo_sd", "speculative_jacobi", "eagle", "eagle2", "autoregressive"} <= offered
 
 
-def run(page: AppState, wanted: ImageFormState, stop_after: int | None = None) -> list[text_run.Change]:
+def run(page: AppState, wanted: FormState, stop_after: int | None = None) -> list[text_run.Change]:
     changes = []
     for change in text_run.running(page, Caller(SESSION), "", lambda: made(wanted)):
         changes.append(change)
@@ -192,7 +187,8 @@ CONCEPTS = {
 
 def offered(title: str) -> list[list[str]]:
     """The examples under a title, each split into its parts: label, style, ground."""
-    return [prompt.split(", ") for prompt in dict(image_form.EXAMPLES)[title]]
+    (group,) = [one for one in examples.groups("image") if one["kind"] == title]
+    return [example["prompt"].split(", ") for example in group["examples"]]
 
 
 @pytest.mark.parametrize(("title", "held_out"), [("Seen in training", False), ("Held out of training", True)])

@@ -33,9 +33,9 @@ def test_every_control_reaches_the_request(shared: AppState) -> None:
         shared,
         "stand",
         "Hello",
-        basics=changed(request_form.basics(shared.settings), temperature="0.7", max_new_tokens="33"),
+        basics=changed(request_form.forms(shared.settings)[0], temperature="0.7", max_new_tokens="33"),
         advanced=changed(
-            request_form.advanced(shared.settings), top_p="0.9", top_k="40", seed="7", prompt_as="raw", dtype="float32",
+            request_form.forms(shared.settings)[1], top_p="0.9", top_k="40", seed="7", prompt_as="raw", dtype="float32",
             device="cpu", tier="eager", baseline=False,
         ),
         own=changed(controls.method_answer("stand"), nodes="12"),
@@ -124,8 +124,8 @@ def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState)
         shared,
         run.method,
         run.prompt,
-        basics=request_form.basics(shared.settings, run),
-        advanced=request_form.advanced(shared.settings, run),
+        basics=request_form.forms(shared.settings, run)[0],
+        advanced=request_form.forms(shared.settings, run)[1],
     )
     request = request_form.request(given, shared.settings)
     assert (request.temperature, request.seed, request.max_new_tokens) == (0.8, 5, run.max_new_tokens)

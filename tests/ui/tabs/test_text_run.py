@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from specviz.ui.app_state import AppState
 from specviz.ui.run_lookup import MINE
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form, text_run, text_tab
+from specviz.ui.tabs import request_form, text_run
 from specviz.ui.tabs.text_run import Change, merge_updates
+from specviz.ui.tabs.text_tab import TextTab
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked
 
 
@@ -105,7 +106,7 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
 def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:
     shared = app(tmp_path)
     with gr.Blocks():
-        tab = text_tab.build(shared, gr.State(""), gr.State([]))
+        tab = TextTab(shared)
     run = shared.archive.trace("stand").run
     assert tab.updates(Change(settings_run=run), [])[tab.prompt] == run.prompt
     for method in ("lantern", "telepathy"):

@@ -15,7 +15,7 @@ from PIL import Image
 from specviz.errors import BadInput
 from specviz.models.vision.pictures import open_picture
 from specviz.ui.settings import Settings
-from specviz.ui.tabs import request_form, vision_tab
+from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls
@@ -39,7 +39,7 @@ def event(at: object) -> gr.EventData:
 def tab(tmp_path: Path) -> VisionTab:
     shared = app(tmp_path)
     with gr.Blocks(), gr.Tab() as opened:
-        return vision_tab.build(shared, opened)
+        return VisionTab(shared, opened)
 
 
 def test_the_examples_are_small_pictures_with_questions() -> None:
@@ -52,12 +52,12 @@ def test_the_examples_are_small_pictures_with_questions() -> None:
 
 
 def test_an_example_brings_its_question(tab: VisionTab) -> None:
-    second = tab.examples[1]
-    made = tab.take(event(1))
+    second = scene_shelf.examples()[1]
+    made = tab.take("", event(1))
     assert made[tab.picture] == second.data and made[tab.prompt] == second.question
     assert scene_shelf.address(second.data) in made[tab.preview]
     for strange in (-1, 99, "1", None, 1.5):
-        assert list(tab.take(event(strange))) == [tab.banner]
+        assert list(tab.take("", event(strange))) == [tab.banner]
 
 
 def test_an_upload_is_opened_with_care(tab: VisionTab, tmp_path: Path) -> None:
@@ -80,10 +80,8 @@ def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_pa
 
 
 def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> FormState:
-    own = controls.method_answer(method)
-    return VisionTab.ask(
-        method, target, "What is there?", request_form.basics(settings), request_form.advanced(settings), own, picture
-    )
+    forms = (*request_form.forms(settings), controls.method_answer(method))
+    return FormState(method, target, "What is there?", *forms, picture=picture, modality="vision_language")
 
 
 def test_what_is_asked_holds_the_picture() -> None:
@@ -114,10 +112,9 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
     assert updates[tab.picture] == base64.b64decode("".join(note.data["png"])) and not updates[tab.by_hand]
     assert scene_shelf.address(updates[tab.picture]) in updates[tab.preview]
     for by_hand in (False, True):
-        assert (tab.picture in tab.apply_limits(updates, "dream", by_hand)) != by_hand
+        assert (tab.picture in tab.apply_limits(updates, "dream", "scenes-vlm", "", by_hand)) != by_hand
 
 
 def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="get them with the project"):
         scene_shelf.examples(tmp_path)
-    assert "No picture yet" in scene_shelf.preview(None)

@@ -8,6 +8,7 @@ import pytest
 
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
+from specviz.ui.tabs import request_form
 from specviz.ui.widgets import controls
 
 
@@ -22,14 +23,14 @@ def test_every_parameter_of_every_method_is_a_field_with_its_bounds(name: str) -
     assert build(all_methods()[name].parameters, form["values"], name) == all_methods()[name].parameters()
 
 
-@pytest.mark.parametrize("parameters", [controls.Basics, controls.Advanced])
-def test_the_common_controls_come_from_dataclasses_too(parameters: type) -> None:
-    listed = controls.fields(parameters)
-    assert build(parameters, json.loads(controls.answer("any", listed, parameters))["values"], "it") == parameters()
+@pytest.mark.parametrize("form", request_form.FORMS.values())
+def test_the_common_controls_come_from_dataclasses_too(form: request_form.Form) -> None:
+    for parameters in (form.basics, form.advanced):
+        assert build(parameters, json.loads(controls.answer("any", parameters))["values"], "it") == parameters()
 
 
 def test_an_upper_bound_can_be_lowered_for_one_app() -> None:
-    listed = controls.fields(controls.Basics, {"max_new_tokens": 64})
+    listed = controls.fields(request_form.Basics, {"max_new_tokens": 64})
     assert {field["name"]: field["high"] for field in listed} == {"temperature": 2.0, "max_new_tokens": 64}
 
 

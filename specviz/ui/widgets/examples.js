@@ -1,0 +1,14 @@
+// Buttons to choose from, in a fold that closes with the choice or the Escape key if they are in one.
+const fold = element.querySelector("details");
+
+element.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-at]");
+  if (!button) return;
+  if (fold) fold.open = false;
+  trigger("choose", { at: Number(button.dataset.at) });
+});
+element.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !fold || !fold.open) return;
+  fold.open = false;
+  fold.querySelector("summary").focus();
+});
