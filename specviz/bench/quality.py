@@ -19,8 +19,8 @@ from specviz.bench.kit import PictureQuestion, TimedRun
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.models.image.image import weights_of
 from specviz.models.image.image_score import ImageScore, load
+from specviz.models.image.load import weights_of
 from specviz.pipeline.runner import Prepared
 
 BLOCK = 1024

@@ -24,16 +24,18 @@ from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.device import choose_device, choose_dtype
 from specviz.models.heads.heads import layout_for
 from specviz.models.hub.catalog import resolve
-from specviz.models.image.anole import COLOURS, LoadedAnole
-from specviz.models.image.codebook import codebook_map, coloured_by_direction
-from specviz.models.image.image import SHIPPED, LoadedImage, load_image_model
-from specviz.models.image.image_hub import load_hub_image
-from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers, published_head
-from specviz.models.image.image_vocabulary import warning
-from specviz.models.image.prompts import valid_prompt
+from specviz.models.image.image import COLOURS, LoadedAnole, LoadedImage, codebook_map, coloured_by_direction
+from specviz.models.image.load import (
+    SHIPPED,
+    code_patches,
+    image_drafter,
+    image_samplers,
+    load_image_model,
+    published_head,
+)
+from specviz.models.image.prompts import valid_prompt, warning
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
 from specviz.targets.image import ImageTarget
@@ -162,11 +164,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         raise BadInput(f"guidance is {scale}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
     valid_prompt(request.prompt)
     refuse_unused(request, UNUSED)
-    if resolve(request.target).name in SHIPPED:
-        loaded = load_image_model(request.target, request.dtype, request.device, progress)
-    else:
-        device = choose_device(request.device)
-        loaded = load_hub_image(request.target, choose_dtype(request.dtype, device), device, progress)
+    loaded = load_image_model(resolve(request.target).name, request.dtype, request.device, progress)
     if request.draft and loaded.name in SHIPPED:
         raise BadInput(f"{loaded.name} takes no draft: what drafts for it ships with this project; leave draft out.")
     scale = loaded.guidance if scale is None else scale

@@ -12,7 +12,7 @@ import torch
 
 from specviz.drafting.networks.weights import write_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.image import image, image_parts
+from specviz.models.image import image, load
 from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS
 from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
 
@@ -41,7 +41,7 @@ def test_empty_and_endless_prompts_are_refused(prompt: str) -> None:
 def test_ids_of_prompts_and_codes_share_one_table() -> None:
     loaded = tiny_image()
     ids = torch.tensor([3, loaded.first_code, loaded.first_code + loaded.codes - 1])
-    found = loaded.embed(ids)
+    found = image.embedding_table(loaded.model, loaded.first_code)[ids]
     torch.testing.assert_close(found[0], loaded.model.get_input_embeddings().weight[3])
     torch.testing.assert_close(found[2], loaded.model.prepare_embeddings_for_image_generation(torch.tensor(loaded.codes - 1)))
 
@@ -78,12 +78,12 @@ def test_the_drafter_speaks_in_the_ids_of_a_run() -> None:
 
 def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, monkeypatch) -> None:
     with pytest.raises(ModelUnavailable, match="emoji-64"):
-        image.load_image_model("no-such-model")
-    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+        load.load_image_model("no-such-model")
+    monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     with pytest.raises(ModelUnavailable, match="specviz train image_ar"):
-        image.load_image_model("emoji-64")
+        load.load_image_model("emoji-64")
     with pytest.raises(ModelUnavailable, match="specviz train image_drafter"):
-        image_parts.image_drafter(tiny_image())
+        load.image_drafter(tiny_image())
 
 
 def _shipped(folder: Path, codebook: str = "same") -> image.LoadedImage:
@@ -110,22 +110,22 @@ def _parts(config) -> dict:
 
 
 def test_files_that_ship_load_into_the_standard_class(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     written = _shipped(tmp_path)
-    loaded = image.load_image_model("emoji-64", "float32", "cpu")
+    loaded = load.load_image_model("emoji-64", "float32", "cpu")
     assert type(loaded.model).__name__ == "JanusForConditionalGeneration" and not loaded.model.training
     assert (loaded.grid, loaded.codes, loaded.guidance) == (written.grid, written.codes, 2.5)
     assert loaded.prompts.rows("a cat") == written.prompts.rows("a cat")
     torch.testing.assert_close(loaded.codebook.norm(dim=-1), torch.ones(written.codes))
     torch.testing.assert_close(loaded.codebook, written.codebook, atol=0.02, rtol=0.1)
-    assert image.load_image_model("emoji-64", "float32", "cpu") is loaded
+    assert load.load_image_model("emoji-64", "float32", "cpu") is loaded
 
 
 def test_a_model_of_other_codes_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     _shipped(tmp_path, codebook="another")
     with pytest.raises(ModelUnavailable, match="image_vq.safetensors"):
-        image.load_image_model("emoji-64", "float32", "cpu")
+        load.load_image_model("emoji-64", "float32", "cpu")
 
 
 def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
@@ -141,14 +141,14 @@ def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
 
 
 def test_patches_are_of_the_codebook_that_they_were_counted_on_and_no_other_has_any(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     loaded = _shipped(tmp_path)
-    assert image_parts.code_patches(loaded) is None
+    assert load.code_patches(loaded) is None
     shipped = replace(loaded, name="emoji-64", codebook_digest="same")
     with pytest.raises(ModelUnavailable, match="specviz train image_patches"):
-        image_parts.code_patches(shipped)
+        load.code_patches(shipped)
     for codebook in ("same", "another"):
         write_weights(tmp_path / "image_patches.safetensors", {"patches": torch.zeros(24, 12)}, {"codebook": codebook})
         if codebook == "same":
-            assert image_parts.code_patches(shipped).shape == (24, 2, 2, 3)
-    assert image_parts.code_patches(shipped) is None
+            assert load.code_patches(shipped).shape == (24, 2, 2, 3)
+    assert load.code_patches(shipped) is None

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from specviz.drafting.networks.weights import read_weights
-from specviz.models.image.codebook import tiles
-from specviz.models.image.image import WEIGHTS, LoadedImage, load_image_model
-from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
+from specviz.models.image.image import LoadedImage, embedding_table, tiles
+from specviz.models.image.load import WEIGHTS, code_patches, image_drafter, image_samplers, load_image_model
 
 pytestmark = pytest.mark.model
 
@@ -76,7 +75,9 @@ def test_words_make_the_next_code_likelier_than_probability_and_other_words_chan
 def _logits(large: LoadedImage, words: Sequence[int], codes: torch.Tensor) -> torch.Tensor:
     """Of each code after these words and the codes before it, [code, code]."""
     ids = torch.cat((torch.tensor(words), codes + large.first_code))
-    hidden = large.model.model.language_model(inputs_embeds=large.embed(ids)[None]).last_hidden_state
+    hidden = large.model.model.language_model(
+        inputs_embeds=embedding_table(large.model, large.first_code)[ids][None]
+    ).last_hidden_state
     return large.model.model.generation_head(hidden[0, len(words) - 1 : -1])
 
 

@@ -1,11 +1,11 @@
-"""Loader of autoregressive image models: transformers' Janus, shipped in ``assets/weights`` or from elsewhere.
+"""Autoregressive image models as runs use them: embeddings, passes, pictures, and a map of the codebook for display.
 
 The contract with callers:
 
 - A run's token ids are the prompt tokenizer's own ids for prompt tokens, and ``first_code + c`` for picture code ``c``.
   So one list of ids describes a whole run. ``codes`` is the number of codes, ``grid`` the number of cells per row and of rows.
-- Embeddings: ``loaded.embed(ids)``. A pass: ``model.model.language_model(inputs_embeds=…)``, then
-  ``model.model.generation_head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
+- Embeddings: ``loaded.table``, the codes' first. A pass: ``loaded.stack(inputs_embeds=…)``, then
+  ``loaded.head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
 - Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
   token is attended to (no padding mask), positions count from 0.
 - ``codebook`` [code, dim] has rows of length one, as in the decoder, so distances between codes are the decoder's.
@@ -14,11 +14,10 @@ The contract with callers:
 
 from __future__ import annotations
 
-import json
+import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,24 +26,22 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafting.networks.weights import read_weights
 from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models import room
-from specviz.models.cache import MODELS
-from specviz.models.device import choose_device, choose_dtype, dtype_name
-from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.packed_model import shipped_file
-from specviz.models.image.prompts import PromptReader, WordPrompts
+from specviz.models.image.prompts import PromptReader
 from specviz.models.loading_lock import exclusive_loading
-from specviz.paths import WEIGHTS
+from specviz.trace.schema import Codebook
 
-SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
-"""Catalogue names of the image models that ship, and their recipes' names."""
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
 """Parts of the standard class that drawing does not need: they read pictures or write text."""
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
+_FEW = 4096
+"""Codes of a codebook that a CPU decodes one by one."""
+COLOURS = (
+    "No pixel decoder comes with this model: the picture shows each code as a colour, which its three main directions in the "
+    "codebook give."
+)
 
 
 @dataclass(frozen=True)
@@ -87,11 +84,6 @@ class LoadedImage:
     def cells(self) -> int:
         """Codes in a whole picture."""
         return self.grid * self.grid
-
-    @torch.inference_mode()
-    def embed(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [.., hidden] of ids [..] of prompt tokens and codes."""
-        return embedding_table(self.model, self.first_code)[ids]
 
     @property
     def stack(self) -> Any:
@@ -137,40 +129,92 @@ class LoadedImage:
         return rgb
 
 
-def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedImage:
-    """Load the image model called ``name``: "emoji-64" or "emoji-32". Models stay loaded while they fit.
+@dataclass(frozen=True)
+class LoadedAnole(LoadedImage):
+    """Anole: transformers' Chameleon whose head was trained to draw (Chern et al. 2024, arXiv 2407.06135).
 
-    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
+    ``code_ids`` [code] are the text tokens of the codes, in the codebook's order. ``model.forward`` masks their logits, so layers
+    and head are called directly. transformers has no pixel decoder for it: a picture shows colours of its codes.
     """
-    where = choose_device(device)
-    how = choose_dtype(dtype, where)
-    if name not in SHIPPED:
-        raise ModelUnavailable(f"There is no image model {name!r}; there are: {', '.join(SHIPPED)}.")
-    path = WEIGHTS / f"{SHIPPED[name]}.safetensors"
-    vq = WEIGHTS / "image_vq.safetensors"
-    version = "-".join(str(file.stat().st_mtime_ns) for file in (path, vq) if file.is_file())
-    key = (name, dtype_name(how), str(where), version)
-    size = partial(room.memory_of, name, dtype_name(how))
-    return MODELS.get(key, lambda: _shipped(name, path, vq, how, where, progress), size, str(where))
+
+    code_ids: Tensor
+
+    @property
+    def stack(self) -> Any:
+        return self.model.model
+
+    @cached_property
+    def head(self) -> Callable[[Tensor], Tensor]:
+        weight = self.model.lm_head.weight[self.code_ids]
+        return lambda hidden: F.linear(hidden, weight)
+
+    @property
+    def table(self) -> Tensor:
+        every = self.model.get_input_embeddings().weight
+        return torch.cat((every[self.code_ids], every))
+
+    @property
+    def side(self) -> int:
+        return self.grid
+
+    def pixels(self, codes: Tensor) -> Tensor:
+        return self._colours[codes].view(self.grid, self.grid, 3)
+
+    @cached_property
+    def _colours(self) -> Tensor:
+        return direction_colours(self.codebook)
 
 
-def weights_of(recipe: str) -> Path:
-    """The shipped file of a recipe. Raises ModelUnavailable, with the command that makes it, if it is missing."""
-    return shipped_file(WEIGHTS / f"{recipe}.safetensors")
+def janus_config(
+    grid: int, *, prompts: int = 2048, width: int = 192, inner: int = 512, layers: int = 14, heads: int = 3,
+    theta: float = 1000.0, codes: int = 512, dim: int = 8, channels: int = 32, multiplier: Sequence[int] = (1, 1, 2),
+    blocks: int = 1, latent: int = 64,
+) -> dict[str, Any]:  # fmt: skip
+    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes; by default those of the shipped models.
 
-
-def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.device, progress: Progress) -> LoadedImage:
-    progress(f"Loading {name} in {dtype_name(dtype)} on {device}", None)
-    tensors, card = read_weights(weights_of(path.stem))
-    pixels, pixel_card = read_weights(weights_of(vq.stem))
-    if card.get("codebook") != pixel_card.get("codebook"):
-        raise ModelUnavailable(
-            f"{path.name} was trained on other picture codes than those of {vq.name}: take both files from one version of "
-            f"the project, or train it again with `python -m specviz train {path.stem}`."
-        )
-    model: Any = build(json.loads(card["config"]), {**tensors, **pixels})
-    prompts, guidance = WordPrompts(card["prompts"]), float(card["guidance"])
-    return janus(name, model.to(device, dtype), prompts, guidance, card["digest"], card["codebook"])
+    ``prompts`` is the size of the prompt vocabulary, ``codes`` that of the codebook, of ``dim`` numbers each. The part that reads
+    pictures is minimal.
+    """
+    patch = 2 ** (len(multiplier) - 1)
+    return {
+        "text_config": {
+            "model_type": "llama",
+            "vocab_size": prompts,
+            "hidden_size": width,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "head_dim": width // heads,
+            "max_position_embeddings": 512,
+            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+            "tie_word_embeddings": True,
+            "bos_token_id": 1,
+            "eos_token_id": None,
+            "pad_token_id": 0,
+        },
+        "vision_config": {
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "image_size": grid * patch,
+            "patch_size": patch,
+            "projection_dim": width,
+            "num_image_tokens": grid * grid,
+        },
+        "vq_config": {
+            "embed_dim": dim,
+            "num_embeddings": codes,
+            "latent_channels": latent,
+            "base_channels": channels,
+            "channel_multiplier": list(multiplier),
+            "num_res_blocks": blocks,
+            "num_patches": grid,
+            "projection_dim": width,
+            "image_token_embed_dim": width,
+        },
+        "image_token_id": 0,
+    }
 
 
 def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:
@@ -210,3 +254,66 @@ def embedding_table(model: Any, first_code: int) -> Tensor:
         return torch.cat((text, model.prepare_embeddings_for_image_generation(codes)))
 
     return cached(model, "embeddings", make)
+
+
+def _principal_components(codebook: Tensor, count: int) -> Tensor:
+    """The first ``count`` principal components [code, component] of ``codebook`` [code, dim]."""
+    centred = codebook.double() - codebook.double().mean(0)
+    _, _, axes = torch.linalg.svd(centred, full_matrices=False)
+    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # fixes the signs, which differ between machines
+    return centred @ (axes * signs)[:count].T
+
+
+def direction_colours(codebook: Tensor) -> Tensor:
+    """Float [code, rgb] from -1 to 1: the three main directions of ``codebook`` [code, dim], each by rank."""
+    ranks = _principal_components(codebook, 3).argsort(0).argsort(0)
+    return (ranks.double() / max(1, len(ranks) - 1) * 2 - 1).float()
+
+
+def places(codebook: Tensor) -> np.ndarray:
+    """First two principal components of ``codebook`` [code, dim], uint16 [code, 2], stretched to the whole range."""
+    flat = _principal_components(codebook.cpu(), 2).numpy()
+    low, high = flat.min(0), flat.max(0)
+    return np.round((flat - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
+
+
+def coloured_by_direction(loaded: LoadedImage) -> bool:
+    """Whether the map's colours come from directions and not from decoded codes: a CPU decodes a large codebook for minutes."""
+    return loaded.codes > _FEW and loaded.device.type == "cpu"
+
+
+@torch.inference_mode()
+def tiles(loaded: LoadedImage) -> Tensor:
+    """Decoded cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
+
+    Pictures are tiled with squares of one code each, three cells wide and read in the middle. A large codebook gets single
+    cells, which are less pure but affordable. The decoder reads neighbours, so a code may look quite different in a picture:
+    ``load.code_patches`` has its average appearance there.
+    """
+    width = 3 if loaded.codes <= _FEW and loaded.grid >= 3 else 1
+    squares = loaded.grid // width
+    tile = (torch.arange(loaded.grid) // width).clamp_max(squares - 1)
+    layout = tile[:, None] * squares + tile[None]
+    middle = torch.arange(squares) * width + width // 2
+    batches = []
+    for start in range(0, loaded.codes, squares * squares):
+        codes = (start + layout.flatten()) % loaded.codes
+        picture = loaded.pixels(codes.to(loaded.device)).cpu()
+        side = picture.shape[0] // loaded.grid
+        cells = picture.unflatten(0, (loaded.grid, side)).unflatten(2, (loaded.grid, side)).transpose(1, 2)
+        batches.append(cells[middle][:, middle].flatten(0, 1))
+    return torch.cat(batches)[: loaded.codes]
+
+
+def _bytes(colour: Tensor) -> bytes:
+    return ((colour.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy().tobytes()
+
+
+def codebook_map(loaded: LoadedImage, patches: Tensor | None = None) -> Codebook:
+    """Positions, colours and, if known, ``patches`` [code, row, column, rgb] of all codes, in the trace's form."""
+    if patches is None and coloured_by_direction(loaded):
+        colours = direction_colours(loaded.codebook)
+    else:
+        colours = (tiles(loaded) if patches is None else patches).mean((1, 2))
+    parts = [places(loaded.codebook).tobytes(), _bytes(colours), b"" if patches is None else _bytes(patches)]
+    return Codebook(loaded.codes, *(base64.b64encode(part).decode() for part in parts))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,11 +28,16 @@ PAD, BEGIN, PICTURE = 0, 1, 2
 SPECIAL = ("<pad>", "<begin>", "<picture>")
 PROMPT_TOKENS = 16
 LONGEST_PROMPT = 2000
-_JANUS_OPENING = "<begin_of_image>"
-_ANOLE_OPENING, _ANOLE_SEPARATOR = "<racm3:break>", "<reserved08706>"
 _CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
 """One class per line, in ImageNet's order: its WordNet names, separated by commas."""
 _IMAGENET = 1000
+WORDS = ASSETS / "words" / "emoji.txt"
+"""One line of name and keywords per training picture; then styles ("noto style") and grounds ("on blue"). Written by the
+recipe ``image_ar``."""
+_WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
+"""A sequence of letters, or one pictograph."""
+_FILLERS = frozenset("a an and in is of on that the with".split())
+_MOST, _LETTERS = 8, 30
 
 
 @dataclass(frozen=True)
@@ -106,49 +114,46 @@ def valid_prompt(prompt: str) -> str:
 
 
 class ChatPrompts:
-    """Prompts as a chat turn whose answer is a picture. The unconditional row follows Janus: all but its ends is padding."""
+    """Prompts of a model with a tokenizer of its own, and tokens that make it draw."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._opening = tokenizer.convert_tokens_to_ids(_JANUS_OPENING)
-        if self._opening is None or self._opening == tokenizer.unk_token_id:
-            raise ModelUnavailable(
-                f"This model's tokenizer has no {_JANUS_OPENING}, so nothing tells it to draw; choose a Janus model."
-            )
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        self.digest = tokenizer_hash(tokenizer)
-
-    def rows(self, prompt: str) -> PromptRows:
-        token_ids = list(self._tokenizer(f"<|User|>: {valid_prompt(prompt)}\n\n<|Assistant|>:")["input_ids"])
-        if token_ids[:1] != [self._tokenizer.bos_token_id] and self._tokenizer.bos_token_id is not None:
-            token_ids = [self._tokenizer.bos_token_id, *token_ids]
-        return PromptRows((*token_ids, self._opening), (token_ids[0], *[self._pad] * (len(token_ids) - 1), self._opening))
-
-    def of(self, token: int) -> str:
-        return str(self._tokenizer.decode([token]))
-
-
-class AnolePrompts:
-    """Prompts of Anole: [begin, words, separator, opening], unconditionally [begin, opening], as in LANTERN's implementation."""
+    marks: tuple[str, ...]
+    """Tokens that the vocabulary must have: the last opens a picture."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self._tokenizer = tokenizer
-        self._opening, self._separator = (tokenizer.convert_tokens_to_ids(mark) for mark in (_ANOLE_OPENING, _ANOLE_SEPARATOR))
-        for mark, token in ((_ANOLE_OPENING, self._opening), (_ANOLE_SEPARATOR, self._separator)):
+        self._marks = [tokenizer.convert_tokens_to_ids(mark) for mark in self.marks]
+        for mark, token in zip((*self.marks, "beginning of a text"), (*self._marks, tokenizer.bos_token_id), strict=True):
             if token is None or token == tokenizer.unk_token_id:
-                raise ModelUnavailable(f"The tokenizer of {name} has no {mark}, so nothing tells it to draw; choose Anole.")
-        if tokenizer.bos_token_id is None:
-            raise ModelUnavailable(f"The tokenizer of {name} has no token that begins a text; choose Anole.")
+                raise ModelUnavailable(f"The tokenizer of {name} has no {mark}, so nothing tells it to draw; choose another.")
+        self._begin = int(tokenizer.bos_token_id)
         self.digest = tokenizer_hash(tokenizer)
-
-    def rows(self, prompt: str) -> PromptRows:
-        words = list(self._tokenizer(valid_prompt(prompt), add_special_tokens=False)["input_ids"])
-        begin = int(self._tokenizer.bos_token_id)
-        padding = (-1,) * (len(words) + 1)
-        return PromptRows((begin, *words, self._separator, self._opening), (*padding, begin, self._opening))
 
     def of(self, token: int) -> str:
         return str(self._tokenizer.decode([token]))
+
+
+class JanusPrompts(ChatPrompts):
+    """Prompts as a chat turn whose answer is a picture. The unconditional row follows Janus: all but its ends is padding."""
+
+    marks = ("<begin_of_image>",)
+
+    def rows(self, prompt: str) -> PromptRows:
+        words = list(
+            self._tokenizer(f"<|User|>: {valid_prompt(prompt)}\n\n<|Assistant|>:", add_special_tokens=False)["input_ids"]
+        )
+        padding = [self._tokenizer.pad_token_id or 0] * len(words)
+        return PromptRows((self._begin, *words, *self._marks), (self._begin, *padding, *self._marks))
+
+
+class AnolePrompts(ChatPrompts):
+    """Prompts of Anole: [begin, words, separator, opening], unconditionally [begin, opening], as in LANTERN's implementation."""
+
+    marks = ("<reserved08706>", "<racm3:break>")
+
+    def rows(self, prompt: str) -> PromptRows:
+        words = list(self._tokenizer(valid_prompt(prompt), add_special_tokens=False)["input_ids"])
+        padding = (-1,) * (len(words) + 1)
+        return PromptRows((self._begin, *words, *self._marks), (*padding, self._begin, self._marks[-1]))
 
 
 class ClassPrompts:
@@ -251,3 +256,54 @@ def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[T
             f"The T5 in {folder} gives {encoder.config.d_model} features, and {name} reads {empty.shape[1]}: flan-t5-xl has 2048."
         )
     return CaptionPrompts(tokenizer, encoder.to(empty.device).eval().requires_grad_(False), empty, projection)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as the tokenizer reads them, in lower case; each once, in order."""
+    return list(dict.fromkeys(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
+
+
+@cache
+def _lines() -> tuple[str, ...]:
+    return tuple(WORDS.read_text("utf-8").splitlines())
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """All words of the training pictures' prompts."""
+    return frozenset(words_of(" ".join(_lines())))
+
+
+@cache
+def _pictures() -> tuple[frozenset[str], ...]:
+    """The words of each training picture."""
+    return tuple(frozenset(words_of(line)) for line in _lines() if not _is_look(line))
+
+
+def _is_look(line: str) -> bool:
+    return line.endswith(" style") or line.startswith("on ")
+
+
+def learned_together(prompt: str) -> bool:
+    """Whether one training picture's prompt has all words of this prompt, style and background aside."""
+    subject = " ".join(words_of(prompt))
+    for look in filter(_is_look, _lines()):
+        subject = re.sub(rf"\b{look}\b", "", subject)
+    words = set(words_of(subject)) - _FILLERS
+    return not words or any(words <= picture for picture in _pictures())
+
+
+def unknown_words(prompt: str) -> list[str]:
+    """The words of a prompt that no training picture's prompt has."""
+    return [word for word in words_of(prompt) if word not in known_words()]
+
+
+def warning(model: str, prompt: str) -> str:
+    """Warning about unknown words in a prompt, or words that no single picture combines; empty if neither applies."""
+    unknown, every = unknown_words(prompt), words_of(prompt)
+    if not unknown:
+        apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."
+        return "" if learned_together(prompt) else apart
+    named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
+    phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
+    return f"{model} learned no picture by {phrase}: {named}. It reads them in pieces, and what it makes of them is a guess."

@@ -35,8 +35,8 @@ from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
 from specviz.models.heads.lora_heads import digest as file_digest
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder, file_lock, fsync
-from specviz.models.image.image import weights_of
-from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
+from specviz.models.image.image import janus_config
+from specviz.models.image.load import weights_of
 from specviz.models.image.prompts import SPECIAL, WordPrompts
 from specviz.training import driver
 from specviz.training.driver import Job, Schedule, TrainState
@@ -213,7 +213,7 @@ _COLOURS = list(GROUNDS)
 
 def fresh_vq() -> Any:
     """The picture tokenizer with random weights."""
-    return JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), SIDE // 4)["vq_config"]))
+    return JanusVQVAE(JanusVQVAEConfig(**janus_config(SIDE // 4)["vq_config"]))
 
 
 def vq_model() -> tuple[Any, str]:

@@ -25,10 +25,9 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
-from specviz.models.image.image import SHIPPED
-from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, VqShape, janus_config
-from specviz.models.image.image_vocabulary import WORDS
-from specviz.models.image.prompts import PROMPT_TOKENS
+from specviz.models.image.image import janus_config
+from specviz.models.image.load import SHIPPED
+from specviz.models.image.prompts import PROMPT_TOKENS, WORDS
 from specviz.models.loading_lock import exclusive_loading
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
@@ -42,11 +41,11 @@ PREFIXES = ("model.language_model.", "model.generation_")
 ADDS = ("o_proj.weight", "down_proj.weight")
 
 
-def fresh(vq: VqShape, text: TextShape, grid: int, codebook: Tensor, seed: int = 0) -> Any:
+def fresh(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any:
     """A model with random weights and code embeddings from ``codebook`` [code, dim]."""
     torch.manual_seed(seed)
     with exclusive_loading():
-        model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid)))
+        model = JanusForConditionalGeneration(JanusConfig(**config))
     model.set_attn_implementation("eager")  # torch's fused attention is slow on CPUs, backwards and for single queries
     with torch.no_grad():
         model.model.generation_embeddings.weight.copy_(codebook)
@@ -183,8 +182,8 @@ class ImageArTraining(TrainState):
         """Start a new model, or stack the small one if it exists with the same codebook and prompts."""
         self.prompts, shape = word_prompts(), recipe.shape
         self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], coded(shape["grid"])
-        self.shape = TextShape(prompts=self.prompts.size, **shape["text"])
-        self.model: Any = fresh(SHIPPED_VQ, self.shape, self.grid, vq_model()[0].quantize.embedding.weight)
+        self.config = janus_config(self.grid, prompts=self.prompts.size, **shape["text"])
+        self.model: Any = fresh(self.config, vq_model()[0].quantize.embedding.weight)
         smaller = WEIGHTS / f"{SMALL}.safetensors"
         if recipe.name != SMALL and smaller.exists():
             weights, facts = read_weights(smaller)
@@ -234,7 +233,7 @@ class ImageArTraining(TrainState):
         for name in sorted(tensors):
             sums.update(tensors[name].detach().float().cpu().numpy().tobytes())
         facts = {
-            "config": json.dumps(janus_config(SHIPPED_VQ, self.shape, self.grid)), "prompts": self.prompts.description,
+            "config": json.dumps(self.config), "prompts": self.prompts.description,
             "guidance": str(self.guidance), "codebook": self.data.codebook, "digest": sums.hexdigest()[:16],
             "digest_of_prompts": self.prompts.digest,
         }  # fmt: skip

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.weights import write_weights
-from specviz.models.image.image import LoadedImage, embedding_table, load_image_model
+from specviz.models.image.image import LoadedImage, embedding_table
+from specviz.models.image.load import load_image_model
 from specviz.training import driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji

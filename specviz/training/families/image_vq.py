@@ -20,8 +20,8 @@ from torch import Tensor
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import BadInput
-from specviz.models.image.codebook import tiles
-from specviz.models.image.image import LoadedImage, load_image_model, weights_of
+from specviz.models.image.image import LoadedImage, tiles
+from specviz.models.image.load import load_image_model, weights_of
 from specviz.training import driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji

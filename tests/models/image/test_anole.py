@@ -16,8 +16,8 @@ from transformers.models.chameleon.configuration_chameleon import ChameleonVQVAE
 from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLayer, ChameleonRotaryEmbedding
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.image.anole import LoadedAnole
-from specviz.models.image.image_hub import load_hub_image
+from specviz.models.image.image import LoadedAnole
+from specviz.models.image.load import load_image_model
 from specviz.pipeline.image import image_target
 from specviz.pipeline.runner import run
 from tests.support.worlds.witness import Witness
@@ -94,7 +94,7 @@ def layer_of(settings: dict[str, Any]) -> ChameleonDecoderLayer:
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> LoadedAnole:
-    found = load_hub_image(str(folder(tmp_path / "anole")), torch.float64, torch.device("cpu"))
+    found = load_image_model(str(folder(tmp_path / "anole")), "float64")
     assert isinstance(found, LoadedAnole)
     return found
 
@@ -138,7 +138,7 @@ def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_p
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.sampling import Warp
-    from specviz.models.image.image_parts import published_head
+    from specviz.models.image.load import published_head
     from tests.support.tiny.text import decode
 
     head = published_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
@@ -175,4 +175,4 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="takes no draft: what drafts for it ships"):
         run(method="eagle2", prompt="a red fox", target="emoji-64", draft=str(tmp_path / "a"))
     with pytest.raises(ModelUnavailable, match="has no <racm3:break>"):
-        load_hub_image(str(folder(tmp_path / "other", "<other>")), torch.float32, torch.device("cpu"))
+        load_image_model(str(folder(tmp_path / "other", "<other>")), "float32", "cpu")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import Emu3Config, PreTrainedTokenizerFast
 
 from specviz.errors import ModelUnavailable
-from specviz.models.image.image_hub import load_hub_image
+from specviz.models.image.load import load_image_model
 from specviz.pipeline.runner import run
 from tests.support.tiny.images import tiny_image
 
@@ -44,7 +44,7 @@ def test_a_folder_with_a_janus_model_draws_like_one_that_ships(tmp_path: Path) -
 
 
 def test_the_empty_row_keeps_begin_and_opening_and_pads_the_rest(tmp_path: Path) -> None:
-    loaded = load_hub_image(str(folder(tmp_path)), torch.float32, torch.device("cpu"))
+    loaded = load_image_model(str(folder(tmp_path)), "float32", "cpu")
     rows = loaded.prompts.rows("red")
     assert len(rows.conditional) == len(rows.unconditional)
     assert (rows.conditional[0], rows.conditional[-1]) == (1, 2) == (rows.unconditional[0], rows.unconditional[-1])
@@ -53,7 +53,7 @@ def test_the_empty_row_keeps_begin_and_opening_and_pads_the_rest(tmp_path: Path)
 
 def test_a_tokenizer_that_cannot_open_a_picture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="begin_of_image"):
-        load_hub_image(str(folder(tmp_path, "<other>")), torch.float32, torch.device("cpu"))
+        load_image_model(str(folder(tmp_path, "<other>")), "float32", "cpu")
 
 
 def test_methods_that_need_a_drafter_say_that_there_is_none(tmp_path: Path) -> None:

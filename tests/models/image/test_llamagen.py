@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.llamagen import LoadedLlamaGen
+from specviz.models.image.load import load_image_model
 from specviz.models.image.prompts import ClassPrompts
 from specviz.pipeline.image import image_target
 from specviz.pipeline.runner import run
@@ -30,7 +30,7 @@ SCALE = {False: 4.0, True: 7.5}
 
 
 def loaded_from(path: Path) -> LoadedLlamaGen:
-    loaded = load_hub_image(str(path), torch.float64, torch.device("cpu"))
+    loaded = load_image_model(str(path), "float64")
     assert isinstance(loaded, LoadedLlamaGen)
     return loaded
 
@@ -146,7 +146,7 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) ->
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.sampling import Warp
-    from specviz.models.image.image_parts import published_head
+    from specviz.models.image.load import published_head
     from tests.support.tiny.text import decode
 
     path, scale = tiny.folder(tmp_path / "target", GRID, captions), SCALE[captions]
@@ -301,11 +301,11 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_a_large_codebook_on_a_cpu_is_mapped_by_its_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specviz.models.image import codebook
+    from specviz.models.image import image
 
-    monkeypatch.setattr(codebook, "_FEW", tiny.CODES - 1)
+    monkeypatch.setattr(image, "_FEW", tiny.CODES - 1)
     trace = run(method="autoregressive", target=str(tiny.folder(tmp_path / "target", GRID)), prompt=CLASS, temperature=0.0)
     assert any("The finished picture is decoded" in word for word in trace.run.warnings)
-    colours = codebook.direction_colours(loaded_from(tmp_path / "target").codebook)
+    colours = image.direction_colours(loaded_from(tmp_path / "target").codebook)
     assert sorted(colours[:, 0].tolist()) == pytest.approx(np.linspace(-1, 1, tiny.CODES).tolist())
     assert trace.run.codebook is not None and trace.end is not None and trace.end.picture

@@ -11,9 +11,8 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
-from specviz.models.image.image import LoadedImage, janus
-from specviz.models.image.image_parts import feature_net
-from specviz.models.image.image_shape import TextShape, VqShape, janus_config
+from specviz.models.image.image import LoadedImage, janus, janus_config
+from specviz.models.image.load import feature_net
 from specviz.models.image.prompts import SPECIAL, WordPrompts
 
 CODES = 24
@@ -41,9 +40,9 @@ def tiny_image(
     """A random Janus of two layers that draws ``grid`` x ``grid`` codes, neither constant nor hopeless."""
     torch.manual_seed(seed)
     prompts = tiny_prompts()
-    vq = VqShape(codes=codes, dim=8, channels=32, multiplier=(1, 1), blocks=1, latent=32)
-    text = TextShape(prompts=prompts.size, width=width, inner=2 * width, layers=layers, heads=2)
-    model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid))).eval().requires_grad_(False)
+    shape = {"width": width, "inner": 2 * width, "layers": layers, "heads": 2, "codes": codes, "multiplier": (1, 1), "latent": 32}
+    config = JanusConfig(**janus_config(grid, prompts=prompts.size, **shape))
+    model = JanusForConditionalGeneration(config).eval().requires_grad_(False)
     torch.manual_seed(seed)
     for name, weight in model.named_parameters():
         if weight.ndim == 2 and "vqmodel" not in name:

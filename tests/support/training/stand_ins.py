@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from specviz.models.hub.packed_model import write_model
-from specviz.models.image.image_shape import SHIPPED_VQ
+from specviz.models.image.image import janus_config
 from specviz.training import data, driver, parallel, registry
 from specviz.training.driver import TrainState
 from specviz.training.families import (
@@ -144,8 +144,9 @@ def _coded(patch: Patch, module: Any, codes: int, concepts: tuple[emoji.Concept,
 
 def _emoji(name: str, folder: Path, patch: Patch) -> None:
     """Pictures of 4 x 4 random codes."""
-    _coded(patch, image_ar, SHIPPED_VQ.codes, _art(patch).concepts)
-    vectors = torch.randn(SHIPPED_VQ.codes, SHIPPED_VQ.dim, generator=torch.Generator().manual_seed(0))
+    codes, dim = (janus_config(4)["vq_config"][size] for size in ("num_embeddings", "embed_dim"))
+    _coded(patch, image_ar, codes, _art(patch).concepts)
+    vectors = torch.randn(codes, dim, generator=torch.Generator().manual_seed(0))
     vq = SimpleNamespace(quantize=SimpleNamespace(embedding=SimpleNamespace(weight=F.normalize(vectors, dim=-1))))
     prompts = emoji.word_prompts()
     _put(
@@ -167,7 +168,7 @@ def _image_drafter(name: str, folder: Path, patch: Patch) -> None:
 def _image(name: str, folder: Path, patch: Patch) -> None:
     """Few pictures an update."""
     art = _art(patch)
-    _coded(patch, image_samplers, SHIPPED_VQ.codes, art.concepts)
+    _coded(patch, image_samplers, janus_config(4)["vq_config"]["num_embeddings"], art.concepts)
     _put(patch, image_vq, CROPS=3, WHOLE=1, REDRAWN=1, SHRUNK=1)
     _put(patch, image_samplers, DRAWN=1)
     _smaller(patch, name, **{"image_score": {"batch": 8}, "image_samplers": {"batch": 4}}.get(name, {}))

@@ -15,7 +15,7 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.resources import MethodResources
-from specviz.models.image.image import LoadedImage
+from specviz.models.image.image import LoadedImage, embedding_table
 from specviz.pipeline.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
 from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
@@ -75,7 +75,9 @@ def plain_rows(loaded: LoadedImage, target: ImageTarget, prompt: list[int], code
     other = [one - loaded.codes for one in target.unconditional]
     drawn = [loaded.first_code + code for code in codes]
     rows = torch.tensor([first + drawn, other + drawn])
-    states = loaded.model.model.language_model(inputs_embeds=loaded.embed(rows)).last_hidden_state
+    states = loaded.model.model.language_model(
+        inputs_embeds=embedding_table(loaded.model, loaded.first_code)[rows]
+    ).last_hidden_state
     logits = loaded.model.model.generation_head(states[:, len(first) - 1 :])
     return logits[1] + target.guidance * (logits[0] - logits[1])
 

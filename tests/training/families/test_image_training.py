@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specviz.models.image.codebook import tiles
+from specviz.models.image.image import janus_config, tiles
 from specviz.models.image.image_score import ImageScore
-from specviz.models.image.image_shape import TextShape, VqShape
 from specviz.models.image.prompts import PROMPT_TOKENS
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji, image_ar
@@ -22,14 +21,13 @@ from specviz.training.families.image_ar import TIMES, Curriculum, draw, drawing,
 from specviz.training.families.image_vq import Codebook, patches
 from tests.support.tiny.images import tiny_image
 
-VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
-SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
 GRID = 4
 
 
-def model(shape: TextShape = SHAPE, seed: int = 0) -> Any:
+def model(layers: int = 2, seed: int = 0) -> Any:
+    shape = {"width": 16, "inner": 24, "layers": layers, "heads": 2, "codes": 20, "multiplier": (1, 1), "latent": 32}
     codebook = F.normalize(torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
-    return fresh(VQ, shape, GRID, codebook, seed)
+    return fresh(janus_config(GRID, prompts=30, **shape), codebook, seed)
 
 
 def prompts_and_codes() -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,7 +52,7 @@ def test_drawing_with_guidance_draws_from_the_guided_distribution() -> None:
 
 
 def test_a_stacked_network_starts_as_the_one_it_came_from() -> None:
-    small, large = model(), model(TextShape(prompts=30, width=16, inner=24, layers=4, heads=2), seed=5)
+    small, large = model(), model(layers=4, seed=5)
     stack(drawing(small), large)
     prompts, codes = prompts_and_codes()
     torch.testing.assert_close(hidden_states(large, prompts, codes), hidden_states(small, prompts, codes))

@@ -14,7 +14,7 @@ from specviz.engine.interfaces import TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
-from specviz.models.image import image_vocabulary as image_words
+from specviz.models.image import prompts as image_words
 from specviz.models.image.image import LoadedImage
 from specviz.pipeline import image
 from specviz.targets.image import ImageSession
@@ -147,9 +147,9 @@ def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(
 def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     from pathlib import Path
 
-    from specviz.models.image import image
+    from specviz.models.image import load
 
-    monkeypatch.setattr(image, "WEIGHTS", Path("nowhere"))
+    monkeypatch.setattr(load, "WEIGHTS", Path("nowhere"))
     said = [change.banner for change in run(page, asked()) if change.banner]
     assert said and "python -m specviz train" in said[-1]
 

@@ -1,36 +1,118 @@
-"""Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, and its codes' mean patches.
+"""Loader of image models, and of the networks for them: drafters, up- and down-samplers, the codes' mean patches.
 
-The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
-embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, and
+The drafter that ships (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next
+token's embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, and
 ``draft_ids`` is ``first_code + code``. With a run's ids as in :mod:`specviz.models.image.image`, it drafts like any other
 feature drafter. For guidance run it on both rows, each with the features of its own row, and mix logits as the target does.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AutoTokenizer, ChameleonForConditionalGeneration, JanusForConditionalGeneration
 
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
+from specviz.models import room
+from specviz.models.cache import MODELS
+from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.heads.head_settings import OURS
 from specviz.models.heads.layouts import LAYOUTS
 from specviz.models.heads.published import feature_head
 from specviz.models.hub.cache_dir import Progress, no_progress
+from specviz.models.hub.modality import type_in
+from specviz.models.hub.opening import LOCAL, opening, refuse_missing
+from specviz.models.hub.packed_model import shipped_file
+from specviz.models.hub.prepare import prepare
 from specviz.models.hub.published import Fit, open_repository, reading
-from specviz.models.image.anole import LoadedAnole
-from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, weights_of
-from specviz.models.image.llamagen import LoadedLlamaGen
-from specviz.models.image.prompts import CaptionPrompts
+from specviz.models.image.image import LoadedAnole, LoadedImage, build, embedding_table, janus
+from specviz.models.image.llamagen import LoadedLlamaGen, load_llamagen
+from specviz.models.image.prompts import AnolePrompts, CaptionPrompts, JanusPrompts, WordPrompts
+from specviz.models.loading_lock import exclusive_loading
+from specviz.paths import WEIGHTS
 
+SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
+"""Catalogue names of the image models that ship, and their recipes' names."""
+CODEC = "image_vq"
+"""Recipe of the pixel decoder that both share."""
+JANUS_GUIDANCE, ANOLE_GUIDANCE = 5.0, 3.0
+"""Default guidance of transformers for Janus models, and of LANTERN for Anole."""
 _GRIDS = {"c2i": 24, "t2i": 16, "t2i2": 32}
 """Cells per row of the pictures that LANTERN's code assumes for a drafter, by its ``input_type``."""
+
+
+def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedImage:
+    """Load the image model called ``name``: one that ships, or a Janus, Anole or LlamaGen. Models stay loaded while they fit.
+
+    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
+    """
+    where = choose_device(device)
+    how = choose_dtype(dtype, where)
+    files = [WEIGHTS / f"{SHIPPED[name]}.safetensors", WEIGHTS / f"{CODEC}.safetensors"] if name in SHIPPED else []
+    version = "-".join(str(file.stat().st_mtime_ns) for file in files if file.is_file())
+
+    def load() -> LoadedImage:
+        progress(f"Loading {name} in {dtype_name(how)} on {where}", None)
+        return _shipped(name, how, where) if files else _from_folder(name, prepare(name, progress), how, where)
+
+    size = partial(room.memory_of, name, dtype_name(how))
+    return MODELS.get((name, dtype_name(how), str(where), version), load, size, str(where))
+
+
+def weights_of(recipe: str) -> Path:
+    """The shipped file of a recipe. Raises ModelUnavailable, with the command that makes it, if it is missing."""
+    return shipped_file(WEIGHTS / f"{recipe}.safetensors")
+
+
+def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage:
+    path, codec = weights_of(SHIPPED[name]), weights_of(CODEC)
+    tensors, card = read_weights(path)
+    pixels, pixel_card = read_weights(codec)
+    if card.get("codebook") != pixel_card.get("codebook"):
+        raise ModelUnavailable(
+            f"{path.name} was trained on other picture codes than those of {codec.name}: take both files from one version of "
+            f"the project, or train it again with `python -m specviz train {path.stem}`."
+        )
+    model: Any = build(json.loads(card["config"]), {**tensors, **pixels})
+    prompts, guidance = WordPrompts(card["prompts"]), float(card["guidance"])
+    return janus(name, model.to(device, dtype), prompts, guidance, card["digest"], card["codebook"])
+
+
+def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
+    """Load the model in ``folder``. Raises ModelUnavailable if it is none that is read here, or weights are missing."""
+    kind = type_in(folder)
+    if kind == "llamagen":
+        return load_llamagen(name, folder, dtype, device)
+    if kind == "emu3":
+        raise ModelUnavailable(
+            f"{name} is an Emu3: it ends each row of a picture, and the picture, with tokens of its own, which no method here "
+            "drafts or forces yet; choose a Janus model, Anole or LlamaGen."
+        )
+    anole = kind == "chameleon"
+    auto: Any = ChameleonForConditionalGeneration if anole else JanusForConditionalGeneration
+    with opening(name, folder, "a Chameleon model" if anole else "a Janus model"), exclusive_loading():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        model, info = auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **LOCAL)
+    model = model.to(device).eval().requires_grad_(False)
+    if not anole:
+        return janus(name, model, JanusPrompts(tokenizer, name), JANUS_GUIDANCE, name, name)
+    refuse_missing(name, (key for key in info["missing_keys"] if "vqmodel.encoder" not in key and "quant_conv" not in key))
+    codebook, vq = model.model.vqmodel.quantize.embedding.weight.float(), model.config.vq_config
+    grid = int(vq.resolution) // 2 ** (len(vq.channel_multiplier) - 1)  # every level of the encoder but the last halves a side
+    token_of = model.model.vocabulary_mapping.img2bpe
+    code_ids = torch.tensor([token_of[code] for code in range(len(codebook))], device=device)
+    return LoadedAnole(name, model, AnolePrompts(tokenizer, name), grid, 0, codebook, ANOLE_GUIDANCE, name, name, code_ids)
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
