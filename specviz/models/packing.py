@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.network import Network
 from specviz.engine.stop import heed
 from specviz.models.device import cpu_has_bfloat16
 
@@ -82,3 +85,20 @@ def _agrees(dtype: torch.dtype) -> bool:
         if not torch.allclose(plain(x), packed(x), atol=AGREE[dtype], rtol=AGREE[dtype]):
             return False
     return True
+
+
+def layout_for(network: Network | FeatureHead) -> Layout:
+    """Return oneDNN's layout where it pays off, as it does for a target: a few rows then cost little more than one."""
+    weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
+    return packed if packs(next(iter(weights))) else plain
+
+
+def packed(weight: Tensor) -> Product:
+    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain product if the two results disagree."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    module = PackedLinear(linear, keep_weight=False)
+    probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
+    apart = AGREE[weight.dtype]
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=apart, rtol=apart)
+    return module if agrees else plain(weight)

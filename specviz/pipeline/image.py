@@ -24,7 +24,6 @@ from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.heads.heads import layout_for
 from specviz.models.hub.catalog import resolve
 from specviz.models.image.image import COLOURS, LoadedAnole, LoadedImage, codebook_map, coloured_by_direction
 from specviz.models.image.load import (
@@ -36,6 +35,7 @@ from specviz.models.image.load import (
     published_head,
 )
 from specviz.models.image.prompts import valid_prompt, warning
+from specviz.models.packing import layout_for
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
 from specviz.targets.image import ImageTarget

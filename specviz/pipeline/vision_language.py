@@ -15,12 +15,12 @@ from specviz.errors import ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.heads.heads import drafting_heads, ours
+from specviz.models.heads.drafts import draft_model
+from specviz.models.heads.heads import drafting_heads, ours, vision_heads
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import one_picture, png_pieces
 from specviz.models.vision.scenes_vocabulary import warnings
-from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
@@ -82,7 +82,7 @@ class QuestionResources(VisionLanguageResources):
         return vision_heads(kind, self.loaded, self.target)
 
     def draft_model(self) -> DraftModel:
-        return text_only_model(self.draft_name or None, self.loaded, self.target, self.progress)
+        return draft_model(self.draft_name or None, self.loaded, self.target, self.progress)
 
 
 def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> PreparedPicture:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from specviz.errors import BadInput
-from specviz.models.heads.lora_heads import digest
 from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.packed_model import digest
 from specviz.training.phrases import KINDS, REPORTED
 
 PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from specviz.models.heads.heads import WEIGHTS
+from specviz.models.heads.heads import TEXT_ONLY, VISION, WEIGHTS
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
-from specviz.models.vision.vision_drafts import FILES, TEXT
 from specviz.pipeline.runner import run
 from specviz.trace.schema import Trace
 
 SCENE = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes" / "snake-dog-train.png"
 NEEDS = {
-    "token_recycling": "", "suffix_decoding": "", "prompt_lookup": "", "stand": "", "language_only": TEXT,
-    "eagle2": FILES["eagle"], "hivis": FILES["hivis"], "dream": FILES["dream"],
+    "token_recycling": "", "suffix_decoding": "", "prompt_lookup": "", "stand": "", "language_only": TEXT_ONLY,
+    "eagle2": VISION["eagle"], "hivis": VISION["hivis"], "dream": VISION["dream"],
 }  # fmt: skip
 CLOSE = 0.25
 """Two best logits nearer than this may change places by rounding."""

@@ -156,10 +156,10 @@ def test_a_picture_for_a_target_that_reads_none_is_refused() -> None:
 
 
 def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
-    from specviz.models.vision import vision_drafts
+    from specviz.models.heads import heads
 
-    monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
-    monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(preparing, "vision_heads", heads.vision_heads)
+    monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
     for name, weights in (("hivis", "vlm_hivis"), ("eagle2", "vlm_eagle"), ("language_only", "vlm_text_only")):
         with pytest.raises(ModelUnavailable, match=f"python -m specviz train {weights}"):
             ran(method=name, parameters={} if name == "language_only" else {"nodes": 8})
@@ -169,10 +169,10 @@ def test_a_network_of_another_training_of_the_target_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any
 ) -> None:
     from specviz.drafting.networks.weights import write_weights
-    from specviz.models.vision import vision_drafts
+    from specviz.models.heads import heads
 
-    monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
-    monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(preparing, "vision_heads", heads.vision_heads)
+    monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
     (tmp_path / "scenes_vlm.safetensors").write_bytes(b"trained today")
     cards = ({}, {"target": "scenes_vlm.safetensors 0123456789abcdef"})
     for name, weights in (("hivis", "vlm_hivis"), ("dream", "vlm_dream"), ("language_only", "vlm_text_only")):

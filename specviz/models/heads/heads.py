@@ -1,38 +1,49 @@
-"""Loader of drafter networks trained for one target: shipped or published, checked against the target and cached with it."""
+"""Loader of drafter networks for a target: shipped or published, checked against the target and cached with its model."""
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.memory import ngram_model
-from specviz.drafting.networks.attention import Layout, Product, plain
 from specviz.drafting.networks.block_net import BlockNet
+from specviz.drafting.networks.cross_net import CrossNet
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.lora import merge_lora
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.networks.recurrent_net import RecurrentNet
+from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.arms import load_arms
 from specviz.models.heads.layouts import METHODS
-from specviz.models.heads.lora_heads import load_changed
 from specviz.models.heads.published import read
 from specviz.models.hub.cache_dir import Progress, no_progress
+from specviz.models.hub.packed_model import card_in, refuse_outdated, shipped_file
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.packing import AGREE, PackedLinear, packs
+from specviz.models.hub.vocabulary import HasTokenizer
+from specviz.models.packing import layout_for
 from specviz.paths import WEIGHTS
 from specviz.targets.causal import CausalTarget
 
-CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
-"""Base kind of every kind that ships as a LoRA delta to another."""
+Net = TypeVar("Net", bound=nn.Module)
+KINDS = ("eagle", "eagle3", "medusa", "falcon", "masked_lm", "owl", "gto", "deer", "arms", "ngrams")
+"""Kinds of networks that ship for text, each also the name of its file."""
+VISION = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
+"""Files of the networks that ship for vision-language models, by kind."""
+SMALL, TEXT_ONLY = "small_draft", "vlm_text_only"
+"""Draft models that ship: for text, and for questions about pictures, of which it reads the text alone."""
+SCENES = "scenes_vlm"
+BASES = {"gto": "eagle3", "deer": "masked_lm", "arms": SMALL, **dict.fromkeys((*VISION.values(), TEXT_ONLY), SCENES)}
+"""By file: the file that it changes (LoRA), or the target that it was trained on, in the version that its card names."""
 
 _NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
     "eagle": (FeatureNet, (0, 1)),
@@ -41,33 +52,42 @@ _NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
     "falcon": (BlockNet, (0, 1)),
     "masked_lm": (MaskedLM, (0,)),
     "owl": (RecurrentNet, (0, 1)),
+    "vlm_eagle": (FeatureNet, (0, 1)),
+    "vlm_hivis": (FeatureNet, (0, 1)),
+    "vlm_dream": (CrossNet, (0, 1)),
+    SMALL: (SmallLM, (0,)),
+    TEXT_ONLY: (SmallLM, (0,)),
 }
-"""Shipped network by kind, with the parts of the target that it shares: 0 the embedding, 1 the head."""
+"""Shipped network by file, with the parts of the target that it shares: 0 the embedding, 1 the head."""
 
 
-class Loaded(Protocol):
-    """A loaded target of any modality."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def tokenizer_hash(self) -> str: ...
-
-
-def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
+def load_heads(kind: str, draft: str | None, loaded: HasTokenizer, target: CausalTarget, progress: Progress = no_progress) -> Any:
     """Return the drafting network of this ``kind`` for the target; for "arms", the draft models by domain.
 
     ``draft`` None, "" or the name of a kind selects the shipped network; a folder or hub id selects published heads of a known
     layout. Raises ModelUnavailable if the network is missing or was trained for another target.
     """
     if draft and not ours(draft):
-        return cached(target.model, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
-    path = shipped(kind, loaded)
-    return cached(target.model, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
+        return cached(target.model, ("published", kind, draft), lambda: _published(kind, draft, loaded, target, progress))
+    path = shipped_file(WEIGHTS / f"{kind}.safetensors")
+    if card_in(path).get("tokenizer_hash", "") != loaded.tokenizer_hash:
+        owner, way = "SmolLM2-135M-Instruct", "a method that needs no trained network"
+        if BASES.get(kind) == SCENES:
+            owner, way = "scenes-vlm", f"{way}; language_only takes a draft model of the target's own words as well"
+        elif kind == SMALL:
+            way = "name a draft model with the target's tokenizer"
+        raise ModelUnavailable(
+            f"The {kind} network that ships reads the hidden states and tokens of {owner}, and {loaded.name} has others: choose "
+            f"that target, or {way}."
+        )
+    facts = path.stat()
+    key = ("network", kind, facts.st_mtime_ns, facts.st_size)
+    return cached(target.model, key, lambda: _shipped(kind, path, loaded, target))
 
 
-def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
+def drafting_heads(
+    kind: str, draft: str | None, loaded: HasTokenizer, target: CausalTarget, progress: Progress = no_progress
+) -> Any:
     """Return the network of :func:`load_heads` ready to draft: in a layout that suits this machine, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if not isinstance(network, Network | FeatureHead):
@@ -75,29 +95,24 @@ def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalT
     return cached(target.model, ("runtime", id(network)), lambda: network.runtime(layout_for(network)))
 
 
+def vision_heads(kind: str, loaded: HasTokenizer, target: CausalTarget) -> Any:
+    """Return the network of this kind that ships for a vision-language target, ready to draft; with its passes' weights if it
+    has some. Raises ModelUnavailable if none ships."""
+    if kind not in VISION:
+        raise ModelUnavailable(
+            f"No {kind} network ships for {loaded.name}: name heads that were published for it as the draft, or choose a method "
+            "that needs none."
+        )
+    network, runtime = (load(VISION[kind], None, loaded, target) for load in (load_heads, drafting_heads))
+    return (runtime, network.steps) if getattr(network.config, "steps", 0) else runtime
+
+
 def ours(draft: str | None) -> bool:
     """Whether a run with this ``draft`` uses the shipped networks, and not published heads."""
-    return not draft or draft in {*_NETWORKS, *CHANGED, "arms", "ngrams"}
+    return not draft or draft in KINDS
 
 
-def shipped(kind: str, loaded: Loaded) -> Path:
-    """The shipped file of ``kind``. Raises ModelUnavailable if it is missing or was made for another tokenizer."""
-    path = WEIGHTS / f"{kind}.safetensors"
-    if not path.is_file():
-        raise ModelUnavailable(
-            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
-            f"`python -m specviz train {kind}`."
-        )
-    made_for = read_weights(path)[1].get("tokenizer_hash", "")
-    if loaded.tokenizer_hash != made_for:
-        raise ModelUnavailable(
-            f"The {kind} network that ships reads SmolLM2-135M-Instruct's hidden states and tokens, and {loaded.name} has "
-            "others: choose that target, or a method that needs no trained network."
-        )
-    return path
-
-
-def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
+def _published(kind: str, name: str, loaded: HasTokenizer, target: CausalTarget, progress: Progress) -> Any:
     """Read the published heads called ``name`` for this target. Raises ModelUnavailable if they do not serve ``kind``."""
     if kind not in METHODS:
         known = " and ".join((", ".join(METHODS[:-1]), METHODS[-1]))
@@ -105,48 +120,36 @@ def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progre
             f"{name} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
             "that ships with this project."
         )
-    fits, stored = fit_of(loaded.name, target), open_repository(name, progress)
-    return read(kind, stored, fits)
+    return read(kind, open_repository(name, progress), fit_of(loaded.name, target))
 
 
 def fit_of(name: str, target: CausalTarget) -> Fit:
     """Embedding, head and number of layers that heads for this target must fit."""
-    model = target.model
-    layers = int(model.config.get_text_config().num_hidden_layers)
-    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    return Fit(name, layers, *(part.to(target.device) for part in shared))
+    layers = int(target.model.config.get_text_config().num_hidden_layers)
+    return Fit(name, layers, *(part.to(target.device) for part in _ends(target)))
 
 
-def layout_for(network: Network | FeatureHead) -> Layout:
-    """Return oneDNN's layout where it pays off, as it does for a target: a few rows then cost little more than one."""
-    weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
-    return packed if packs(next(iter(weights))) else plain
+def _ends(target: CausalTarget) -> tuple[Tensor, Tensor]:
+    return target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
 
 
-def packed(weight: Tensor) -> Product:
-    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain product if the two results disagree."""
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
-    module = PackedLinear(linear, keep_weight=False)
-    probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
-    apart = AGREE[weight.dtype]
-    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=apart, rtol=apart)
-    return module if agrees else plain(weight)
-
-
-def _read(kind: str, path: Path, loaded: Loaded, target: CausalTarget) -> Any:
-    if kind in CHANGED:
-        base = CHANGED[kind]
-        return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")
+def _shipped(kind: str, path: Path, loaded: HasTokenizer, target: CausalTarget) -> Any:
     if kind == "ngrams":
         return ngram_model.load(path)
-    model = target.model
-    if kind == "arms":
-        return load_arms(path, WEIGHTS / "small_draft.safetensors", model.get_input_embeddings().weight, target)
-    hidden = int(model.config.get_text_config().hidden_size)
-    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    base = BASES.get(kind)
+    if base is not None:
+        refuse_outdated(path, WEIGHTS / f"{base}.safetensors")
+    if base is not None and kind not in _NETWORKS:
+        factors, card = read_weights(path)
+        changed = load_heads(base, None, loaded, target)
+        if "arms" not in card:
+            return with_lora(changed, factors, path.name)
+        return {
+            domain: with_lora(changed, lora_of(factors, domain), f"{path.name}, {domain},") for domain in json.loads(card["arms"])
+        }
     network_type, parts = _NETWORKS[kind]
-    network = network_type.load(path, [shared[part] for part in parts], target.dtype, target.device)
+    network = network_type.load(path, [_ends(target)[part] for part in parts], target.dtype, target.device)
+    hidden = int(target.model.config.get_text_config().hidden_size)
     if network.config.hidden != hidden:
         raise ModelUnavailable(
             f"The {kind} network that ships was trained for hidden states of {network.config.hidden}, and {loaded.name} has "
@@ -155,7 +158,19 @@ def _read(kind: str, path: Path, loaded: Loaded, target: CausalTarget) -> Any:
     return network
 
 
-def version(path: Path) -> tuple[int, int]:
-    """Version of a file: its modification time in ns and its size."""
-    facts = path.stat()
-    return facts.st_mtime_ns, facts.st_size
+def lora_of(factors: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
+    """LoRA factors of one domain, by matrix name."""
+    return {name.removeprefix(f"{domain}/"): value for name, value in factors.items() if name.startswith(f"{domain}/")}
+
+
+def independent_copy(net: Net) -> Net:
+    """Return a copy with its own weights; the target's embedding and head stay shared."""
+    shared = [value for name, value in net.named_buffers(recurse=False) if name in ("embedding", "head")]
+    return copy.deepcopy(net, {id(tensor): tensor for tensor in shared})
+
+
+def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
+    """Return a copy of ``net`` with the LoRA delta called ``name`` merged. Raises ModelUnavailable if it does not fit."""
+    changed = independent_copy(net)
+    merge_lora(changed, factors, name)
+    return changed.eval()  # this drops anything folded from the old weights

@@ -15,7 +15,8 @@ from specviz.engine.interfaces import Session, Target
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
 from specviz.models.heads.captured_copy import ShorterSession, captured_copy
-from specviz.models.heads.drafts import SMALL, named_draft, shipped_small
+from specviz.models.heads.drafts import named_draft
+from specviz.models.heads.heads import SMALL, load_heads
 from specviz.models.heads.placement import several
 from specviz.models.heads.quantisation import layouts_of
 from specviz.models.heads.quantised_copy import check_copy, lean_copy
@@ -48,7 +49,7 @@ def intermediate_model(
     if kind == "draft":
         return _named(draft, loaded, target, progress)
     if kind == "small_draft":
-        small = shipped_small(loaded, target)
+        small = load_heads(SMALL, None, loaded, target)
         return _intermediate(
             kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
         )
@@ -82,7 +83,7 @@ def layer_parallel(
         check_copy(model)
         spread = several(model.device, int(model.config.num_hidden_layers))
         return model.name, lean_copy(model, group=group, device_map=spread), warnings
-    return SMALL, shipped_small(loaded, target), ()
+    return SMALL, load_heads(SMALL, None, loaded, target), ()
 
 
 def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:

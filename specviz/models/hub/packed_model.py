@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ TEMPLATE = (
 )
 END = "<|im_end|>"
 HEAD = "lm_head.weight"
+CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
+"""Keys of a card for the file that the weights change, and for the target that they were trained on, each as :func:`named`."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,26 @@ def card_in(path: Path) -> dict[str, str]:
         return {}
     with safe_open(path, framework="pt") as file:
         return dict(file.metadata() or {})
+
+
+def digest(file: Path) -> str:
+    """First 16 hex digits of a file's SHA-256, enough to tell files apart."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def named(file: Path) -> str:
+    """Identification of a file on a card: its name and :func:`digest`."""
+    return f"{file.name} {digest(file)}"
+
+
+def refuse_outdated(path: Path, base: Path) -> None:
+    """Raise ModelUnavailable if the weights in ``path`` were trained for another version of the file ``base``."""
+    card = card_in(path)
+    if not base.is_file() or named(base) not in [card.get(key) for key in (CHANGES, IMITATES, LEARNED_FROM)]:
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {base.name}: make it again with "
+            f"`python -m specviz train {path.stem}`, or name another draft."
+        )
 
 
 def tokenizer_hash_in(path: Path) -> str:

@@ -33,8 +33,8 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
-from specviz.models.heads.lora_heads import digest as file_digest
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder, file_lock, fsync
+from specviz.models.hub.packed_model import digest as file_digest
 from specviz.models.image.image import janus_config
 from specviz.models.image.load import weights_of
 from specviz.models.image.prompts import SPECIAL, WordPrompts

@@ -29,8 +29,8 @@ from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Target
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto.expected_length import branch_lengths, tree_reward
-from specviz.models.heads.heads import load_heads
-from specviz.models.heads.lora_heads import CHANGES, digest, independent_copy
+from specviz.models.heads.heads import independent_copy, load_heads
+from specviz.models.hub.packed_model import CHANGES, named
 from specviz.targets.text import TextTarget
 from specviz.training import data, driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
@@ -348,4 +348,4 @@ def make(job: Job) -> None:
     arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
     state = GtoTraining(arena, inputs.store, inputs.unread, settings, inputs.judged_on[:MEASURED])
     read_all(inputs.store, state.held_out, settings.workers)
-    run(job, inputs, state, state.save, **{CHANGES: f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"})
+    run(job, inputs, state, state.save, **{CHANGES: named(WEIGHTS / f"{START}.safetensors")})

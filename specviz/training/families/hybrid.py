@@ -18,8 +18,7 @@ from transformers import AutoTokenizer, BambaConfig, BambaForCausalLM, Mamba2Con
 
 from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
-from specviz.models.heads.lora_heads import IMITATES, named
-from specviz.models.hub.packed_model import read_model, write_model
+from specviz.models.hub.packed_model import IMITATES, named, read_model, write_model
 from specviz.models.hub.prepare import prepare
 from specviz.targets.state_layers import anatomy
 from specviz.training import acceptance, data, driver, parallel

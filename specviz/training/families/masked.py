@@ -24,8 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
-from specviz.models.heads.drafts import FILE as SMALL
-from specviz.models.heads.lora_heads import CHANGES, digest
+from specviz.models.hub.packed_model import CHANGES, digest, named
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues, Markers, Row
 from specviz.training.driver import Job, Schedule, Step, TrainState
@@ -280,8 +279,9 @@ def make(job: Job) -> None:
     if job.recipe.name == "deer":
         base = WEIGHTS / f"{START}.safetensors"
         change = DeerTraining(MaskedLM.load(base, (embedding,), torch.float32, where), inputs, settings)
-        run(job, inputs, change, change.save, **{CHANGES: f"{base.name} {digest(base)}"})
+        run(job, inputs, change, change.save, **{CHANGES: named(base)})
         return
-    start = SmallLM.load(SMALL, (embedding,), torch.float32, where)
+    small = WEIGHTS / "small_draft.safetensors"
+    start = SmallLM.load(small, (embedding,), torch.float32, where)
     state = MaskedTraining(from_autoregressive(start), inputs, settings)
-    run(job, inputs, state, state.model.save, start=f"{SMALL.name} sha256 {digest(SMALL)}")
+    run(job, inputs, state, state.model.save, start=f"{small.name} sha256 {digest(small)}")

@@ -26,12 +26,10 @@ from torch import Tensor
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.models.device import choose_device
-from specviz.models.heads.lora_heads import digest
 from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.packed_model import LEARNED_FROM, digest, named
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
-from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
-from specviz.models.vision.vision_drafts import target_version
 from specviz.targets.attention_maps import entropies, importance, middle_layers, most_looked_at
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Job, Schedule
@@ -298,7 +296,7 @@ class TextOnlyTraining(TokenTraining):
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
-    target = target_version(TARGET)  # now: the file may change before training ends
+    target = named(TARGET)  # now: the file may change before training ends
     learner, tokenizer, spoken = target_and_answers(job)
     settings = driver.settings_for(job, learner.model.device)
     state: Any

@@ -17,7 +17,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
 from specviz.errors import ModelUnavailable
 from specviz.methods.diffuspec.drafter import MaskedBlock
-from specviz.models.heads.lora_heads import with_lora
+from specviz.models.heads.heads import with_lora
 from specviz.training.families.gto import LowRank
 from tests.support.tiny.networks import masked_lm
 from tests.support.tiny.text import tiny_target

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.models import packing
 from specviz.models.heads import heads
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import tiny_llama
@@ -44,8 +47,12 @@ def test_what_ships_is_read_once_and_shared(folder: Path, target: TextTarget) ->
     assert isinstance(ready, FeatureRuntime) and ready is heads.drafting_heads("eagle3", None, Loaded(), target)
     assert ready.config.taps == first.config.taps
     other = TextTarget(tiny_llama(dtype=torch.float32, seed=1), "other", [])
-    assert heads.load_heads("eagle3", None, Loaded(), other) is not first
-    assert torch.equal(heads.load_heads("eagle3", None, Loaded(), other).embedding, other.model.get_input_embeddings().weight)
+    own = heads.load_heads("eagle3", None, Loaded(), other)
+    assert own is not first and torch.equal(own.embedding, other.model.get_input_embeddings().weight)
+    gone = weakref.ref(other.model), weakref.ref(own)
+    del other, own
+    gc.collect()
+    assert [one() for one in gone] == [None, None], "a network goes with its target"
 
 
 def test_weights_made_anew_are_read_anew(folder: Path, target: TextTarget) -> None:
@@ -72,7 +79,7 @@ def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Pat
 def test_a_packed_matrix_gives_the_same_product(rows: int) -> None:
     weight = torch.randn(96, 64, generator=torch.Generator().manual_seed(0))
     x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(heads.packed(weight)(x), plain(weight)(x), atol=1e-4)
+    assert torch.allclose(packing.packed(weight)(x), plain(weight)(x), atol=1e-4)
 
 
 def test_heads_are_ours_unless_others_are_named(tmp_path: Path) -> None:

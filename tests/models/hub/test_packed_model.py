@@ -14,8 +14,7 @@ import specviz
 from specviz.errors import BadInput, ModelUnavailable, SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.models.cache import ModelCache
-from specviz.models.heads.lora_heads import IMITATES, named
-from specviz.models.hub.packed_model import card_in, read_model, tokenizer_hash_in, unpack, write_model
+from specviz.models.hub.packed_model import IMITATES, card_in, named, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.causal import causal_target

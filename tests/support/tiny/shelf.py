@@ -10,9 +10,8 @@ from tokenizers import Tokenizer
 
 from specviz.models.cache import ModelCache
 from specviz.models.heads import drafts
-from specviz.models.heads.lora_heads import IMITATES, named
 from specviz.models.hub import prepare
-from specviz.models.hub.packed_model import write_model
+from specviz.models.hub.packed_model import IMITATES, named, write_model
 from specviz.models.text import load
 from specviz.training.families.hybrid import END, START, small_tokenizer
 from tests.support.tiny.hybrid import hybrid, pure

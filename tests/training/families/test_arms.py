@@ -12,7 +12,8 @@ from specviz.drafting.networks.lora import merge_lora
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.arms import _of, load_arms
+from specviz.models.heads.heads import lora_of
+from specviz.models.hub.packed_model import refuse_outdated
 from specviz.training import data
 from specviz.training.driver import Schedule, train
 from specviz.training.families import arms, small_draft
@@ -52,9 +53,9 @@ def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: P
     write_weights(file, factors, {"arms": '["code"]', "changes": "x"})
     trained = {name: value.clone() for name, value in net.state_dict().items()}
     net.load_state_dict(base)
-    merge_lora(net, _of(read_weights(file)[0], "code"), "arms")
+    merge_lora(net, lora_of(read_weights(file)[0], "code"), "arms")
     for name, value in net.state_dict().items():
         apart = float((value - trained[name]).norm() / (trained[name] - base[name]).norm().clamp_min(1e-9))
         assert apart < 0.05, "eight bits, not more"
     with pytest.raises(ModelUnavailable, match="trained for another version of small_draft.safetensors"):
-        load_arms(file, tmp_path / "small_draft.safetensors", net.embedding, tiny_target())
+        refuse_outdated(file, tmp_path / "small_draft.safetensors")
