@@ -33,7 +33,7 @@ from tests.support.tiny.published_heads import (
         ({"eagle_config": {"norm_before_fc": True}}, "lacks the tensor input_norm.weight"),
         ({"norm_output": "yes"}, "norm_output 'yes', which is neither true nor false"),
         ({"layer_types": ["linear_attention"]}, "has layer_types"),
-        ({"layer_types": ["sliding_attention"]}, "no sliding_window"),
+        ({"layer_types": ["sliding_attention"]}, "sliding_window None, which is not a whole number"),
         ({"sliding_window": 128}, "has a sliding_window of 128 and does not say of which layers"),
         ({"sliding_window": 128, "use_sliding_window": True}, "does not say of which layers"),
         ({"attention_bias": True}, "lacks the tensor layers.0.self_attn.q_proj.bias"),

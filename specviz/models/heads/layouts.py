@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specviz.models.heads.head_settings import words
+from specviz.errors import ModelUnavailable
+from specviz.models.heads.head_settings import WORDS, Settings
 from specviz.models.hub.catalog import row_of
-from specviz.models.hub.published import Repository
+from specviz.models.hub.published import Repository, Stored
 from specviz.paths import ASSETS
 
 _EXTRA = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d{1,6})\.(?:eh_proj|enorm)\.weight")
+_EXPERT = re.compile(r"(layers\.\d+\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 _LAYER = re.compile(r"^(?:language_model\.)?layers\.(\d{1,6})\.")
 
 
@@ -40,7 +42,7 @@ class Layout:
     def fits(self, stored: Repository) -> bool:
         """Whether a folder has this layout, given that no earlier layout of the table fits it."""
         names = [name.removeprefix("model.") for name in stored.files]
-        architectures = " ".join(words(stored.name, stored.config, "architectures")).lower()
+        architectures = " ".join(Settings(stored.name, stored.config).get("architectures", WORDS)).lower()
         inner = stored.config.get("text_config")
         levels = (stored.config, inner if isinstance(inner, Mapping) else {})
 
@@ -55,10 +57,11 @@ class Layout:
 
         return any(all(holds(*condition) for condition in conditions.items()) for conditions in self.when)
 
-    def names_in(self, stored: Repository) -> dict[str, str]:
-        """Return the published names of a folder's tensors, by their names in our networks."""
+    def names_in(self, stored: Repository) -> dict[str, Stored]:
+        """Return the published names of a folder's tensors, by their names in our networks. Experts that are stored one by one
+        become one tensor of each kind. Raises ModelUnavailable if an expert lacks a matrix."""
         first = min(_extra_layers(stored), default=-1)
-        names = {}
+        names: dict[str, str] = {}
         for original in stored.files:
             name = original.removeprefix("model.")
             if first >= 0:  # MTP layers, which follow the model's own, are renumbered from 0
@@ -66,7 +69,21 @@ class Layout:
             for pattern, plain in self.names:
                 name = re.sub(pattern, plain, name)
             names[name] = original
-        return names
+        experts: dict[str, dict[int, dict[str, str]]] = {}
+        for name in [name for name in names if _EXPERT.fullmatch(name)]:
+            start, number, kind = _EXPERT.fullmatch(name).groups()  # type: ignore[union-attr]
+            experts.setdefault(start, {}).setdefault(int(number), {})[kind] = names.pop(name)
+        whole: dict[str, Stored] = dict(names)
+        for start, matrices in experts.items():
+            for number in sorted(matrices):
+                if missing := [kind for kind in ("gate", "up", "down") if kind not in matrices[number]]:
+                    raise ModelUnavailable(
+                        f"{stored.name} lacks the tensor {start}.{number}.{missing[0]}_proj.weight: get it again."
+                    )
+            ordered = [matrices[number] for number in sorted(matrices)]
+            whole[f"{start}.gate_up_proj"] = [(one["gate"], one["up"]) for one in ordered]
+            whole[f"{start}.down_proj"] = [one["down"] for one in ordered]
+        return whole
 
 
 _FILE = ASSETS / "head_layouts.toml"

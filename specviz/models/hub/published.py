@@ -7,7 +7,7 @@ is refused, since leaving it out would change the computation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,10 @@ from specviz.models.hub.catalog import HubRepository, resolve
 from specviz.models.hub.hub import fetch_repository
 
 _PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+
+
+Stored = str | tuple["Stored", ...] | list["Stored"]
+"""Name of a stored tensor; in a tuple, of those whose rows are joined, and in a list, of those that are stacked."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ class Repository:
     config: Mapping[str, Any]
     files: Mapping[str, Path]
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: Stored) -> Tensor:
         """Return one tensor. Raises ModelUnavailable if its file is damaged."""
+        if not isinstance(name, str):
+            return (torch.stack if isinstance(name, list) else torch.cat)([self.tensor(part) for part in name])
         try:
             with safe_open(self.files[name], framework="pt") as file:
                 tensor: Tensor = file.get_tensor(name)
@@ -117,25 +123,27 @@ def _index(files: list[Path], name: str) -> dict[str, Path]:
     return file_of
 
 
-def shaped(stored: Repository, names: Mapping[str, str], name: str, shape: tuple[int, ...]) -> Tensor:
+def shaped(stored: Repository, names: Mapping[str, Stored], name: str, shape: Sequence[int]) -> Tensor:
     """Return the tensor ``name``, whose published name ``names`` gives. Raises ModelUnavailable if it is missing or has another
     shape."""
     if name not in names:
         raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: get the heads again.")
-    tensor = stored.tensor(names[name])
-    if tuple(tensor.shape) != shape:
+    published, tensor = names[name], stored.tensor(names[name])
+    if tuple(tensor.shape) != tuple(shape):
+        found, wanted = (" x ".join(map(str, size)) for size in (tensor.shape, shape))
         raise ModelUnavailable(
-            f"{names[name]} of {stored.name} is {_size(tensor.shape)} and should be {_size(shape)}: these heads do not fit "
-            "this target, or their config.json is another one's."
+            f"{published if isinstance(published, str) else name} of {stored.name} is {found} and should be {wanted}: these "
+            "heads do not fit this target, or their config.json is another one's."
         )
     return tensor
 
 
-def _size(shape: tuple[int, ...] | torch.Size) -> str:
-    return " x ".join(map(str, shape))
-
-
-def refuse_strangers(stored: Repository, names: Mapping[str, str], known: set[str], kind: str) -> None:
-    strange = sorted(original for plain, original in names.items() if plain not in known)
-    if strange:
+def tensors_of(
+    stored: Repository, names: Mapping[str, Stored], shapes: Mapping[str, Sequence[int]], kind: str, also: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """Return the tensors of these ``shapes``. Raises ModelUnavailable if one is missing or has another shape, or if the folder
+    holds one that is neither among them nor in ``also``."""
+    tensors = {name: shaped(stored, names, name, shape) for name, shape in shapes.items()}
+    if strange := sorted(str(own) for name, own in names.items() if name not in shapes and name not in also):
         raise ModelUnavailable(f"{stored.name} holds {strange[0]}, which {kind} heads as published do not have. Choose others.")
+    return tensors
