@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,14 +27,6 @@ from tests.support.tiny.text import LENGTH, composed, decode, parts_for, perturb
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
-METHODS: list[tuple[str, dict[str, object]]] = [
-    ("not_a_bandit", {"gamma": 4}),
-    ("not_a_bandit", {"gamma": 3, "loss": "acceptance", "keep": 1.0}),
-    ("not_a_bandit", {"gamma": 4, "arm": "copy"}),
-    ("bandit_ucb", {"gamma": 4}),
-    ("bandit_exp3", {"gamma": 4}),
-]
-
 
 def compose_named(name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: Any = None) -> Composition:
     """Over whole models of the target's vocabulary, as a user names them: often right, seldom right, of recurrent layers."""
@@ -49,15 +40,6 @@ def compose_named(name: str, values: dict[str, object], target: TextTarget, warp
     }
     parts = parts_for(target, warp, memory=memory).using(draft_models=lambda: models, uses_shipped_weights=False)
     return composed(name, values, parts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "values"), METHODS)
-def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[str, object]) -> None:
-    target = tiny_target()
-    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 60, GREEDY, 7)
-    drafted = {step.notes[0].data["drafted"] for step in run.steps}
-    assert drafted == {4} if "arm" in values else len(drafted) > 1
 
 
 @pytest.mark.slow
@@ -185,21 +167,6 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
     decode(target, made, PROMPT, 60, warp, 3)
     if not warp.greedy:
         assert len(seen) > 20 and all(one == pytest.approx(two, abs=1e-9) for one, two in seen)
-
-
-@pytest.mark.slow
-def test_what_hindsight_costs_is_counted_by_the_next_draft() -> None:
-    """Four networks run once along what was written, one store is asked at each of its places; a bandit judges nobody."""
-    target = tiny_target()
-    run = decode(target, compose("not_a_bandit", {"gamma": 4, "arm": "all"}, target, GREEDY), PROMPT, 60, GREEDY)
-    names = run.steps[0].notes[0].data["names"]
-    for before, step in itertools.pairwise(run.steps):
-        drafted = names[step.notes[0].data["drafted"]]
-        own = min(1, step.verified) if drafted == "copy" else step.draft_calls - 4 - len(before.emitted)
-        assert step.draft_calls == own + 4 + len(before.emitted)
-        assert own <= 4 and (drafted == "copy" or own >= step.verified)
-    alone = decode(target, compose("bandit_ucb", {"gamma": 4}, target, GREEDY), PROMPT, 60, GREEDY)
-    assert max(step.draft_calls for step in alone.steps) <= 4, "judged for the screen alone"
 
 
 @pytest.mark.slow

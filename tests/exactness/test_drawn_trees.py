@@ -14,7 +14,6 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
-from specviz.methods.resources import published_tree
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.feature import tiny_net
@@ -95,9 +94,3 @@ def test_whole_runs_keep_the_distribution_too() -> None:
         first, second, third = decode(target, composition, PROMPT, 3, warp, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
-
-
-def test_the_published_tree_has_the_published_levels() -> None:
-    shape = published_tree("eagle")
-    assert [len(level) for level in shape.levels] == [1, 4, 8, 8, 3, 2]
-    assert len(shape) == 26

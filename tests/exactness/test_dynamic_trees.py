@@ -3,50 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
-from specviz.methods.ddd.depth import BeamMass
-from tests.support.tiny.text import LENGTH, decode, tiny_target
-from tests.support.worlds.builders import composed
-from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
-
-
-@pytest.mark.slow
-def test_rejecting_point_masses_writes_the_targets_greedy_text() -> None:
-    target = tiny_target()
-    run = decode(target, composed(target, Dynamic(3, 3, 12), rule=Rejection()), PROMPT, LENGTH, GREEDY)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)
-
-
-def test_a_perfect_drafter_is_accepted_to_the_last_level() -> None:
-    target = tiny_target()
-    run = decode(target, composed(target, Dynamic(5, 1, 5), noise=0.0), PROMPT, 60, GREEDY)
-    assert [len(step.path) for step in run.steps] == [5] * 10
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:60]
-
-
-@pytest.mark.slow
-def test_a_hopeless_drafter_still_leaves_the_targets_text() -> None:
-    target = tiny_target()
-    run = decode(target, composed(target, Dynamic(4, 2, 8), noise=3.0), PROMPT, 60, WARM, 7)
-    assert run.ids == baseline("eager", torch.float64, WARM)[:60]
-    assert sum(not step.path for step in run.steps) > 20
-
-
-@pytest.mark.slow
-def test_a_stop_saves_drafter_forwards_where_it_counts() -> None:
-    target = tiny_target()
-    fixed = decode(target, composed(target, Dynamic(6, 3, 12), 0.1), PROMPT, 60, GREEDY)
-    saving = decode(target, composed(target, Dynamic(6, 3, 12, BeamMass(-1.0, ())), 0.1), PROMPT, 60, GREEDY)
-    assert saving.ids == fixed.ids
-    assert sum(step.draft_calls for step in saving.steps) < sum(step.draft_calls for step in fixed.steps)
-
 
 # The distribution, by enumeration: a tree of this kind is certain, and only as such may it be judged.
 

@@ -31,11 +31,6 @@ def composed(case: str, target: TextTarget, warp: Warp) -> Composition:
     return compose("falcon", CASES[case], target, warp)
 
 
-def perfect(target: TextTarget) -> Composition:
-    """The method with a network that is told the greedy text."""
-    return foretold("falcon", CASES["four forwards"], target, GREEDY, baseline("eager", torch.float64, GREEDY))
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("block", [1, 3])
 def test_other_block_lengths_write_the_same_text(block: int) -> None:
@@ -62,13 +57,6 @@ def test_two_levels_a_forward_and_the_drafter_starts_as_soon_as_a_block_is_there
     short = decode(target, composed("published", target, GREEDY), [5, 6], 30, GREEDY)
     assert [step.draft_calls for step in short.steps[:2]] == [0, 4]
     assert short.ids == alone(target, GREEDY, [5, 6]).ids
-
-
-def test_a_perfect_draft_is_accepted_whole() -> None:
-    target = tiny_target()
-    run = decode(target, perfect(target), PROMPT, 90, GREEDY)
-    assert [len(step.path) for step in run.steps] == [8] * 10
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:90]
 
 
 def blind(world: World) -> World:

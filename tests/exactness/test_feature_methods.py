@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.sampling import Warp
@@ -12,7 +11,7 @@ from specviz.methods.resources import TREES, published_tree
 from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.fancy import Fancy, context, outside
 from tests.support.worlds.feature import tiny_net
-from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, compose
 
 Values = dict[str, object]
 # Wide enough that an untrained network hits now and then.
@@ -24,29 +23,6 @@ TOKEN_EXACT: list[tuple[str, Values]] = [
     ("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}),
 ]
 # Parameters that change the tree or the rule, not the way a tree is run: the plain tier says enough about them.
-VARIANTS: list[tuple[str, Values]] = [
-    ("eagle2", {"depth": 3, "width": 4}),
-    ("eagle", {"tree": "published", "rule": "rejection"}),
-    ("eagle2", {**TREE, "rule": "rejection"}),
-    ("eagle3", {**TREE, "rule": "rejection"}),
-]
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize(("name", "values"), VARIANTS)
-def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Values) -> None:
-    target = tiny_target()
-    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 100, GREEDY)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:100]
-    assert {step.rule for step in run.steps} <= {"greedy", "none"}
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("level", ["off", "path", "tree"])
-def test_recording_does_not_change_the_text(level: str) -> None:
-    target = tiny_target()
-    run = decode(target, compose("eagle3", {**TREE, "rule": "match"}, target, WARM), PROMPT, 60, WARM, 7, level)
-    assert run.ids == baseline("eager", torch.float64, WARM)[:60]
 
 
 def test_drawn_trees_are_judged_without_replacement_and_tell_of_overlap() -> None:
@@ -55,23 +31,6 @@ def test_drawn_trees_are_judged_without_replacement_and_tell_of_overlap() -> Non
     assert "without_replacement" in {step.rule for step in run.steps}
     assert any(note.type == "overlap" for step in run.steps for note in step.notes)
     assert all(node.q is not None for step in run.steps for node in step.nodes[1:])
-
-
-@pytest.mark.slow
-def test_the_fixed_tree_of_likeliest_tokens_is_judged_as_point_masses() -> None:
-    target = tiny_target()
-    drawn, likeliest = (
-        decode(target, compose("eagle", {"tree": "published", "rule": rule}, target, WARM), PROMPT, 60, WARM, 7)
-        for rule in ("without_replacement", "rejection")
-    )
-    assert not any(note.type == "overlap" for step in likeliest.steps for note in step.notes)
-    assert any(note.type == "overlap" for step in drawn.steps for note in step.notes)
-    for step in likeliest.steps:
-        siblings: dict[int, list[float]] = {}
-        for node in step.nodes[1:]:
-            assert node.q is not None and node.parent is not None
-            siblings.setdefault(node.parent, []).append(node.q)
-        assert all(shares == sorted(shares, reverse=True) for shares in siblings.values()), "likeliest first"
 
 
 def test_the_fixed_tree_of_likeliest_tokens_stays_inside_the_nucleus() -> None:
@@ -144,13 +103,6 @@ def test_eagle_drafts_its_published_tree_unless_asked_otherwise() -> None:
     assert {step.verified for step in run.steps[:4]} == {25}
     fitted = decode(target, compose("eagle", {"tree": "fitted"}, target, WARM), PROMPT, 30, WARM)
     assert {step.verified for step in fitted.steps[:4]} != {25}
-
-
-def test_a_threshold_ends_some_rounds_early_and_others_not() -> None:
-    target = tiny_target()
-    run = decode(target, compose("ddd", TOKEN_EXACT[3][1], target, GREEDY), PROMPT, 80, GREEDY)
-    stops = [note.data["stopped"] for step in run.steps for note in step.notes if note.type == "beam_mass"]
-    assert len(set(stops)) > 1
 
 
 def test_the_drafters_taps_reach_the_target() -> None:

@@ -42,15 +42,23 @@ def _quick(row: Row) -> bool:
     return (row.world != "vision" or row.method not in BY_TEXT) and row.method not in {"bandit_ucb", "bandit_exp3"}
 
 
-CLIMBED = [(row, way, way in fast(row, row.ways) and _quick(row)) for row in ROWS for way in row.ways]
+CLIMBED = [(row, way, way in fast(row, row.ways) and _quick(row)) for row in ROWS for way in row.climbs]
 AUDITED = [
     (row, way, way.tier == "eager" and way in fast(row, row.audits))
     for row in ROWS
     for way in row.audits
     if way.tier == "eager" or row is first(row)  # a captured pass writes one cache, whichever parameters drafted
 ]
-FULL = [(row, tier, bool(fast(row, row.ways)) and tier == "eager" and _quick(row)) for row in ROWS for tier in row.full]
-BEGUN = [(row, prompt, bool(fast(row, row.ways)) and prompt == row.prompts[0]) for row in ROWS for prompt in row.prompts]
+FULL = [
+    (row, tier, bool(fast(row, row.ways)) and tier == "eager" and _quick(row))
+    for row in ROWS
+    for tier in (row.full if row is first(row) else row.full[:1])
+]
+BEGUN = [
+    (row, prompt, bool(fast(row, row.ways)) and prompt == row.prompts[0])
+    for row in ROWS
+    for prompt in (row.prompts if row is first(row) else row.prompts[:1])
+]
 
 
 # A method's first row in a world: what holds for all its rows alike.

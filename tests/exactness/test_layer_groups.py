@@ -162,11 +162,6 @@ def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind
     assert _Watched.fuzziest > 1e-3, "drafted entries are fuzzy, or nothing was repaired"
 
 
-def _itself(target: TextTarget) -> Composition:
-    model = of_decoder("itself", lean_copy(target), target)
-    return Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(4))), Rejection())
-
-
 def enumerated(distribution_of: Callable[[Draft], Draft], monkeypatch: pytest.MonkeyPatch) -> float:
     """Error of the distribution of three tokens when drafts are drawn from fuzzy distributions and judged by those of
     ``distribution_of``."""
@@ -204,31 +199,3 @@ def test_whole_runs_keep_the_distribution(calibrated: bool) -> None:
         first, second, third = decode(target, composition, prompt, 3, PLAIN, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
-
-
-@pytest.mark.slow
-def test_the_note_counts_stages_and_repairs() -> None:
-    target = tiny_target()
-    run = decode(
-        target, composed({"drafter": "draft", "group": 4, "gamma": 3}, target, WARPS["warm"]), PROMPT, 60, WARPS["warm"], 3
-    )
-    notes = [note.data for step in run.steps for note in step.notes if note.type == "layer_groups"]
-    assert len(notes) == len(run.steps)
-    for before, note, step in zip([None, *run.steps], notes, run.steps, strict=False):
-        assert (note["layers"], note["stages"], note["groups"]) == (DEEP, 3, [[0], [1, 2, 3, 4], [5]])
-        kept = 0 if before is None else len(before.path)
-        assert note["exact"] == kept + 1, "what the last round committed, its bonus token and all"
-        assert note["repaired"] == min(kept, 2), "the last of three drafted tokens never went through the model"
-        assert [len(row) for row in note["likeness"]] == ([note["repaired"]] * DEEP if note["repaired"] else [])
-        assert note["cached"] == step.position + 3
-
-
-@pytest.mark.slow
-def test_end_of_sequence_inside_a_draft_ends_the_run_there() -> None:
-    ids = decode(deep_target(), _itself(deep_target()), PROMPT, 40, GREEDY).ids
-    ending = next(ids[place] for place in range(8, 40) if place % 5 < 4 and ids[place] not in ids[:place])
-    target = deep_target()
-    target.eos_ids = frozenset({ending})
-    run = decode(target, _itself(target), PROMPT, 40, GREEDY)
-    assert run.ids == ids[: ids.index(ending) + 1]
-    assert (run.outcome.reason, run.steps[-1].cut) == ("eos", "eos")

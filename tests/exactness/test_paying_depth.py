@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from msgspec import to_builtins
 
 from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
@@ -18,9 +17,9 @@ from specviz.methods.parameters import describe
 from specviz.methods.registry import all_methods
 from specviz.trace.notes.drafts import TreeDepth
 from tests.support.tiny.networks import block_net
-from tests.support.tiny.text import composed, decode, parts_for, tiny_target
+from tests.support.tiny.text import composed, parts_for, tiny_target
 from tests.support.worlds.feature import tiny_net
-from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
+from tests.support.worlds.text import GREEDY, WARM
 
 HEADS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}
@@ -64,11 +63,6 @@ def test_the_threshold_follows_from_the_cost_of_a_forward_and_from_what_was_aske
     expected = CalibratedDepth(ROUNDS, 12, "", "").threshold_that_pays(costs, made.depth, levels, made.nodes)
     assert (made.stop.threshold, made.stop.levels) == (expected, levels)
     assert made.stop.forward == pytest.approx(forward / 10)
-
-
-def test_cheap_forwards_bring_a_low_threshold_and_dear_ones_a_high_one(compose: Any) -> None:
-    cheap, dear = (compose("ddd", {}, forward=cost).controller.builder.stop.threshold for cost in (CHEAP, DEAR))
-    assert cheap < dear
 
 
 def depth(composition: Composition) -> int:
@@ -134,17 +128,6 @@ def test_the_measured_forward_sizes_the_trees(name: str, values: dict[str, objec
 
 def test_a_guided_picture_pays_for_two_rows_a_node(compose: Any) -> None:
     assert pays(compose("eagle2", {"depth": 2}, forward=2.5, guidance=(3.0, (1, 2)))).forward == pytest.approx(5.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
-def test_the_text_is_the_targets_own(name: str, warp: Any, compose: Any) -> None:
-    run = decode(tiny_target(), compose(name, {}, warp, forward=0.3), PROMPT, 40, warp, 7)
-    assert run.ids == baseline("eager", torch.float64, warp)[:40]
-    for step in run.steps:
-        told = next(note.data for note in step.notes if note.type == "growth")
-        assert max(step.depths) <= told["depth"]["levels"]
 
 
 def test_a_forward_of_two_levels_is_measured_too(compose: Any) -> None:

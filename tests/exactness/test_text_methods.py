@@ -8,7 +8,7 @@ import torch
 from specviz.engine.sampling import Warp
 from specviz.trace.schema import Step
 from tests.support.tiny.text import VOCAB, composed, decode, parts_for, tiny_llama, tiny_target
-from tests.support.worlds.text import GREEDY, PROMPT, WARM, alone, baseline, compose
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
 SAMPLED: list[tuple[str, dict[str, object]]] = [
     ("autoregressive", {}),
@@ -62,29 +62,6 @@ def test_a_perfect_draft_is_accepted_whole() -> None:
     run = decode(target, compose("speculative_sampling", {"gamma": 4}, target, GREEDY, noise=0.0), PROMPT, 100, GREEDY)
     assert [len(step.path) for step in run.steps] == [4] * 20
     assert run.ids == baseline("eager", torch.float64, GREEDY)[:100]
-
-
-def test_a_perfect_sampled_draft_is_accepted_whole() -> None:
-    target = tiny_target()
-    run = decode(target, compose("speculative_sampling", {"gamma": 4}, target, WARM, noise=0.0), PROMPT, 100, WARM)
-    assert [len(step.path) for step in run.steps] == [4] * 20
-
-
-@pytest.mark.slow
-def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
-    target = tiny_target()
-    run = decode(target, compose("speculative_sampling", {"gamma": 4}, target, GREEDY, noise=3.0), PROMPT, 60, GREEDY)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:60]
-    assert sum(len(step.path) for step in run.steps) < 30
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("level", ["off", "path", "tree"])
-def test_recording_does_not_change_the_text(level: str) -> None:
-    target = tiny_target()
-    run = decode(target, compose("token_recycling", {}, target, WARM), PROMPT, 60, WARM, level=level)
-    assert run.ids == alone(target, WARM, budget=60).ids
-    assert sum(len(step.emitted) for step in run.steps) == 60
 
 
 def test_the_vocabulary_is_really_used() -> None:

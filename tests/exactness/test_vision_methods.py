@@ -22,7 +22,6 @@ TRAINED: list[tuple[str, Values]] = [
     ("language_only", {"gamma": 3}),
     ("dream", {**TREE, "keep": 0.5}),
 ]
-TWO_WAYS = {"gemma3", "paligemma"}
 
 
 @pytest.mark.spread(2)

@@ -145,6 +145,14 @@ class Row:
         return "-".join([*([] if self.world == "text" else [self.world]), self.method, *said]).replace(" ", "_")
 
     @property
+    def climbs(self) -> tuple[Way, ...]:
+        """The ways that are compared: all of a method's first row in a world, of its others an eager one and a captured one."""
+        if self is first(self):
+            return self.ways
+        orders = ((PLAIN, GREEDY), (GRAPH_SINGLE, GRAPH, SINGLE_NUCLEUS, SINGLE))
+        return tuple(way for order in orders for way in [next((way for way in order if way in self.ways), None)] if way)
+
+    @property
     def ends(self) -> str:
         """The warp of the shortest prompts: warm where the text is the target's own at any temperature."""
         return "warm" if any(way.warped != "greedy" for way in self.ways) else "greedy"
@@ -240,12 +248,12 @@ ROWS: list[Row] = [
     Row("not_a_bandit", {"gamma": 4}, GREEDY_WAYS),
     Row("not_a_bandit", {"gamma": 3, "loss": "acceptance", "keep": 1.0}, GREEDY_PLAIN),
     Row("not_a_bandit", {"gamma": 4, "arm": "copy"}, GREEDY_PLAIN),
-    Row("bandit_ucb", {"gamma": 4}, GREEDY_WAYS),
+    Row("bandit_ucb", {"gamma": 4}, GREEDY_PLAIN),
     Row("bandit_exp3", {"gamma": 4}, GREEDY_PLAIN),
     Row("polybasic", {"middle": "plain_copy", "gathered": 6, "nodes": 5}, GREEDY_WAYS, least=0.5),
     Row("polybasic", {"middle": "int8", "gathered": 8, "depth": 3, "nodes": 6}, GREEDY_PLAIN, least=0.5),
-    Row("polybasic", {"middle": "draft", "gathered": 4, "drafter": "eagle3", "depth": 3, "nodes": 4}, GREEDY_PLAIN, least=0.5),
-    Row("polybasic", {"middle": "draft", "gathered": 5, "drafter": "copy"}, GREEDY_PLAIN, least=0.5),
+    Row("polybasic", {"middle": "draft", "gathered": 4, "drafter": "eagle3", "depth": 3, "nodes": 4}, GREEDY_PLAIN, least=0.4),
+    Row("polybasic", {"middle": "draft", "gathered": 5, "drafter": "copy"}, GREEDY_PLAIN, least=0.4),
     Row("polybasic", {"middle": "small_draft", "gathered": 3, "depth": 2}, GREEDY_PLAIN, least=0),
     *(
         Row("easyspec", values, GREEDY_PLAIN, least=0)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.errors import ModelUnavailable
 from specviz.training.families.picture_drafters import PictureDialogueFeatures, unroll_cross
 
 HIDDEN, VOCAB, ROWS = 24, 40, 12
@@ -78,14 +74,3 @@ def test_drafting_is_reading_ones_own_outputs_in_place_of_the_targets_thoughts()
             output = opened.whole(embedded, own, positions)[0][start + step]
             assert torch.allclose(steps[step][place], output, atol=1e-12)
             own[start + step] = output
-
-
-def test_it_is_kept_in_a_file_and_refuses_another_target(tmp_path: Path) -> None:
-    made = net(0.3).float()
-    path = tmp_path / "cross.safetensors"
-    made.save(path, {})
-    shared = (made.embedding, made.head)
-    again = CrossNet.load(path, shared, torch.float32, torch.device("cpu"))
-    assert again.config == made.config and torch.allclose(again.reading.gates, made.reading.gates, atol=1e-3)
-    with pytest.raises(ModelUnavailable, match="was made for an embedding"):
-        CrossNet.load(path, (shared[0][1:], shared[1]), torch.float32, torch.device("cpu"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.feature_net import FeatureNet
-from specviz.errors import ModelUnavailable
 from specviz.training.families.feature import unroll
 from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
@@ -96,39 +93,6 @@ def test_rows_of_a_feature_change_only_what_comes_after_them(wide: bool) -> None
     features[4] += 1
     changed = (unroll(net, TOKENS, features, [every])[0] - before).abs().amax(1) > 1e-12
     assert changed.tolist() == [False] * 4 + [True] * 4
-
-
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("support", [None, 20])
-def test_weights_at_rest_come_back_as_nearly_the_same_network(wide: bool, support: int | None, tmp_path: Path) -> None:
-    model = tiny_llama(dtype=torch.float32)
-    net = tiny_net(model, wide, support)
-    net.fc.scale[0] = 1e-4
-    net.save(tmp_path / "net.safetensors", {"licence": "none"})
-    shared = model.get_input_embeddings().weight, model.lm_head.weight
-    again = FeatureNet.load(tmp_path / "net.safetensors", shared, torch.float32, torch.device("cpu"))
-    assert again.config == net.config
-    for name, value in net.state_dict().items():
-        assert torch.allclose(again.state_dict()[name], value, atol=0.02 * float(value.abs().max())), name
-    assert (again.draft_ids is None) == (support is None)
-    assert support is None or torch.equal(again.draft_ids, net.draft_ids)
-    rest = sum(value.numel() for value in net.state_dict().values())
-    assert (tmp_path / "net.safetensors").stat().st_size < 2.5 * rest + 8000, "the target's own weights were stored"
-
-
-def test_a_file_of_something_else_and_another_target_are_refused(tmp_path: Path) -> None:
-    from specviz.drafting.networks.weights import write_weights
-
-    model = tiny_llama(dtype=torch.float32)
-    shared = model.get_input_embeddings().weight, model.lm_head.weight
-    write_weights(tmp_path / "other.safetensors", {"a": torch.zeros(2, 2)}, {})
-    with pytest.raises(ModelUnavailable, match="no feature drafter"):
-        FeatureNet.load(tmp_path / "other.safetensors", shared, torch.float32, torch.device("cpu"))
-    tiny_net(model, True).save(tmp_path / "net.safetensors", {})
-    with pytest.raises(ModelUnavailable, match="choose the target it was trained for"):
-        bigger = tiny_llama(dtype=torch.float32, vocab=60)
-        rows = bigger.get_input_embeddings().weight, bigger.lm_head.weight
-        FeatureNet.load(tmp_path / "net.safetensors", rows, torch.float32, torch.device("cpu"))
 
 
 def test_positions_beyond_the_first_table_are_rotated_right() -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from specviz.drafting.networks.lora import merge_lora
-from specviz.drafting.networks.masked_lm import MaskedLM
-from specviz.drafting.networks.weights import write_weights
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
-from specviz.errors import ModelUnavailable
 from specviz.methods.diffuspec.drafter import MaskedBlock
 from specviz.models.heads.heads import with_lora
 from specviz.training.families.gto import LowRank
@@ -67,19 +62,6 @@ def test_a_long_text_is_read_as_far_back_as_the_window() -> None:
         model(TEXT, 16)
     with pytest.raises(ValueError, match="window of 16"):
         model.features(TEXT[None], torch.zeros(1, 20, dtype=torch.bool))
-
-
-def test_it_is_saved_small_and_read_nearly_the_same(tmp_path: Path) -> None:
-    model, path = masked_lm(TARGET), tmp_path / "masked.safetensors"
-    model.save(path, {"licence": "Apache-2.0"})
-    again = MaskedLM.load(path, (model.embedding,), torch.float64, torch.device("cpu"))
-    torch.testing.assert_close(again(TEXT, 6), model(TEXT, 6), atol=0.2, rtol=0.05)
-    assert torch.equal(again.draft_ids, model.draft_ids)
-    with pytest.raises(ModelUnavailable, match="embedding of 48 x 32"):
-        MaskedLM.load(path, (torch.zeros(60, 32),), torch.float64, torch.device("cpu"))
-    write_weights(path, {"weight": torch.ones(2, 2)}, {})
-    with pytest.raises(ModelUnavailable, match="no masked language model"):
-        MaskedLM.load(path, (model.embedding,), torch.float64, torch.device("cpu"))
 
 
 def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> None:

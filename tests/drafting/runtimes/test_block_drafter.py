@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.block_net import BlockNet
-from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.errors import ModelUnavailable
 from tests.support.tiny.networks import TAP, block_net
 from tests.support.tiny.text import tiny_target
 
@@ -183,18 +179,3 @@ def test_a_text_longer_than_was_planned_for_still_fits() -> None:
     drafter = started(network, tokens[:20], features[:20])
     committed(drafter, tokens[20:], features[20:])
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
-
-
-def test_it_comes_off_the_disk_as_it_was_and_only_for_its_target(tmp_path: Path) -> None:
-    target = tiny_target(dtype=torch.float32)
-    network, path = block_net(target), tmp_path / "blocks.safetensors"
-    network.save(path, {"licence": "Apache-2.0"})
-    embedding, head = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
-    again = BlockNet.load(path, (embedding, head), torch.float32, torch.device("cpu"))
-    tokens, features = random_text(12)
-    ours = network(torch.tensor([tokens]), features[None].float())
-    assert float((again(torch.tensor([tokens]), features[None].float()) - ours).norm() / ours.norm()) < 0.05
-    assert torch.equal(again.draft_ids, network.draft_ids) and again.config == network.config
-    assert not {"embedding", "head"} & set(read_weights(path)[0]), "what belongs to the target is not stored"
-    with pytest.raises(ModelUnavailable, match="choose the target it was trained for"):
-        BlockNet.load(path, (embedding[:20], head[:20]), torch.float32, torch.device("cpu"))

@@ -45,8 +45,8 @@ CURVE = CostCurve((1, 40), (2.0, 3.0))
 
 
 def tokens(tier: str, dtype: torch.dtype) -> int:
-    """How long runs are compared: over 200 tokens in double precision, half of it in another number format or tier."""
-    return LENGTH if (tier, dtype) == ("eager", torch.float64) else max(LENGTH // 2, 55)
+    """How long runs are compared: over 200 tokens in double precision, fewer in another number format or tier."""
+    return LENGTH if (tier, dtype) == ("eager", torch.float64) else 88
 
 
 def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2, device: torch.device | str = "cpu") -> TextTarget:

@@ -14,19 +14,14 @@ from specviz.drafting.networks.block_net import BlockNet
 from specviz.errors import ModelUnavailable
 from specviz.training import features
 from specviz.training.data import places_in
-from specviz.training.families import falcon
 from specviz.training.families.falcon import (
     BlockTraining,
     Truth,
-    glanced,
     levels,
-    noisy,
-    reveal,
     start,
-    summed,
     truth_of,
 )
-from specviz.training.features import DialogueFeatures, joined
+from specviz.training.features import DialogueFeatures
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.stand_ins import Patch, begun
 from tests.support.training.tiny_training import IDS, VOCAB
@@ -53,46 +48,6 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     assert torch.equal(truth.features, seen.features[truth.places + 2, -1])
     whole = model(seen.tokens[None]).logits[0]
     assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, known].argmax(-1)), "of the drafted token"
-
-
-@pytest.mark.parametrize(("wrong", "ratio", "shown"), [(4, 0.0, 0), (4, 0.5, 2), (8, 1.0, None)])
-def test_as_much_is_shown_as_the_ratio_of_what_was_wrong(
-    wrong: int, ratio: float, shown: int | None, state: BlockTraining
-) -> None:
-    net, several, generator = state.net, joined(state.store.get([4, 5])), torch.Generator().manual_seed(1)
-    texts, truth = noisy(several, generator), truth_of(net, state.place, several)
-    guessed = net.logits(net(*texts, 1).flatten(0, 1)[truth.places]).argmax(-1)
-    guessed[:wrong] = (guessed[:wrong] + 1) % len(net.draft_ids)
-    truth = truth._replace(logits=torch.nn.functional.one_hot(guessed, len(net.draft_ids)))
-    beginnings = {place for place in truth.places.tolist() if place % texts.tokens.shape[1] % 2 == 1}
-    found = glanced(net, texts, truth, 1, ratio, generator).tolist()
-    assert len(found) == len(set(found)) == min(wrong if shown is None else shown, len(beginnings)) and set(found) <= beginnings
-
-
-def test_shown_places_are_read_but_have_no_part_in_the_loss(state: BlockTraining, monkeypatch: Patch) -> None:
-    net, seen, truth = one_text(state)
-    replaced = truth.places[truth.places % 2 == 1][:3]
-    monkeypatch.setattr(falcon, "glanced", lambda *asked: replaced)
-    found = float(state.taught(seen, torch.Generator().manual_seed(3), 1.0).detach())
-    generator = torch.Generator().manual_seed(3)
-    text = noisy(seen, generator)
-    phase = int(torch.randint(2, (), generator=generator))
-    inputs, counts = reveal(text, replaced, 2), ~torch.isin(truth.places, replaced)
-    outputs = net(*inputs, phase)[0, truth.places].detach()
-    assert int(counts.sum()) == len(truth.places) - 3
-    assert found == pytest.approx(float(summed(net, outputs[counts], truth, counts)), rel=1e-5)
-    assert found < 0.99 * float(summed(net, outputs, truth, torch.ones_like(counts)))
-
-
-@pytest.mark.parametrize(("share", "ratio"), [(0.0, 0.4), (0.75, 0.1), (1.0, None)])
-def test_less_is_shown_the_further_the_training_is(
-    share: float, ratio: float | None, state: BlockTraining, monkeypatch: Patch
-) -> None:
-    shown, nothing = list[float](), torch.zeros(0, dtype=torch.long)
-    monkeypatch.setattr(falcon, "glanced", lambda *asked: shown.append(asked[4]) or nothing)
-    monkeypatch.setattr(state, "share", share)
-    state.taught(state.store.get([4])[0], torch.Generator().manual_seed(0), 1.0)
-    assert shown == ([] if ratio is None else [pytest.approx(ratio)])
 
 
 def test_a_target_without_gated_layers_is_refused(state: BlockTraining) -> None:

@@ -21,10 +21,9 @@ from specviz.training.families.feature import (
     FeatureTraining,
     acceptance_figures,
     batches,
-    sampled_starts,
     unroll,
 )
-from specviz.training.features import DialogueFeatures, target_distribution
+from specviz.training.features import DialogueFeatures
 from specviz.training.phrases import KINDS, REPORTED
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.stand_ins import Patch, begun
@@ -84,25 +83,6 @@ def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has(one: Featu
         moved = value(changed(torch.tensor([place]))) != before
         # With few starts in the deeper steps every answer token still counts in the first.
         assert moved == (place in counted), place
-
-
-def test_wanted_distributions_are_the_targets_own_after_each_answer_token(one: FeatureTraining) -> None:
-    seen = one.store.get([4])[0]
-    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
-    with torch.no_grad():
-        logits = model(seen.tokens[None]).logits[0, seen.first - 1 : -1, one.net.draft_ids]
-    distribution, at = target_distribution(one.net.head, seen)
-    assert torch.allclose(distribution, logits.softmax(-1), atol=1e-3)
-    assert at[seen.first :].tolist() == list(range(len(seen.tokens) - seen.first))
-
-
-def test_starts_stay_inside_the_answer_and_thin_out() -> None:
-    rows = sampled_starts(5, 40, (1.0, 0.5, 0.2), torch.Generator().manual_seed(3))
-    assert rows[0].tolist() == list(range(3, 38))
-    for step, (wider, fewer) in enumerate(zip(rows, rows[1:], strict=False)):
-        assert 0 < len(fewer) < len(wider) and set(fewer.tolist()) <= set(wider.tolist())
-        assert int(fewer.max()) + 3 + step < 40
-    assert sampled_starts(0, 3, (1.0, 1.0), torch.Generator())[0].tolist() == [0]
 
 
 def test_acceptance_is_what_drafting_from_each_place_alone_would_find(one: FeatureTraining) -> None:

@@ -13,7 +13,6 @@ from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.trees.calibrated import CalibratedTree
 from specviz.methods.resources import TREES
 from specviz.training import acceptance
-from specviz.training.data import places_in
 from specviz.training.families import medusa
 from specviz.training.features import FeatureStore
 from specviz.training.registry import WEIGHTS
@@ -29,53 +28,6 @@ def store() -> FeatureStore:
 def network() -> ParallelNet:
     head = assets().target.model.get_output_embeddings().weight.detach()
     return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, None)
-
-
-def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written out for one dialogue, head by head and token by token."""
-    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
-    torch.manual_seed(0)
-    net, kept = network(), store()
-    for value in net.parameters():
-        value.data.normal_(std=0.2)
-    seen = kept.get([7])[0]
-    place = places_in(torch.arange(VOCAB), VOCAB)
-    place[int(seen.tokens[seen.first + 1])] = -100
-    found = medusa.loss(net, place, seen, torch.Generator(), 0.5)
-    expected = 0.0
-    for ahead in range(HEADS):
-        for at in range(seen.first - 2, len(seen.tokens) - 2 - ahead):
-            wanted = at + 2 + ahead
-            if wanted < seen.first or place[seen.tokens[wanted]] < 0:
-                continue
-            distribution = (net.outputs @ seen.features[wanted - 1, -1]).softmax(-1)
-            said = net.logits(seen.features[at, -1][None])[ahead, 0].log_softmax(-1)
-            expected -= 0.8**ahead * float((distribution @ said).detach())
-    assert float(found.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
-
-
-def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, kept = network(), store()
-    place, seen = places_in(torch.arange(VOCAB), VOCAB), kept.get([7])[0]
-    generator = torch.Generator().manual_seed(0)
-    shared = [float(medusa.loss(net, place, seen, generator, 1.0).detach()) for _ in range(300)]
-    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
-    whole = float(medusa.loss(net, place, seen, generator, 1.0).detach())
-    assert sum(shared) / 300 == pytest.approx(whole, rel=0.05)
-    assert max(shared) > min(shared)
-
-
-def test_heads_start_from_the_best_linear_guess_of_the_hidden_state() -> None:
-    net, kept = network(), store()
-    medusa.start(net, kept, range(40))
-    apart, before = 0.0, 0.0
-    for seen in kept.get(range(40, 50)):
-        for ahead, head in enumerate(net.heads):
-            rows = seen.features[seen.first - 2 : len(seen.tokens) - 2 - ahead, -1]
-            truth = seen.features[seen.first - 1 + ahead : len(seen.tokens) - 1, -1]
-            apart += float((head(rows) - truth).square().sum().detach())
-            before += float((rows - truth).square().sum())
-    assert apart < 0.6 * before
 
 
 def test_ranks_are_places_in_each_heads_own_list() -> None:

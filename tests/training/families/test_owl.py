@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 
 from specviz.errors import BadInput
-from specviz.training.data import Dialogues
 from specviz.training.driver import Schedule
 from specviz.training.families import owl
 from specviz.training.families.owl import DRAFTING, OwlTraining
@@ -54,41 +52,6 @@ def test_the_probe_is_taught_alone_and_then_stays() -> None:
     state.update(0.6)
     assert "probe" not in moved(state, probe) and {"later.weight", "leave.weight"} <= moved(state, probe)
     assert state.measure().keys() >= {"tau", "tau_without_probe", "first1"}
-
-
-def long_dialogues() -> Dialogues:
-    """Thirty, with answers of 12 to 71 tokens; every token of the file is another one."""
-    starts = np.cumsum([0] + [5 + 12 + 37 * number % 60 for number in range(30)])
-    return Dialogues(100 + np.arange(starts[-1]), starts, np.full(30, 5), np.zeros(30, dtype=np.float32))
-
-
-def test_every_dialogue_is_visited_before_any_twice_and_unread_text_before_what_was_read() -> None:
-    made = long_dialogues()
-    windows = owl.Windows(made, MARKERS, range(30))
-    stream = windows.stream(np.random.default_rng(0))
-    visits = list[int]()
-    while True:
-        ever = [sliding_window_view(windows.reads_of(number) == 0, owl.LENGTH).sum(1).max() for number in range(30)]
-        distinct, window = windows.distinct, next(stream)
-        visits.append(int(np.searchsorted(made.starts, window[-1] - 100, side="right")) - 1)
-        if windows.distinct - distinct < owl.LENGTH // 2:
-            break
-        assert windows.distinct - distinct == ever[visits[-1]], "from where the most is unread"
-    assert sorted(visits[:30]) == list(range(30))
-    assert max(ever) < owl.LENGTH // 2, "text was read again before all was read"
-
-
-def test_a_training_that_goes_on_visits_what_it_has_not_seen_first() -> None:
-    made = long_dialogues()
-    first, second = (owl.Windows(made, MARKERS, range(30)) for _ in range(2))
-    stream = first.stream(np.random.default_rng(0))
-    for _ in range(20):
-        next(stream)
-    second.reads.copy_(first.reads)
-    stream = second.stream(np.random.default_rng(1))
-    for _ in range(10):
-        next(stream)
-    assert len(first.visited()) == 20 and len(second.visited()) == 30
 
 
 @pytest.mark.slow

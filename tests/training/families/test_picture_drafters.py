@@ -11,7 +11,6 @@ import torch
 
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training.families import picture_drafters as making
-from specviz.training.families.feature import unroll
 from specviz.training.families.picture_drafters import (
     ALL,
     COMPRESSED,
@@ -82,32 +81,6 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(monkeypat
     some = PictureStore(learner, every.writer, spoken, COMPRESSED, (0,)).get([1])[0]
     kept = (some.positions[(some.tokens == 3)] - 1).tolist()
     assert len(set(kept) & set(most_looked_at(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
-
-
-def test_the_picture_is_an_embedding_where_its_tokens_stand() -> None:
-    learner, every, spoken = stored((0, LAYERS), ALL)
-    seen = every.get([2])[0]
-    visual = learner.seen([making.scene_of(int(spoken.scene[2]))])[0]
-    assert torch.allclose(seen.features[1 : 1 + VISUAL, 0], visual, atol=0.02 * float(visual.abs().max()))
-    table = learner.model.get_input_embeddings().weight
-    assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
-
-
-def test_step_vectors_go_in_where_the_network_feeds_on_itself() -> None:
-    learner, store, _ = stored((LAYERS,), WORDS)
-    net = making.network(learner, store, [0, 1, 2, 3])
-    with torch.no_grad():
-        net.layer.self_attn.o_proj.weight.normal_(std=0.1)
-    seen, starts = store.get([0])[0], torch.tensor([3, 4, 5])
-    run = lambda: unroll(net, seen.tokens, seen.features[:, 0], [starts] * 3)  # noqa: E731
-    with torch.no_grad():
-        before = run()
-        net.steps[2] += 1
-        third = run()
-        net.steps[0] += 1
-        first = run()
-    assert all(torch.equal(one, other) for one, other in zip(before[:2], third[:2], strict=True))
-    assert not torch.allclose(before[2], third[2]) and not torch.allclose(third[0], first[0])
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,6 @@ from specviz.training.driver import Schedule
 from specviz.training.families import scenes
 from specviz.training.families.scenes import FRESH
 from specviz.training.families.scenes_vlm import (
-    LONG,
-    READ,
-    SHORT,
     SPEAKING,
     Learner,
     ScenesTraining,
@@ -27,7 +23,7 @@ from specviz.training.families.scenes_vlm import (
     ask,
     figures,
 )
-from specviz.training.families.scenes_words import KINDS, Batch, Writer, batch_of, exchanges, pages, patches_of, train_tokenizer
+from specviz.training.families.scenes_words import Batch, Writer, batch_of, train_tokenizer
 from specviz.training.registry import WEIGHTS
 from tests.support.training.tiny_scenes import tiny_scenes
 
@@ -53,16 +49,6 @@ def some(tokenizer: Any, count: int = 3) -> Batch:
     return batch_of([scenes.compose(seed) for seed in range(count)], Writer(tokenizer), GRID, 3)
 
 
-def test_patches_are_told_what_stands_there() -> None:
-    scene = scenes.compose(4)
-    told = patches_of(scene, 8)
-    for thing in scene.things:
-        place = int(thing.y // 16) * 8 + int(thing.x // 16)
-        in_front = [other for other in scene.things if scenes.gap(thing, other) < 0]
-        assert told["kind"][place] > 0 and (in_front or told["region"][place] == 1 + thing.region)
-    assert (told["kind"] == 0).sum() > 15
-
-
 def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer: Any) -> None:
     learner, batch = opened(tokenizer), some(tokenizer)
     with torch.no_grad():
@@ -82,57 +68,6 @@ def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tenso
     user = text.embed_tokens(torch.tensor([1]))
     rows = torch.cat((user, visual, text.embed_tokens(tokens)))[None]
     return text(inputs_embeds=rows, use_cache=False).last_hidden_state[0, 1 + len(visual) :]
-
-
-def test_descriptions_answers_and_pages_have_their_weights(tokenizer: Any) -> None:
-    learner, batch = opened(tokenizer), some(tokenizer)
-    read, read_labels = pages([scenes.compose(seed) for seed in range(3)], Writer(tokenizer), 4)
-    cut = batch.long.shape[1]
-    with torch.no_grad():
-        visual = learner.visual_tokens(batch.pixels)
-        hidden = learner.read(visual, batch)
-        without = learner.word_loss(visual, batch)
-        found = learner.word_loss(visual, replace(batch, read=read, read_labels=read_labels))
-        told = learner.read_pages(read)
-    parts = (
-        (hidden[:, :cut], batch.long_labels), (hidden[:, cut:], batch.short_labels.flatten(1)), (told, read_labels),
-    )  # fmt: skip
-    own = [F.cross_entropy(learner.model.lm_head(h[y != -100]), y[y != -100]) for h, y in parts]
-    assert torch.allclose(without, LONG * own[0] + SHORT * own[1], atol=1e-5)
-    assert torch.allclose(found, without + READ * own[2], atol=1e-5)
-
-
-def test_a_page_is_read_in_order_and_teaches_last_sentences(tokenizer: Any) -> None:
-    learner, writer = opened(tokenizer), Writer(tokenizer)
-    read, labels = pages([scenes.compose(seed) for seed in range(12)], writer, 4)
-    with torch.no_grad():
-        found = learner.read_pages(read)
-        text = learner.model.model.text_model
-        alone = text(inputs_embeds=text.embed_tokens(read), use_cache=False).last_hidden_state
-    assert torch.allclose(found, alone, atol=2e-4)
-    for tokens, known in zip(read.tolist(), labels.tolist(), strict=True):
-        taught = [place for place, label in enumerate(known) if label != -100]
-        assert all(known[place] in (tokens[place + 1], writer.end) for place in taught)
-        if tokens[1] == writer.assistant:  # a drill
-            continue
-        answers = "".join(tokenizer.decode([known[place]]) for place in taught).split("<|end|>")[:-1]
-        assert len(answers) >= 2 and all(answer.endswith(".") and answer.count(".") == 1 for answer in answers)
-    looks = [row.index(next(label for label in row if label != -100)) for row in labels.tolist()]
-    assert max(looks) > 30  # the look itself is given
-    assert 0 < sum(row[1] == writer.assistant for row in read.tolist()) < 12  # some drills, some conversations
-
-
-def test_patches_learn_the_words_for_what_they_show(tokenizer: Any) -> None:
-    learner, batch = opened(tokenizer), some(tokenizer)
-    words = learner.model.get_input_embeddings().weight
-    without = learner.patch_loss(learner.visual_tokens(batch.pixels), batch)
-    assert torch.autograd.grad(without, words, allow_unused=True)[0] is None
-    learner.learn_names(tokenizer)
-    single = [kind for kind in KINDS if len(tokenizer.encode(f" {kind}", add_special_tokens=False)) == 1]
-    assert len(single) > 0.8 * len(KINDS) and (learner.names >= 0).sum() == len(single)
-    found = learner.patch_loss(learner.visual_tokens(batch.pixels), batch)
-    moved = torch.autograd.grad(found, words)[0].abs().sum(1)
-    assert found > without and moved[learner.names[learner.names >= 0]].min() > 0
 
 
 def state_of(tokenizer: Any) -> ScenesTraining:
@@ -179,23 +114,6 @@ def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
         logits = loaded.model(input_ids=torch.tensor([ids]), **prompt.inputs).logits[0, -1]
         ids.append(int(F.softmax(logits, -1).argmax()))
     return ids[len(prompt.ids) :]
-
-
-def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: Any) -> None:
-    writer = Writer(tokenizer)
-    many = (exchanges(scenes.compose(seed), 6) for seed in range(50))
-    every = next(said for said in many if sum(bool(one.look) for one in said) > 2)
-    learned = [sum(label >= 0 for label in labels) for _, labels in writer.conversations(every)]
-    first = next(place for place, one in enumerate(every) if one.look)
-    for place, one in enumerate(every):
-        tokens, labels = writer.conversations(every)[place]
-        said = one.spoken.removeprefix(one.look)
-        answer = len(tokenizer(said)["input_ids"]) + 1
-        look = len(tokenizer(one.look)["input_ids"]) if one.look else 0
-        assert learned[place] == answer + (look if place == first else min(look, 3))
-        begin = tokens.index(writer.assistant)
-        following = [*tokens[begin + 1 :], writer.end]
-        assert all(label in (-100, token) for label, token in zip(labels[begin:], following, strict=True))
 
 
 @pytest.mark.model
