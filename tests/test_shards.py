@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,12 +17,16 @@ def test_the_workflow_runs_every_part() -> None:
     assert [int(part) for part in listed.split(",")] == list(range(1, int(parts) + 1))
 
 
-@pytest.mark.slow
-def test_parts_share_out_the_tests() -> None:
-    def collected(*options: str) -> list[str]:
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-m", "", "tests/trace", *options]
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
-        return [line for line in listed.splitlines() if "::" in line]
+def test_parts_share_out_the_tests(pytestconfig: pytest.Config) -> None:
+    """Cases of a function stay together."""
+    own = next(one for one in pytestconfig.pluginmanager.get_plugins() if hasattr(one, "model_trouble"))
+    ids = [f"tests/test_{letter}.py::test_{number}[{case}]" for letter in "abc" for number in range(3) for case in "xy"]
 
-    parts = [collected("--shard", f"{part}/2") for part in (1, 2)]
-    assert all(parts) and sorted(sum(parts, [])) == sorted(collected())
+    def kept(part: str) -> list[str]:
+        items = [SimpleNamespace(nodeid=one, path=one, get_closest_marker=lambda name: None) for one in ids]
+        own.pytest_collection_modifyitems(SimpleNamespace(getoption=lambda name: part), items)
+        return [item.nodeid for item in items]
+
+    parts = [kept(f"{part}/4") for part in range(1, 5)]
+    assert all(parts) and sorted(sum(parts, [])) == sorted(ids) == sorted(kept(""))
+    assert not {one.split("[")[0] for one in parts[0]} & {one.split("[")[0] for one in parts[1]}

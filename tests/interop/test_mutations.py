@@ -141,7 +141,7 @@ def imported(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("made", "count"),
-    [(served, 25), (imported, 40), *(pytest.param(*many, marks=pytest.mark.slow) for many in ((served, 1000), (imported, 600)))],
+    [(served, 25), (imported, 40), *(pytest.param(*many, marks=pytest.mark.slow) for many in ((served, 250), (imported, 200)))],
 )
 def test_what_is_mutated_breaks_nothing(made: Any, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert made(count, count, tmp_path, capsys) == {0, BAD_REQUEST}

@@ -12,17 +12,10 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from specviz.__main__ import main
-from tests.support.tiny.hybrid import delta, granite, hybrid, pure
+from tests.support.tiny.hybrid import pure
 from tests.support.tiny.text import tiny_llama
 
 VOCAB = 352
-PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "Mamba-2 and Mamba-2": (pure, lambda **kind: pure(num_hidden_layers=2, **kind)),
-    "Bamba and Mamba-2": (hybrid, pure),
-    "Granite 4.0 H and Granite 4.0 H": (granite, lambda **kind: granite(seed=1, **kind)),
-    "Granite 4.0 H with experts and without": (lambda **kind: granite(experts=4, **kind), granite),
-    "Qwen3.5 and Qwen3.5": (delta, lambda **kind: delta(seed=1, num_hidden_layers=2, full_attention_interval=2, **kind)),
-}
 
 
 def stored(folder: Path, build: Callable[..., Any], tokenizer: PreTrainedTokenizerFast) -> Path:
