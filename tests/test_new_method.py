@@ -15,8 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOY = """
 from __future__ import annotations
 
-from specviz.methods.parameters import NoParameters
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper
+from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, Paper, parts
 
 
 @Card(
@@ -25,12 +24,7 @@ from specviz.methods.registry import TOKEN_EXACT, Card, Paper
     paper=Paper("A toy", "Nobody", 2026), look_at="Two tokens.",
 )
 def compose(parameters, resources):
-    from specviz.acceptance.match import Match
-    from specviz.drafting.memory.prompt_copy import PromptCopy
-    from specviz.engine.controller import single_drafter
-    from specviz.drafting.trees.copied import Copied
-
-    return single_drafter(PromptCopy(2, 1, 2, False, True), Copied(), Match())
+    return parts.single_drafter(parts.PromptCopy(2, 1, 2, False, True), parts.Copied(), parts.Match())
 """
 PROOF = """
 import argparse

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from specviz.commands.console import emit, say, table
-from specviz.methods.parameters import describe
-from specviz.methods.registry import Method, all_methods
+from specviz.methods.registry import Method, all_methods, describe
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import ShippedFile, entries
 from specviz.paths import BASE, WEIGHTS

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from specviz.methods.parameters import NoParameters
-from specviz.methods.registry import TOKEN_EXACT, Card
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
 
 
 @Card(
@@ -23,10 +16,6 @@ if TYPE_CHECKING:
     look_at="Every step is a root and a bonus token: one pass, one token. This is the lane the others are measured against.",
     parameters=NoParameters,
 )
-def compose(parameters: NoParameters, resources: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.drafting.runtimes.null import NullDrafter
-    from specviz.drafting.trees.root import RootOnly
-    from specviz.engine.controller import single_drafter
+def compose(parameters: NoParameters, resources: parts.MethodResources) -> parts.Composition:
 
-    return single_drafter(NullDrafter(), RootOnly(), Match())
+    return parts.single_drafter(parts.NullDrafter(), parts.RootOnly(), parts.Match())

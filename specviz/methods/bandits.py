@@ -1,20 +1,15 @@
 """Bandits over Not-a-Bandit's arms, from BanditSpec (2505.15141): each round rewards only the arm that drafted.
 
-UCBSpec here is UCB1. EXP3Spec is Auer's EXP3: exponential weights on rewards divided by their probability of being observed.
+UCBSpec here is UCB1, with the count of each arm's own rounds in the bonus. EXP3Spec is Auer's EXP3 (Auer et al. 2002).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from specviz.methods.hedgespec.method import arm_names, choosing, recalled
-from specviz.methods.parameters import number, switch
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import TextResources
+from specviz.methods.hedgespec import Chooser, arm_names, choosing, recalled
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, number, parts, switch
 
 PAPER = Paper("BanditSpec: Adaptive Speculative Decoding via Bandit Algorithms", "Hou et al.", 2025, "2505.15141", "ICML")
 GAMMA = number(5, 1, 12, "Tokens drafted in a round.", "tokens")
@@ -48,9 +43,7 @@ class UcbParameters:
     parameters=UcbParameters,
     weights=("small_draft", "arms"),
 )
-def ucb(parameters: UcbParameters, resources: TextResources) -> Composition:
-    from specviz.methods.hedgespec.online_learners import UpperConfidence
-
+def ucb(parameters: UcbParameters, resources: parts.TextResources) -> parts.Composition:
     chooser = recalled(resources, "ucb", "", parameters.remember, lambda: UpperConfidence(len(arm_names(resources))))
     chooser.doubt, chooser.keep = parameters.doubt, parameters.keep
     return choosing(resources, chooser, parameters.gamma)
@@ -84,9 +77,50 @@ class Exp3Parameters:
     parameters=Exp3Parameters,
     weights=("small_draft", "arms"),
 )
-def exp3(parameters: Exp3Parameters, resources: TextResources) -> Composition:
-    from specviz.methods.hedgespec.online_learners import ExponentialWeights
-
+def exp3(parameters: Exp3Parameters, resources: parts.TextResources) -> parts.Composition:
     chooser = recalled(resources, "exp3", "", parameters.remember, lambda: ExponentialWeights(len(arm_names(resources))))
     chooser.explore, chooser.keep = parameters.explore, parameters.keep
     return choosing(resources, chooser, parameters.gamma)
+
+
+class UpperConfidence(Chooser):
+    """UCB1: each arm once, then the arm with the largest mean reward plus confidence bonus."""
+
+    def __init__(self, arms: int, doubt: float = 2.0, keep: float = 1.0) -> None:
+        self.doubt, self.keep = doubt, keep
+        self.rounds, self.rewards = [0.0] * arms, [0.0] * arms
+
+    def probabilities(self) -> list[float]:
+        unseen = next((arm for arm, rounds in enumerate(self.rounds) if rounds < 1e-3), None)
+        log_rounds = math.log(max(1.0, sum(self.rounds)))
+        values = [
+            reward / rounds + math.sqrt(self.doubt * log_rounds / rounds) if rounds >= 1e-3 else 0.0
+            for reward, rounds in zip(self.rewards, self.rounds, strict=True)
+        ]
+        best = values.index(max(values)) if unseen is None else unseen
+        return [float(arm == best) for arm in range(len(values))]
+
+    def update_reward(self, arm: int, reward: float) -> None:
+        self.rounds = [self.keep * rounds for rounds in self.rounds]
+        self.rewards = [self.keep * total for total in self.rewards]
+        self.rounds[arm] += 1.0
+        self.rewards[arm] += reward
+
+
+class ExponentialWeights(Chooser):
+    """EXP3: exponential weights of rewards, each divided by the probability of observing it."""
+
+    def __init__(self, arms: int, explore: float = 0.15, keep: float = 1.0) -> None:
+        self.explore, self.keep = explore, keep
+        self.gains = [0.0] * arms
+
+    def probabilities(self) -> list[float]:
+        arms, most = len(self.gains), max(self.gains)
+        weights = [math.exp(self.explore / arms * (gain - most)) for gain in self.gains]
+        total = sum(weights)
+        return [(1 - self.explore) * weight / total + self.explore / arms for weight in weights]
+
+    def update_reward(self, arm: int, reward: float) -> None:
+        probability = self.probabilities()[arm]
+        self.gains = [self.keep * gain for gain in self.gains]
+        self.gains[arm] += reward / probability

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from specviz.methods.parameters import number, switch
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -43,13 +37,9 @@ class Parameters:
     weights=("masked_lm", "deer"),
     pair="No reader: masked-diffusion drafters are no class of transformers, and no checkpoint of DEER's is known to us",
 )
-def compose(parameters: Parameters, resources: MethodResources) -> Composition:
-    from specviz.acceptance.rejection import Rejection
-    from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import single_drafter
-    from specviz.engine.tree import chain
-    from specviz.methods.diffuspec.drafter import MaskedBlock
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+    from specviz.methods.diffuspec.lattice import MaskedBlock
 
     name = "deer" if parameters.aligned else "masked_lm"
     drafter = MaskedBlock(resources.drafter_weights(name), parameters.block)
-    return single_drafter(drafter, Sampled(chain(parameters.block)), Rejection(), draft_name=name)
+    return parts.single_drafter(drafter, parts.Sampled(parts.chain(parameters.block)), parts.Rejection(), draft_name=name)

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-from specviz.methods.parameters import choice, number
+from specviz.methods.registry import choice, number, parts
 from specviz.trace.notes.drafts import TreeDepth
-
-if TYPE_CHECKING:
-    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-    from specviz.drafting.trees.dynamic import CurrentCosts, Dynamic
-    from specviz.engine.interfaces import Acceptance, Composition, TreeBuilder
-    from specviz.methods.resources import MethodResources
 
 WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
 NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 59.", "nodes")
-RULE = choice(
-    "without_replacement",
-    ("without_replacement", "match", "rejection"),
-    "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
-    "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
-    "or with rejection of point masses, as published.",
-)
 
 
 def tree_depth(default: int, paper: int) -> Any:
@@ -38,98 +25,83 @@ def tree_depth(default: int, paper: int) -> Any:
 
 
 @dataclass(frozen=True)
-class EagleTree:
-    """Tree parameters and acceptance rule of EAGLE-2 and its successors."""
+class TreeSize:
+    """Tree parameters of EAGLE-2 and its successors; 0 optimises depth or nodes for this machine."""
 
     depth: int = tree_depth(4, 6)
     width: int = WIDTH
     nodes: int = NODES
-    rule: str = RULE
 
 
-def acceptance_of(rule: str) -> Acceptance:
+@dataclass(frozen=True)
+class EagleTree(TreeSize):
+    """Tree parameters and acceptance rule of EAGLE-2 and EAGLE-3."""
+
+    rule: str = choice(
+        "without_replacement",
+        ("without_replacement", "match", "rejection"),
+        "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
+        "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
+        "or with rejection of point masses, as published.",
+    )
+
+
+def acceptance_of(rule: str) -> parts.Acceptance:
     """Return sample-and-match for the ``rule`` "match", else rejection sampling."""
-    from specviz.acceptance.match import Match
-    from specviz.acceptance.rejection import Rejection
-
-    return Match() if rule == "match" else Rejection()
+    return parts.Match() if rule == "match" else parts.Rejection()
 
 
-class TreeParameters(Protocol):
-    """Tree parameters of a method; 0 optimises depth or nodes for this machine."""
-
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def nodes(self) -> int: ...
-
-
-def tree_costs(resources: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
+def tree_costs(resources: parts.MethodResources, network: Any, rows: int, per_node: int = 1) -> parts.CurrentCosts:
     """Return a tree-size policy based on the current cost of a target pass and of a forward of ``network`` over ``rows``.
 
     A node takes ``per_node`` rows of a pass. With ``network`` None, no forward is timed before the first run.
     """
-    from specviz.drafting.trees.dynamic import CurrentCosts
-
-    costs = CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), resources.target.tier, per_node)
+    tier = resources.target.tier
+    costs = parts.CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), tier, per_node)
     costs.now()  # measures missing costs before the run, not during its first step
     return costs
 
 
 def dynamic_tree(
-    parameters: TreeParameters, resources: MethodResources, network: Any, kind: str, profile: str, default_depth: int,
+    size: TreeSize, resources: parts.MethodResources, network: Any, kind: str, profile: str, default_depth: int,
     drawn: bool = False,
-) -> TreeBuilder[FeatureDrafter[Any]]:  # fmt: skip
+) -> parts.TreeBuilder[parts.FeatureDrafter[Any]]:  # fmt: skip
     """Return the tree builder for ``network``, drafter heads of this ``kind``.
 
     A depth of 0 is chosen from the measured ``profile`` if that was made with these heads and width on this target, else it is
     ``default_depth``. With ``drawn``, a sampling target gets a tree of sampled tokens, sized in each round.
     """
-    from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
-    from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
-
+    rows = 1 if resources.guidance is None else 2  # guidance adds an unconditional row per node
     if drawn and not resources.warp.greedy:
-        pays = None if parameters.nodes else tree_costs(resources, network, 1 if resources.guidance is None else 2)
-        return SampledDynamicTree(parameters.depth or default_depth, parameters.width, parameters.nodes, pays)
-    if parameters.depth and parameters.nodes:
-        return Dynamic(parameters.depth, parameters.width, parameters.nodes)
-    # Guidance adds an unconditional row per node.
-    pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))
-    if parameters.depth:
-        return Dynamic(parameters.depth, parameters.width, pays=pays)
-    known = DepthProfile.load(resources.tree_file(profile))
-    made_for = (known.drafter, known.target)
-    if known.width != parameters.width or not resources.uses_shipped_weights or made_for != (kind, resources.target.name):
-        return Dynamic(default_depth, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(default_depth))
-    best = depth_that_pays(known, pays.now(), resources.warp.temperature, parameters.nodes)
-    return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
+        pays = None if size.nodes else tree_costs(resources, network, rows)
+        return parts.SampledDynamicTree(size.depth or default_depth, size.width, size.nodes, pays)
+    pays = None if size.depth and size.nodes else tree_costs(resources, network, size.width * rows)
+    if size.depth:
+        return parts.Dynamic(size.depth, size.width, size.nodes, pays=pays)
+    assert pays is not None
+    known = parts.DepthProfile.load(resources.tree_file(profile))
+    made_for = (known.drafter, known.target, known.width)
+    depth = TreeDepth(default_depth)
+    if resources.uses_shipped_weights and made_for == (kind, resources.target.name, size.width):
+        depth = parts.depth_that_pays(known, pays.now(), resources.warp.temperature, size.nodes)
+    return parts.Dynamic(depth.levels, size.width, size.nodes, pays=pays, chosen=depth)
 
 
-def limited_tree(parameters: TreeParameters, resources: MethodResources, per_node: int = 1) -> Dynamic:
+def limited_tree(size: TreeSize, resources: parts.MethodResources, per_node: int = 1) -> parts.Dynamic:
     """Return a tree builder of fixed depth and beam width; 0 nodes keeps as many as pay off in each round."""
-    from specviz.drafting.trees.dynamic import Dynamic
-
-    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width, per_node)
-    return Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    pays = None if size.nodes else tree_costs(resources, None, size.width, per_node)
+    return parts.Dynamic(size.depth, size.width, size.nodes, pays=pays)
 
 
-def eagle_heads(parameters: EagleTree, resources: MethodResources, kind: str, profile: str, default_depth: int) -> Composition:
+def eagle_heads(
+    parameters: EagleTree, resources: parts.MethodResources, kind: str, profile: str, default_depth: int
+) -> parts.Composition:
     """Compose EAGLE heads of this ``kind``, for text or a picture, with the tree and acceptance rule of ``parameters``."""
-    from specviz.drafting.runtimes.compressed_picture import with_picture
-    from specviz.drafting.runtimes.guided_drafter import feature_drafter
-    from specviz.engine.controller import single_drafter
-
     network, acceptance = resources.drafter_weights(kind), acceptance_of(parameters.rule)
-    builder = dynamic_tree(
-        parameters, resources, network, kind, profile, default_depth, drawn=parameters.rule == "without_replacement"
-    )
+    drawn = parameters.rule == "without_replacement"
+    builder = dynamic_tree(parameters, resources, network, kind, profile, default_depth, drawn)
     if resources.picture is None:
-        drafter = feature_drafter(network, resources.guidance)
-        return single_drafter(drafter, builder, acceptance, network.config.taps, kind)
-    rows: Any = with_picture(network, resources.picture)
-    return single_drafter(rows, builder, acceptance, rows.reads, f"{kind} with visual rows")
+        drafter = parts.feature_drafter(network, resources.guidance)
+        return parts.single_drafter(drafter, builder, acceptance, network.config.taps, kind)
+    rows: Any = parts.with_picture(network, resources.picture)
+    return parts.single_drafter(rows, builder, acceptance, rows.reads, f"{kind} with visual rows")

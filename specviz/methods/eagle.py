@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specviz.methods.dynamic_tree import acceptance_of, tree_costs
-from specviz.methods.parameters import choice
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
-from specviz.methods.resources import published_tree
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import MethodResources
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, parts
 
 
 @dataclass(frozen=True)
@@ -52,23 +44,19 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle",),
 )
-def compose(parameters: Parameters, resources: MethodResources) -> Composition:
-    from specviz.drafting.runtimes.guided_drafter import feature_drafter
-    from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import single_drafter
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
 
     network = resources.drafter_weights("eagle")
-    builder = Sampled(_shape(parameters, resources), ranked=parameters.rule == "rejection")
-    return single_drafter(
-        feature_drafter(network, resources.guidance), builder, acceptance_of(parameters.rule), network.config.taps, "eagle"
+    builder = parts.Sampled(_shape(parameters, resources), ranked=parameters.rule == "rejection")
+    return parts.single_drafter(
+        parts.feature_drafter(network, resources.guidance), builder, acceptance_of(parameters.rule), network.config.taps, "eagle"
     )
 
 
-def _shape(parameters: Parameters, resources: MethodResources) -> TreeShape:
-    from specviz.drafting.trees.calibrated import CalibratedTree
+def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.TreeShape:
 
     if parameters.tree == "published" or resources.grid is not None:  # the fitted tree was fitted on text
-        return published_tree("eagle")
-    tree = CalibratedTree.load(resources.tree_file("eagle"))
+        return parts.published_tree("eagle")
+    tree = parts.CalibratedTree.load(resources.tree_file("eagle"))
     pays = tree_costs(resources, None, 1).now()
     return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specviz.methods.dynamic_tree import EagleTree, eagle_heads
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, parts
 
 
 @dataclass(frozen=True)
@@ -48,5 +43,5 @@ class Parameters(EagleTree):
     '--prompt "Why?"` with yuhuili/EAGLE-LLaMA3.1-Instruct-8B, a torch zip: `pairs` tells how to convert it; or with a '
     "model's own MTP layer, as below. On pictures too, with heads of EAGLE-1/2 in this layout; `eagle3` with those below",
 )
-def compose(parameters: Parameters, resources: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     return eagle_heads(parameters, resources, "eagle", "eagle2", default_depth=4)

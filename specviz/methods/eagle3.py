@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specviz.methods.dynamic_tree import EagleTree, eagle_heads, tree_depth
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, parts
 
 
 @dataclass(frozen=True)
@@ -46,5 +41,5 @@ class Parameters(EagleTree):
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, resources: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     return eagle_heads(parameters, resources, "eagle3", "eagle3", default_depth=5)

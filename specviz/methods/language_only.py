@@ -4,15 +4,9 @@ model."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specviz.methods.dynamic_tree import acceptance_of
-from specviz.methods.parameters import choice, number
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import VisionLanguageResources
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -51,20 +45,6 @@ class Parameters:
     weights=("vlm_text_only",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, resources: VisionLanguageResources) -> Composition:
-    from specviz.drafting.runtimes.language_model import LanguageModelDrafter
-    from specviz.drafting.runtimes.visual_context import TextAlone
-    from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import single_drafter
-    from specviz.engine.tree import chain
-
-    draft = resources.draft_model()
-    drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    text_drafter = TextAlone(drafter, resources.picture) if resources.picture else drafter
-    return single_drafter(
-        text_drafter,
-        Sampled(chain(parameters.gamma)),
-        acceptance_of(parameters.rule),
-        draft_name=draft.name,
-        warnings=draft.warnings,
-    )
+def compose(parameters: Parameters, resources: parts.VisionLanguageResources) -> parts.Composition:
+    builder, acceptance = parts.Sampled(parts.chain(parameters.gamma)), acceptance_of(parameters.rule)
+    return parts.chain_drafter(resources.draft_model(), builder, acceptance, resources.picture)

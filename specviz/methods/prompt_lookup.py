@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from specviz.methods.parameters import choice, number, switch
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -39,17 +33,13 @@ class Parameters:
     look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, resources: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.drafting.memory.prompt_copy import PromptCopy
-    from specviz.drafting.trees.copied import Copied
-    from specviz.engine.controller import single_drafter
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
 
-    drafter = PromptCopy(
+    drafter = parts.PromptCopy(
         parameters.longest,
         parameters.shortest,
         parameters.copied,
         parameters.occurrence == "latest",
         parameters.partial,
     )
-    return single_drafter(drafter, Copied(), Match())
+    return parts.single_drafter(drafter, parts.Copied(), parts.Match())

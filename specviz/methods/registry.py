@@ -1,22 +1,33 @@
-"""Registry of methods: one decorator, one dict, listed without importing torch."""
+"""Registry of methods: cards, parameters with units and bounds, and one dict, listed without importing torch.
+
+From a parameter dataclass's fields every control and check is made.
+"""
 
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from specviz.errors import BadInput, shown
-from specviz.methods.parameters import describe
 from specviz.methods.results import filled
 
 if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
+    from specviz.methods import parts
+else:
 
+    class _Parts:
+        """Names of :mod:`specviz.methods.parts`, imported (and torch with it) when the first method is composed."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module("specviz.methods.parts"), name)
+
+    parts = _Parts()
 
 Parameters = TypeVar("Parameters")
 Resources = TypeVar("Resources")
@@ -31,6 +42,102 @@ FAMILIES = {
     "other": "More",
 }
 """Titles of the families by which a picker groups methods, in teaching order."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Help, unit and bounds of one field. A field has either ``choices`` or ``low`` and ``high``."""
+
+    help: str
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    step: float | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One field, as used by the screen, the command line and ``methods --json``."""
+
+    name: str
+    kind: str
+    default: Any
+    bounds: Bounds
+
+
+def number(default: float, low: float, high: float, help: str, unit: str = "", step: float | None = None) -> Any:
+    """Return a dataclass field for an int or a float (as annotated) from ``low`` to ``high`` inclusive."""
+    return field(default=default, metadata={"bounds": Bounds(help, unit, low, high, step=step)})
+
+
+def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
+    """Return a dataclass field for one of ``choices``."""
+    return field(default=default, metadata={"bounds": Bounds(help, choices=choices)})
+
+
+def switch(default: bool, help: str) -> Any:
+    """Return a dataclass field for True or False."""
+    return field(default=default, metadata={"bounds": Bounds(help)})
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """Parameters of a method that has none."""
+
+
+def describe(parameters: type) -> tuple[Parameter, ...]:
+    """Return the fields of a parameter dataclass, in order. ``kind`` is "int", "float", "bool" or "str"."""
+    described = []
+    for definition in fields(parameters):
+        kind = definition.type if isinstance(definition.type, str) else definition.type.__name__
+        if kind not in {"int", "float", "bool", "str"} or definition.default is MISSING:
+            raise TypeError(f"parameter {definition.name} needs a default and one of the types int, float, bool, str")
+        described.append(Parameter(definition.name, kind, definition.default, definition.metadata["bounds"]))
+    return tuple(described)
+
+
+def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
+    """Build the dataclass from text or numbers. Raises BadInput with the field, its bounds and the invalid value."""
+    known = {parameter.name: parameter for parameter in describe(parameters)}
+    for name in values:
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {names}.")
+    return parameters(**{name: _value(known[name], value, method) for name, value in values.items()})
+
+
+def _value(parameter: Parameter, value: Any, method: str) -> Any:
+    what = f"{method}'s parameter {parameter.name}"
+    if parameter.kind == "bool":
+        word = _written(value).lower()
+        if word not in "true 1 yes on false 0 no off".split():
+            raise BadInput.of_field(what, parameter.name, f"is {shown(value)}; give true or false.")
+        return word in "true 1 yes on".split()
+    if parameter.bounds.choices or parameter.kind == "str":
+        if _written(value) not in parameter.bounds.choices:
+            raise BadInput.of_field(
+                what, parameter.name, f"is {shown(value)}; choose one of {', '.join(parameter.bounds.choices)}."
+            )
+        return _written(value)
+    low, high = parameter.bounds.low, parameter.bounds.high
+    assert low is not None and high is not None, "a number has bounds"
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or not low <= number <= high or (parameter.kind == "int" and number != int(number)):
+        kind = "a whole number" if parameter.kind == "int" else "a number"
+        text = f"{number:.12g}" if math.isfinite(number) else shown(value)
+        raise BadInput.of_field(what, parameter.name, f"is {text}; give {kind} from {low} to {high}.")
+    return int(number) if parameter.kind == "int" else number
+
+
+def _written(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # an integer of thousands of digits has no decimal text in Python
+        return ""
 
 
 @dataclass(frozen=True)
@@ -116,7 +223,9 @@ class Card(Generic[Parameters]):
     pair: str = ""
     warm_up: Callable[[Any, threading.Event, Callable[[str, float | None], None]], str] | None = None
 
-    def __call__(self, compose: Callable[[Parameters, Resources], Composition]) -> Callable[[Parameters, Resources], Composition]:
+    def __call__(
+        self, compose: Callable[[Parameters, Resources], parts.Composition]
+    ) -> Callable[[Parameters, Resources], parts.Composition]:
         """Register ``compose``. Raises ValueError for a duplicate name or a family without a title."""
         if self.name in _METHODS or self.family not in FAMILIES:
             raise ValueError(f"two methods are called {self.name}, or its family {self.family} has no title")
@@ -152,7 +261,7 @@ class Card(Generic[Parameters]):
 class Method(Card[Any]):
     """A registered method: its card and its ``compose`` function."""
 
-    compose: Callable[[Any, Any], Composition]
+    compose: Callable[[Any, Any], parts.Composition]
 
 
 _METHODS: dict[str, Method] = {}
@@ -168,7 +277,7 @@ def all_methods() -> dict[str, Method]:
 def _load() -> None:
     package = importlib.import_module("specviz.methods")
     for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
-        importlib.import_module(f"specviz.methods.{module.name}{'.method' if module.ispkg else ''}")
+        importlib.import_module(f"specviz.methods.{module.name}")
 
 
 def families(modality: str | None = None) -> dict[str, list[Method]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
     from specviz.engine.tree import TreeShape
-    from specviz.methods.easyspec.drafter import GroupedModel
+    from specviz.methods.easyspec.layer_parallel import GroupedModel
     from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 
 Kept = TypeVar("Kept")

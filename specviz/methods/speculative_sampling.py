@@ -6,14 +6,8 @@ Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from specviz.methods.parameters import number
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import TextResources
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, number, parts
 
 
 @dataclass(frozen=True)
@@ -41,13 +35,5 @@ class Parameters:
     weights=("small_draft",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, resources: TextResources) -> Composition:
-    from specviz.acceptance.rejection import Rejection
-    from specviz.drafting.runtimes.language_model import LanguageModelDrafter
-    from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import single_drafter
-    from specviz.engine.tree import chain
-
-    draft = resources.draft_model()
-    drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    return single_drafter(drafter, Sampled(chain(parameters.gamma)), Rejection(), draft_name=draft.name, warnings=draft.warnings)
+def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+    return parts.chain_drafter(resources.draft_model(), parts.Sampled(parts.chain(parameters.gamma)), parts.Rejection())

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from specviz.methods.parameters import choice, number
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper
-
-if TYPE_CHECKING:
-    from specviz.drafting.memory.output_store import OutputStore
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
-
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
 
 REMEMBERED = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
 
 
-def output_store(resources: MethodResources, remembered: int) -> OutputStore | None:
+def output_store(resources: parts.MethodResources, remembered: int) -> parts.OutputStore | None:
     """Return the store of this user's last ``remembered`` outputs of the target, None for 0."""
-    from specviz.drafting.memory.output_store import OutputStore
 
     if not remembered:
         return None
-    store = resources.remember(("target_outputs", resources.target.name), OutputStore)
+    store = resources.remember(("target_outputs", resources.target.name), parts.OutputStore)
     store.most_outputs = remembered
     return store
 
@@ -70,13 +61,8 @@ class Parameters:
     look_at="The draft grows with the match: one token after one, forty after forty. Run a prompt again: its answer is known.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, resources: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.drafting.memory.retrieval import Retrieval
-    from specviz.drafting.memory.suffix_guess import LengthRule
-    from specviz.drafting.trees.retrieved import Retrieved
-    from specviz.engine.controller import single_drafter
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
 
     store = output_store(resources, parameters.remembered)
-    rule = LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
-    return single_drafter(Retrieval(store, rule, parameters.threshold), Retrieved(), Match())
+    rule = parts.LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
+    return parts.single_drafter(parts.Retrieval(store, rule, parameters.threshold), parts.Retrieved(), parts.Match())

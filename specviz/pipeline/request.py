@@ -12,8 +12,7 @@ from os import PathLike
 from typing import Any
 
 from specviz.errors import BadInput, shown
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
+from specviz.methods.registry import build, get
 
 MOST_NEW_TOKENS = 4096
 MOST_LETTERS = 1_000_000

@@ -12,8 +12,7 @@ from specviz.engine.cost import CostCurve, RunCosts
 from specviz.engine.interfaces import Target
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
-from specviz.methods.easyspec.drafter import GroupedModel
-from specviz.methods.easyspec.fuzzy import grouped_model
+from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
 from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import target_costs
@@ -48,7 +47,7 @@ class LanguageModelResources(TextResources):
 
     def grouped(self, kind: str, group: int) -> GroupedModel:
         name, model, warnings = layer_parallel(kind, group, self.draft_name or None, self.loaded, self.target, self.progress)
-        return grouped_model(name, model, group, self.target, warnings)
+        return grouped_model(name, model, self.target, group, warnings)
 
     def cost_curve_of(self, draft: Target) -> CostCurve:
         return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()

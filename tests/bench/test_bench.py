@@ -21,8 +21,7 @@ from specviz.bench.report import Ratios, Report, Row, paired
 from specviz.bench.runner import run_suite
 from specviz.bench.suites import COLUMNS, SYSTEMS, Suite, Versus
 from specviz.errors import BadInput
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
+from specviz.methods.registry import all_methods, build
 
 
 def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every_form() -> None:

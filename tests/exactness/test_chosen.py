@@ -15,10 +15,9 @@ from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput
-from specviz.methods.hedgespec.counterfactual import expected_length
-from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
-from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
-from specviz.methods.hedgespec.selection import Arm, DrafterSelector
+from specviz.methods.bandits import UpperConfidence
+from specviz.methods.hedgespec import NormalHedge
+from specviz.methods.hedgespec.selection import Arm, DrafterSelector, JudgedCopy, JudgedModel, expected_length
 from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 from tests.support.tiny.hybrid import hybrid

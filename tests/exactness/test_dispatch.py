@@ -14,8 +14,7 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
+from specviz.methods.registry import build, get
 from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support.dispatch import EAGLE3_CALLS, MOST_WAITS, StepCounts, count

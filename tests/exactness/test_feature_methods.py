@@ -6,7 +6,7 @@ import pytest
 
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.sampling import Warp
-from specviz.methods.ddd.depth import CANDIDATES, CalibratedDepth
+from specviz.methods.ddd import CANDIDATES, CalibratedDepth
 from specviz.methods.resources import TREES, published_tree
 from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.fancy import Fancy, context, outside

@@ -19,8 +19,7 @@ from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import EXTRA, Noise, Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
+from specviz.methods.registry import build, get
 from specviz.methods.speculative_jacobi import drafter as jacobi_window
 from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 from specviz.pipeline.image import CodeText

@@ -27,12 +27,10 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
 from specviz.engine.tree import DraftTree, chain
-from specviz.methods.hedgespec.evaluable import Hindsight
-from specviz.methods.hedgespec.method import recalled
-from specviz.methods.hedgespec.online_learners import ExponentialWeights, NormalHedge, UpperConfidence
-from specviz.methods.hedgespec.selection import Arm, DrafterSelector
-from specviz.methods.parameters import NoParameters
-from specviz.methods.registry import Method, get
+from specviz.methods.bandits import ExponentialWeights, UpperConfidence
+from specviz.methods.hedgespec import NormalHedge, recalled
+from specviz.methods.hedgespec.selection import Arm, DrafterSelector, Hindsight
+from specviz.methods.registry import Method, NoParameters, get
 from specviz.methods.resources import MethodResources
 from specviz.methods.stand import trajectories
 from specviz.models.hub.cache_dir import no_progress
@@ -98,9 +96,6 @@ class Table(NullDrafter):
             return overlap, overlap
 
         return Hindsight(None, lambda numbers: shared)
-
-    def hindsight_calls(self) -> int:
-        return 0
 
 
 LEFT, RIGHT, START = range(3)

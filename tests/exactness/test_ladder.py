@@ -16,7 +16,7 @@ from specviz.engine.recorder import LEVELS, Recorder
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.methods.owl.spec_token import SpecToken
+from specviz.methods.owl.drafting import SpecToken
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Node
 from tests.support.ladder import ROWS, SHORT, WARPS, Row, Way, baseline, fast, first

@@ -8,8 +8,7 @@ import torch
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, shape_of
-from specviz.methods.owl.drafter import RecurrentDrafter
-from specviz.methods.owl.spec_token import SpecToken, SpecTokenPass
+from specviz.methods.owl.drafting import RecurrentDrafter, SpecToken, SpecTokenPass
 from specviz.targets.text import TextTarget
 from tests.support.tiny.networks import recurrent_net
 from tests.support.tiny.text import decode, tiny_target

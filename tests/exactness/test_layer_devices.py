@@ -11,8 +11,7 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
-from specviz.methods.easyspec.drafter import GroupedDrafter
-from specviz.methods.easyspec.fuzzy import LeanFuzzy, of_decoder
+from specviz.methods.easyspec.layer_parallel import GroupedDrafter, LeanFuzzy, grouped_model
 from specviz.models.heads.placement import dealt, places
 from specviz.models.heads.quantised_copy import lean_copy
 from tests.support.tiny.text import decode
@@ -35,7 +34,7 @@ def test_layers_on_two_devices_give_the_same_drafts() -> None:
     assert torch.allclose(first.entries(0, 20), second.entries(0, 20), atol=1e-9)
     warp, texts = WARPS["warm"], []
     for decoder in (together, apart):
-        model = of_decoder("itself", decoder, target)
+        model = grouped_model("itself", decoder, target)
         composition = Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(3))), Rejection())
         run = decode(target, composition, PROMPT, 40, warp, 4)
         texts.append(run.ids)

@@ -20,8 +20,7 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
-from specviz.methods.easyspec.drafter import GroupedDrafter
-from specviz.methods.easyspec.fuzzy import GroupedStepper, LeanFuzzy, SmallFuzzy, of_decoder
+from specviz.methods.easyspec.layer_parallel import GroupedDrafter, GroupedStepper, LeanFuzzy, SmallFuzzy, grouped_model
 from specviz.methods.registry import get
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
@@ -100,7 +99,7 @@ def test_the_small_models_groups_are_what_its_blocks_give(group: int) -> None:
 def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) -> None:
     """One layer at a time the draft is the target's own text; side by side only the first token of a round is."""
     target = deep_target()
-    model = of_decoder("itself", lean_copy(target, group=group), target)
+    model = grouped_model("itself", lean_copy(target, group=group), target)
     composition = Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(4))), Rejection())
     run = decode(target, composition, PROMPT, 60, GREEDY)
     kept = [len(step.path) for step in run.steps[:-1]]

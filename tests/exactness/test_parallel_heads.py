@@ -11,8 +11,7 @@ from specviz.acceptance.match import Match
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Acceptance, Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.medusa.cartesian_tree import Product, paths_of
-from specviz.methods.medusa.drafter import ParallelDrafter
+from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of
 from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.registry import get
 from specviz.methods.resources import published_tree

@@ -12,9 +12,8 @@ from msgspec import to_builtins
 from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
-from specviz.methods.ddd.depth import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
-from specviz.methods.parameters import describe
-from specviz.methods.registry import all_methods
+from specviz.methods.ddd import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
+from specviz.methods.registry import all_methods, describe
 from specviz.trace.notes.drafts import TreeDepth
 from tests.support.tiny.networks import block_net
 from tests.support.tiny.text import composed, parts_for, tiny_target

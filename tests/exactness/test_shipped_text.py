@@ -12,7 +12,7 @@ import specviz
 from specviz.drafting.networks.weights import read_weights
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.methods.owl.spec_token import SpecToken
+from specviz.methods.owl.drafting import SpecToken
 from specviz.models.heads.heads import WEIGHTS
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget

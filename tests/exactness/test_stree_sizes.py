@@ -8,9 +8,8 @@ import torch
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
-from specviz.methods.parameters import build, describe
-from specviz.methods.registry import all_methods
-from specviz.methods.stree.method import Parameters
+from specviz.methods.registry import all_methods, build, describe
+from specviz.methods.stree import Parameters
 from tests.support.tiny.text import parts_for
 from tests.support.worlds.hybrid import BEAM, GREEDY, WARM, WARPS, alone, compose, models, run
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from specviz.engine.interfaces import Proposal
 from specviz.engine.tree import DraftTree
 from specviz.methods.traversal import verification as traversal
-from specviz.methods.traversal.residual import NodeResidual
-from specviz.methods.traversal.verification import Traversal
+from specviz.methods.traversal.verification import NodeResidual, Traversal
 from tests.support.worlds.enumerated import (
     LEAF,
     MODES,

@@ -9,9 +9,8 @@ from typing import Any
 
 from specviz.bench.kit import Bencher
 from specviz.errors import SpecvizError
-from specviz.methods.polybasic.chain_lengths import ChainLengths
-from specviz.methods.polybasic.cost_model import Lengths
-from specviz.methods.polybasic.method import INTERMEDIATES
+from specviz.methods.polybasic import INTERMEDIATES
+from specviz.methods.polybasic.forecast import ChainLengths, Lengths
 from specviz.methods.resources import TREES
 from specviz.prompts import prompts
 from specviz.trace.schema import Step

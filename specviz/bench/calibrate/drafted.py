@@ -14,7 +14,7 @@ from specviz.bench.calibrate import cascade
 from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.drafting.trees.calibrated import from_counts
 from specviz.errors import BadInput
-from specviz.methods.ddd.depth import CalibratedDepth, CalibratedRound
+from specviz.methods.ddd import CalibratedDepth, CalibratedRound
 from specviz.methods.resources import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request

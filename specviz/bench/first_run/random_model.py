@@ -18,8 +18,7 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable, SpecvizError
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
+from specviz.methods.registry import build, get
 from specviz.methods.resources import TextResources
 from specviz.models.device import DTYPES
 from specviz.targets.text import TextTarget

@@ -17,10 +17,9 @@ from torch import Tensor
 from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, Target, TargetPass
+from specviz.engine.interfaces import Context, Proposal, Round, Session, Target, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
-from specviz.trace.schema import Note
 
 # Longer inputs run as a prefill; up to this length a padded (and on CUDA captured) pass is used.
 SHORT = 32
@@ -140,7 +139,6 @@ class LanguageModelDrafter(NullDrafter):
         self._agreed = 0
         self._unseen = 0
         """Number of tokens in the cache after ``_fed`` that are not yet on the host."""
-        self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._context_length, len(context.ids) + context.max_depth)
@@ -209,13 +207,6 @@ class LanguageModelDrafter(NullDrafter):
         if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
             self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]
             self._unseen = 0
-
-    def calls(self) -> int:
-        count, self._calls = self._calls, 0
-        return count
-
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return ()
 
     def close(self) -> None:
         if self._model is not None:

@@ -1,12 +1,17 @@
-"""Null drafter: no proposals, for autoregressive decoding through the same loop."""
+"""Null drafter: no proposals, for autoregressive decoding through the same loop; and the defaults of others."""
 
 from __future__ import annotations
 
-from specviz.engine.interfaces import Context, Round, TargetPass
+from collections.abc import Sequence
+
+from specviz.engine.interfaces import Context, Pick, Round, TargetPass
+from specviz.trace.schema import Note
 
 
 class NullDrafter:
-    """Drafter without state."""
+    """Drafter without state but the number of its forwards, which a subclass counts in ``_calls``."""
+
+    _calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         """Do nothing."""
@@ -16,3 +21,12 @@ class NullDrafter:
 
     def close(self) -> None:
         """Do nothing."""
+
+    def calls(self) -> int:
+        """Return the number of drafter forwards since the last call."""
+        count, self._calls = self._calls, 0
+        return count
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Return no notes on the picked children."""
+        return ()

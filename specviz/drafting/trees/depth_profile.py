@@ -11,6 +11,7 @@ import numpy
 
 from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.errors import BadInput
+from specviz.trace.notes.drafts import TreeDepth
 
 LEAST = 2
 """Minimum number of levels of a tree, if the profile has as many: in a tree of one level there is nothing to rerank."""
@@ -63,19 +64,7 @@ class DepthProfile:
             ) from error
 
 
-@dataclass(frozen=True)
-class ChosenDepth:
-    """Depth choice: ``levels`` of trees with ``nodes`` nodes, the profile's ``tau`` for them, and their ``gain`` over the target
-    alone; ``forward`` is the cost of a drafter forward in one-token target passes."""
-
-    levels: int
-    nodes: int
-    tau: float
-    gain: float
-    forward: float
-
-
-def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> ChosenDepth:
+def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> TreeDepth:
     """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature: the shallowest if
     tied, but at least :data:`LEAST` levels.
 
@@ -83,12 +72,11 @@ def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature:
     """
     table = profile.tau[profile.nearest(temperature)]
     sizes = (nodes,) if nodes else profile.sizes
-    alone, best = pays.cost[0], None
+    alone, most, best = pays.cost[0], 0.0, TreeDepth(LEAST)
     for depth, row in list(enumerate(table, start=1))[min(LEAST, len(table)) - 1 :]:
         for size in sizes:
             tau = float(numpy.interp(size, profile.sizes, row))
             gain = float(tau * alone / (pays.cost[size] + depth * pays.forward))
-            if best is None or gain > best.gain:
-                best = ChosenDepth(depth, size, tau, gain, float(pays.forward / alone))
-    assert best is not None, "a profile has a depth"
+            if gain > most:
+                most, best = gain, TreeDepth(depth, size, tau, gain, float(pays.forward / alone))
     return best

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from specviz.errors import BadInput, shown
 from specviz.interop.responses import converted
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
+from specviz.methods.registry import build, get
 
 DRAFTER = "SPECVIZ_VLLM_DRAFTER"
 """Environment variable with method and parameters of :class:`specviz.interop.vllm_plugin.proposer.Drafter`."""

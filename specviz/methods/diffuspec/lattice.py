@@ -6,20 +6,36 @@ that distribution and an n-gram model, so that neighbouring tokens fit together.
 masks drafted before an end-of-text token, and more while all are accepted; as published, rejections alone do not shorten it. A
 searched path is not a sample, so it is verified as a point mass: the target samples first. Axis names: ``place``, ``candidate``,
 ``beam``.
+
+The drafter also serves DEER. Each position sees the text and the other masks, but not the other positions' tokens. A distribution
+therefore depends on the text alone, as the ratio test requires of sampled tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.memory.ngram_model import NgramModel
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.engine.interfaces import Context, Draft, Pick, Round, TargetPass
+from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree
+from specviz.trace.notes.drafts import DenoisedNote, DraftLength, LatticeBeams, LatticeColumn, LatticeNote, Offer
+from specviz.trace.schema import Note
+
+SHOWN = 6
+"""Number of top candidates reported per column; those taken by a beam are reported too."""
+SHOWN_OFFERS = 4
+"""Number of top tokens reported per mask."""
 
 
 @dataclass(frozen=True)
@@ -50,29 +66,23 @@ class Search:
     ended: bool
 
 
-def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozenset[int]) -> list[Column]:
+def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: Tensor) -> list[Column]:
     """Return, from log q [place, support], each position's smallest set of top tokens that holds ``mass``, at most ``cap``.
 
-    End-of-text tokens are always candidates. The lattice ends at the fence: the first position whose top token ends the text.
+    End-of-text tokens, at the places ``ends`` of the support, are always candidates. The lattice ends at the fence: the first
+    position whose top token ends the text.
     """
-    best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
-    wanted = to_device(sorted(ends), support.device)
-    places = (support == wanted[:, None]).long()
-    parts = [support[best.indices], best.values, places.amax(1), places.argmax(1), log_q[:, places.argmax(1)]]
-    # One copy to the host for all: ids and indices are exact in a double.
-    flat = torch.cat([part.double().flatten() for part in parts]).cpu().split([part.numel() for part in parts])
-    on_host = [copy.view(part.shape).numpy() for copy, part in zip(flat, parts, strict=True)]
-    ids, values, at_all, end_places, end_q = on_host[0].astype(np.int64), on_host[1], on_host[2], on_host[3], on_host[4]
-    ending = [end for end in np.argsort(end_places, kind="stable") if at_all[end]]
-    cumulative = np.exp(values).cumsum(-1)
-    end_q, end_ids = end_q[:, ending], np.array(sorted(ends), dtype=np.int64)[ending]
+    width = min(cap, log_q.shape[-1])
+    slots = torch.cat((log_q.topk(width, dim=-1).indices, ends.expand(len(log_q), -1)), 1)
+    # One copy to the host for all: ids are exact in a double.
+    ids, values = torch.stack((support[slots].double(), log_q.gather(1, slots).double())).cpu().numpy()
     lattice: list[Column] = []
-    for place in range(len(ids)):
-        size = int((cumulative[place] < mass).sum()) + 1
-        tokens, shares = ids[place][:size], values[place][:size]
-        extra = [at for at, token in enumerate(end_ids) if token not in tokens]
-        lattice.append(Column(np.append(tokens, end_ids[extra]), np.append(shares, end_q[place][extra])))
-        if int(tokens[0]) in ends:
+    for tokens, shares in zip(ids.astype(np.int64), values, strict=True):
+        size = int((np.exp(shares[:width]).cumsum() < mass).sum()) + 1
+        best = tokens[: min(size, width)]
+        slot_of = [*range(len(best)), *(slot for slot in range(width, len(tokens)) if tokens[slot] not in best)]
+        lattice.append(Column(tokens[slot_of], shares[slot_of]))
+        if best[0] in tokens[width:]:
             break
     return lattice
 
@@ -114,27 +124,20 @@ def search(
     return Search(tokens, tuple(float(column.log_q[pick]) for column, pick in path), tuple(steps), ended)
 
 
-@dataclass(frozen=True)
-class LengthRule:
+@dataclass
+class Gauge:
     """Draft lengths in tokens, from ``shortest`` to ``longest``: ``stride`` more while all drafted tokens are accepted.
 
-    Accepted lengths exceed drafted ones only before a fence (:func:`fence`). If drafts are rejected and no end-of-text token is
-    drafted, the length falls from ``longest`` to half of it or to ``shortest``, and stays there.
-
-    ``keep`` is the weight of the old running mean in each update. The published values are 20, 30 and 10.
+    The length follows running means of the number of tokens ``drafted`` before an end-of-text token, and of those ``accepted``;
+    ``keep`` is the weight of the old mean in each update. Accepted lengths exceed drafted ones only before a fence
+    (:func:`fence`). If drafts are rejected and no end-of-text token is drafted, the length falls from ``longest`` to half of it
+    or to ``shortest``, and stays there. The published values are 20, 30 and 10.
     """
 
     shortest: int
     longest: int
     stride: int
     keep: float = 0.5
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """Running means of the number of tokens drafted before an end-of-text token, and of those accepted."""
-
-    rule: LengthRule
     drafted: float = 0.0
     accepted: float = 0.0
     rounds: int = 0
@@ -143,17 +146,125 @@ class Gauge:
     def length(self) -> int:
         """Number of masks in the next round: the maximum at first, then from the means."""
         if not self.rounds:
-            return self.rule.longest
-        more = self.rule.stride if self.accepted >= self.drafted else 0
-        return min(self.rule.longest, max(self.rule.shortest, math.floor(self.drafted) + more))
+            return self.longest
+        more = self.stride if self.accepted >= self.drafted else 0
+        return min(self.longest, max(self.shortest, math.floor(self.drafted) + more))
 
-    def after(self, drafted: int, accepted: int) -> Gauge:
-        """Return the gauge updated with a finished round."""
-        keep, new = self.rule.keep, 1 - self.rule.keep
-        drafting, accepting = (keep * old + new * now for old, now in ((self.drafted, drafted), (self.accepted, accepted)))
-        return Gauge(self.rule, drafting, accepting, self.rounds + 1)
+    def learn(self, drafted: int, accepted: int) -> None:
+        """Update from a finished round."""
+        self.drafted = self.keep * self.drafted + (1 - self.keep) * drafted
+        self.accepted = self.keep * self.accepted + (1 - self.keep) * accepted
+        self.rounds += 1
 
 
-def distribution(logits: Tensor) -> Tensor:
-    """Return log q [place, support] at temperature 1, whatever the run's: the search is deterministic, not sampling."""
-    return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
+class Searched:
+    """Controller that drafts the best path of a lattice as a chain of point masses. With ``adaptive`` False, drafts always have
+    the maximum length of ``gauge``.
+
+    ``mass`` and ``cap`` bound a column, ``width`` is the number of beams, and ``weight`` the drafter's weight in a path's score
+    against the n-gram model; at 1 the path is each position's top token.
+    """
+
+    def __init__(
+        self, drafter: MaskedBlock, ngrams: NgramModel, gauge: Gauge, ends: frozenset[int], mass: float = 0.8, cap: int = 15,
+        width: int = 3, weight: float = 0.5, adaptive: bool = True,
+    ) -> None:  # fmt: skip
+        self.drafter, self.gauge = drafter, gauge
+        self._ngrams, self._ends, self._adaptive = ngrams, ends, adaptive
+        self._mass, self._cap, self._width, self._weight = mass, cap, width, weight
+        wanted = to_device(sorted(ends), drafter.support.device)
+        self._end_places = torch.isin(drafter.support, wanted).nonzero()[:, 0]
+        self._counted: int | None = None
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.drafter.begin(context, prefill)
+        self.gauge = replace(self.gauge, drafted=0.0, accepted=0.0, rounds=0)
+
+    def draft(self, context: Context) -> Draft:
+        length = min(self.gauge.length if self._adaptive else self.gauge.longest, context.max_depth - 1)
+        self._counted = None
+        if length < 1:
+            return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
+        logits = self.drafter.block(context, length)
+        # At temperature 1, whatever the run's: the search is deterministic, not sampling.
+        log_q = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
+        lattice = columns(log_q, self.drafter.support, self._mass, self._cap, self._end_places)
+        before = ([-1, -1, *context.ids[-2:]])[-2:]
+        found = search(lattice, self._ngrams, before, self._weight, self._width, self._ends)
+        cut = fence(lattice, self._ends)
+        self._counted = min(length, cut - 1 if cut else length, len(found.path) - 1 if found.ended else length)
+        tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
+        confidence = [None, *(math.exp(token_log_q) for token_log_q in found.log_q)]
+        notes = context.notes(lambda: [self._lattice_note(lattice, found, length, cut)])
+        return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
+
+    def _lattice_note(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:
+        beam_picks = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
+        rows = [_column(column, at, beam_picks) for at, column in enumerate(lattice)]
+        steps = [
+            LatticeBeams(list(step.parents), [rows[at][1][pick] for pick in step.picks], list(step.scores))
+            for at, step in enumerate(found.steps)
+        ]
+        gauge = self.gauge
+        bounds = DraftLength(length, gauge.shortest, gauge.longest, gauge.drafted, gauge.accepted, self._adaptive)
+        return LatticeNote([row for row, _ in rows], steps, cut, bounds, self._weight, found.ended).to_note()
+
+    def observe(self, finished: Round) -> None:
+        """Update the gauge with the number of tokens drafted before the fence or the path's own end, and the number accepted."""
+        if self._counted is not None:
+            self.gauge.learn(self._counted, min(len(finished.verdict.path), len(finished.emitted)))
+
+    def close(self) -> None:
+        self.drafter.close()
+
+
+def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
+    """Return a column's report, with its top candidates and those taken by a beam, and the index in it of each."""
+    picks = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in beam_picks]
+    entry = LatticeColumn(column.tokens[picks].tolist(), np.exp(column.log_q[picks]).tolist(), len(column.tokens))
+    return entry, {pick: number for number, pick in enumerate(picks)}
+
+
+class MaskedBlock(NullDrafter):
+    """Drafter of blocks of up to ``places`` masks. In a chain, the node at depth d has the distribution of mask d."""
+
+    def __init__(self, model: MaskedLM, places: int) -> None:
+        if not 0 < places < model.config.window:
+            raise ValueError(f"a block of {places} places does not fit the model's window of {model.config.window}")
+        self.model = model
+        self.places = places
+        self.support: Tensor = model.draft_ids
+        self._logits = self.support.new_empty(0)
+        self._warp = Warp()
+
+    def block(self, context: Context, places: int) -> Tensor:
+        """Return logits [place, support] of ``places`` masks after the committed text, in one forward."""
+        self._calls += 1
+        return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
+
+    def levels(self, context: Context) -> ChainLevels:
+        """Return a block as a chain: one forward yields all levels, independently of the sampled tokens."""
+        places = min(self.places, context.max_depth - 1)
+        below = iter(range(1, places))
+
+        def after(token: Tensor | None) -> Tensor:
+            if token is None:
+                self._logits = self.block(context, places)
+                self._warp = context.warp
+                return self._logits[0]
+            return self._logits[next(below)]
+
+        return ChainLevels(after, places)
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Return each mask's top tokens and probabilities; node n was sampled from the distribution of mask n."""
+        if not picks:
+            return ()
+        distributions = self._warp.log_probabilities(self._logits).exp()
+        best = distributions.topk(min(SHOWN_OFFERS, distributions.shape[-1]), dim=-1)
+        ids, shares = self.support[best.indices].tolist(), best.values.tolist()
+        places = [Offer(row, share) for row, share in zip(ids, shares, strict=True)]
+        return (DenoisedNote(places).to_note(),)
+
+    def close(self) -> None:
+        self._logits = self._logits[:0]

@@ -7,7 +7,7 @@ Axis names: ``token``, ``hidden``, ``row``, ``column``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -19,9 +19,11 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
-from specviz.methods.dream.attention_summary import AttentionSummary, Hidden
+from specviz.targets.attention_maps import entropies, importance, middle_layers, text_part
 from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
+
+Hidden = Mapping[int, Tensor]
 
 ARCS = 6
 """Number of positions reported per row, by attention weight."""
@@ -34,10 +36,13 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
 
     _stepper: CrossRuntime
 
-    def __init__(self, network: CrossRuntime, layout: Layout, looking: AttentionSummary, share: float) -> None:
+    def __init__(self, network: CrossRuntime, layout: Layout, target: Any, share: float) -> None:
         super().__init__(network)
         self.taps = (max(network.config.taps),)
-        self._shared, self._layout, self._attention, self._share = network, layout, looking, share
+        self._text = text_part(target.model)
+        self.reads = tuple(range(len(self._text.layers) + 1))
+        """The target's hidden states that the drafter reads: all layers', from which attention weights are computed."""
+        self._shared, self._layout, self._share = network, layout, share
         self._view: View | None = None
         self._kept_places: tuple[int, ...] = layout.visual
         self._embeddings: Tensor | None = None
@@ -53,7 +58,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._map = None
         if context.record_notes:
             with context.untimed:
-                self._map = self._attention.entropy_note(prefill.hidden)
+                self._map = self._entropy_note(prefill.hidden)
         self._stepper = self._shared.watching(context.untimed) if context.record_notes else self._shared
         self._stepper.reach(len(context.ids) + context.max_depth + 2)
         prefill = view.prefill(prefill)
@@ -73,12 +78,28 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
                 watched[:] = [watched[-1][-1:]]  # the root's row, the last committed one
         return levels
 
+    @torch.inference_mode()
+    def _entropy_note(self, hidden: Hidden) -> AttentionEntropyNote:
+        """Return every layer's attention entropy at every prompt position, and each position's middle layer of minimum
+        entropy."""
+        layers = len(self._text.layers)
+        entropy = entropies(self._text, range(layers), hidden, _places(hidden))
+        middle = middle_layers(layers)
+        chosen = entropy[list(middle)].argmin(0)
+        return AttentionEntropyNote(
+            looks=(),
+            entropy=[[round(value, 3) for value in row] for row in entropy.tolist()],
+            middle=list(middle),
+            chosen=[middle[place] for place in chosen.tolist()],
+        )
+
+    @torch.inference_mode()
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
         """Return the indices of the kept visual tokens, ascending."""
         visual = self._layout.visual
         if self._share >= 1 or not visual:
             return visual
-        weights = self._attention.importance(hidden, visual)
+        weights = importance(self._text, hidden, _places(hidden), visual)
         best = weights.topk(max(1, round(self._share * len(visual)))).indices.tolist()
         return tuple(sorted(visual[rank] for rank in best))
 
@@ -100,11 +121,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         for tokens, parents in self._levels.rows if isinstance(self._levels, EagerLevels) else ():
             paths.append([(*paths[-1][parent], token) for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True)])
         watched = zip(chain.from_iterable(paths), chain.from_iterable(self._stepper.watched or ()), strict=False)
-        looks = [self._look(path, row) for path, row in islice(watched, ROWS)]
-        if self._map is not None:
-            note, self._map = self._map.replace(looks=looks), None
-        else:
-            note = AttentionEntropyNote(looks)
+        note = (self._map or AttentionEntropyNote(())).replace(looks=[self._look(*seen) for seen in islice(watched, ROWS)])
+        self._map = None
         return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())
 
     def _look(self, path: tuple[int, ...], row: Tensor) -> AttentionLook:
@@ -121,3 +139,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
             (places[index], round(weight, 4)) for index, weight in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
         return AttentionLook(list(path), round(float(values.sum()), 4), looks)
+
+
+def _places(hidden: Hidden) -> Tensor:
+    return torch.arange(len(hidden[0]), device=hidden[0].device)

@@ -25,13 +25,24 @@ DEPTHS = 8
 
 class StepwiseDrafter(FeatureDrafter[HeadCache]):
     """Feature drafter with ``steps`` [step, hidden]: the first is added to the target's features, the next ones to the drafter's
-    first output, its second, and so on. The last is used for all deeper steps."""
+    first output, its second, and so on. The last is used for all deeper steps.
 
-    def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
+    With ``compare``, the same drafter also runs without step embeddings. After each round both are teacher-forced on the emitted
+    tokens, with their own outputs as features, and each records its top-1 guess per level.
+    """
+
+    def __init__(self, network: FeatureRuntime, steps: Tensor, compare: bool = False) -> None:
         super().__init__(network)
         self._steps = steps
-        self._reached = [0] * DEPTHS
-        self._kept = [0] * DEPTHS
+        self._reached, self._kept, self._guess_counts = [0] * DEPTHS, [0] * DEPTHS, [0] * DEPTHS
+        self._right = ([0] * DEPTHS, [0] * DEPTHS)
+        self._bare = StepwiseDrafter(network, torch.zeros_like(steps)) if compare else None
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        super().begin(context, prefill)
+        if self._bare is not None:
+            with context.untimed:
+                self._bare.begin(context, prefill)
 
     def _true(self, features: Tensor) -> Tensor:
         return super()._true(features) + self._steps[0]
@@ -40,8 +51,18 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
         return outputs + self._steps[min(depth, len(self._steps) - 1)]
 
     def observe(self, finished: Round) -> None:
+        if self._bare is not None:
+            with finished.context.untimed:
+                emitted = finished.emitted[:DEPTHS]
+                for right, drafter in zip(self._right, (self, self._bare), strict=True):
+                    for depth, guess in enumerate(drafter.guesses(finished.context, emitted)):
+                        right[depth] += guess == emitted[depth]
+                        self._guess_counts[depth] += drafter is self
         self._count(finished)
         super().observe(finished)
+        if self._bare is not None:
+            with finished.context.untimed:
+                self._bare.observe(finished)
 
     def _count(self, finished: Round) -> None:
         """Count the levels with a drafted child, and those with an accepted one."""
@@ -71,46 +92,12 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
         return guesses
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        norms = [float(norm) for norm in self._steps.norm(dim=-1)]
-        note = self._compared(StepEmbeddingsNote(norms, self._reached, self._kept))
+        note = StepEmbeddingsNote([float(norm) for norm in self._steps.norm(dim=-1)], self._reached, self._kept)
+        if self._bare is not None:
+            note = note.replace(asked=self._guess_counts, with_=self._right[0], without=self._right[1])
         return (*super().draft_notes(picks), note.to_note())
-
-    def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
-        return note
-
-
-class Comparing(StepwiseDrafter):
-    """Also runs the same drafter without step embeddings, for comparison. After each round both are teacher-forced on the emitted
-    tokens, with their own outputs as features, and each records its top-1 guess per level."""
-
-    def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
-        super().__init__(network, steps)
-        self._bare = StepwiseDrafter(network, torch.zeros_like(steps))
-        self._guess_counts = [0] * DEPTHS
-        self._right = ([0] * DEPTHS, [0] * DEPTHS)
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        super().begin(context, prefill)
-        with context.untimed:
-            self._bare.begin(context, prefill)
-
-    def observe(self, finished: Round) -> None:
-        with finished.context.untimed:
-            self._compare(finished)
-        super().observe(finished)
-        with finished.context.untimed:
-            self._bare.observe(finished)
-
-    def _compare(self, finished: Round) -> None:
-        emitted = list(finished.emitted[:DEPTHS])
-        for right, drafter in zip(self._right, (self, self._bare), strict=True):
-            for depth, guess in enumerate(drafter.guesses(finished.context, emitted)):
-                right[depth] += guess == emitted[depth]
-                self._guess_counts[depth] += drafter is self
 
     def close(self) -> None:
         super().close()
-        self._bare.close()
-
-    def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
-        return note.replace(asked=self._guess_counts, with_=self._right[0], without=self._right[1])
+        if self._bare is not None:
+            self._bare.close()

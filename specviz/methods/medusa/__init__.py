@@ -1,0 +1,84 @@
+"""Medusa (Cai et al. 2401.10774): extra heads on the target's last hidden state predict several tokens ahead at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.registry import RELAXED, Card, Paper, choice, number, parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """ε and δ are the paper's: a token is kept if p > min(ε, δ·exp(-H)), H being the target's entropy there."""
+
+    tree: str = choice(
+        "fitted",
+        ("published", "fitted"),
+        "The published 63 paths, or those that were right most often with the heads that ship here. Other heads get the 63.",
+    )
+    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes the fastest on this machine.", "nodes")
+    rule: str = choice(
+        "typical",
+        ("typical", "match"),
+        "Typical acceptance (relaxed above temperature 0), or sample-and-match, which is exact.",
+    )
+    root: str = choice(
+        "sampled",
+        ("sampled", "greedy"),
+        "With typical acceptance, the token after the accepted ones: a sample at the run's temperature, or the target's most "
+        "likely one. Greedy is as published, but writes nearly greedy text at every temperature.",
+    )
+    epsilon: float = number(0.09, 0.01, 1.0, "ε: above this probability a token always stays.", step=0.01)
+    delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper takes √ε.", step=0.01)
+
+
+@Card(
+    name="medusa",
+    title="Medusa",
+    summary="Heads on the target's last hidden state each guess a token further ahead; the target judges their product.",
+    exactness=RELAXED.except_with("rule", "match"),
+    family="heads",
+    claim="2.2 to 3.6× on Vicuna.",
+    differs=(
+        "Here τ is {acceptance.medusa.all} with 25 nodes at temperature 0, on sixty prompts of six kinds, and {text.medusa.tau} "
+        "with as many as pay, {text.medusa.greedy}, on three; at 1 typical acceptance keeps more than sampling would. The heads "
+        "read {weights.medusa.thousand} thousand dialogues. The published root, a step's first token, is always greedy; here it "
+        "is sampled by default."
+    ),
+    paper=Paper(
+        "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+        "Cai et al.",
+        2024,
+        "2401.10774",
+        "ICML",
+    ),
+    look_at="The fan of heads: every depth has one list, whatever was guessed above it; further heads are less sure.",
+    parameters=Parameters,
+    weights=("medusa",),
+    bound=(
+        "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): no drafted "
+        "token is less likely to the target, but which of several likely ones is written, the heads decide. The token after "
+        "them is sampled from the target's distribution, or with the root greedy its most likely one."
+    ),
+)
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+    from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of
+    from specviz.methods.medusa.typical_acceptance import Typical
+
+    network = resources.drafter_weights("medusa")
+    warnings: tuple[str, ...] = ()
+    if parameters.tree == "fitted" and resources.uses_shipped_weights:
+        tree = parts.CalibratedTree.load(resources.tree_file("medusa"))
+        pays = None if parameters.nodes else tree_costs(resources, None, 1).now()
+        # All heads run in one forward, however deep the tree.
+        nodes = max(2, pays.fixed([1] * len(tree.paths), tree.probability)) if pays else parameters.nodes
+        paths = tree.paths[:nodes]
+    else:
+        paths = paths_of(parts.published_tree("medusa"))
+        if parameters.tree == "fitted":
+            warnings = (f"The fitted tree is for the heads that ship, so {resources.draft_name} drafts the published 63 paths.",)
+    typical = Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
+    acceptance = parts.Match() if parameters.rule == "match" else typical
+    drafter = ParallelDrafter(network)
+    return parts.single_drafter(drafter, Product(paths), acceptance, (network.config.tap,), "medusa", warnings)

@@ -1,8 +1,11 @@
-"""Medusa's drafter: each head ranks the tokens of one depth, independently of the depths above.
+"""Medusa's drafter and tree: each head ranks the tokens of one depth, independently of the depths above.
 
 Alignment: the heads read the target's hidden state at the last token it has processed, the one before the root. From that state,
 the target's own head predicted the root. Head 1 predicts the root's child, and head k the token k + 1 positions after the
 state's.
+
+The tree is a pruned Cartesian product (Cai et al., arXiv 2401.10774). Rank path (0, 2) is the best token of depth 1 followed by
+the third best of depth 2, whatever the first one was: all nodes of a depth share one list of candidate children.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from torch import Tensor
 
 from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.engine.interfaces import Context, Draft, Round, TargetPass
+from specviz.engine.tree import DraftTree, TreeShape, shape_from_paths
 from specviz.trace.notes.drafts import HeadOffer, HeadsNote
 from specviz.trace.schema import Note
 
 SHOWN = 10
+RankPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,6 @@ class ParallelDrafter(NullDrafter):
         self._network = network
         self._tap = network.config.tap
         self._feature: Tensor | None = None
-        self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._feature = None if prefill is None else prefill.hidden[self._tap][-1]
@@ -66,14 +70,48 @@ class ParallelDrafter(NullDrafter):
         tokens, shares = torch.stack((named.double(), probability.double())).tolist()  # one copy: ids are exact in a double
         return [Depth(tuple(map(int, row)), tuple(p)) for row, p in zip(tokens, shares, strict=True)]
 
-    def calls(self) -> int:
-        """Return the number of drafter forwards since the last call."""
-        count, self._calls = self._calls, 0
-        return count
-
-    def draft_notes(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
+    def heads_notes(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
         """Return each head's predictions."""
         heads = [
             HeadOffer(number, depth.tokens[:SHOWN], depth.probability[:SHOWN]) for number, depth in enumerate(depths, start=1)
         ]
         return (HeadsNote(heads).to_note(),) if heads else ()
+
+
+def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
+    """Return the rank path of every node but the root, a node's rank being its index among its siblings."""
+    paths: list[RankPath] = [()]
+    for node, parent in enumerate(shape.parents[1:], start=1):
+        paths.append((*paths[parent], shape.children[parent].index(node)))
+    return tuple(paths[1:])
+
+
+class Product:
+    """Tree builder that fills ``paths`` level by level. Paths beyond the last head, its candidates or the remaining room are
+    dropped."""
+
+    def __init__(self, paths: Sequence[RankPath]) -> None:
+        """Raises BadInput if a path's parent is missing."""
+        self._shape = shape_from_paths(paths)
+        self._paths = sorted(set(paths), key=lambda path: (len(path), path))  # in the order of the shape's nodes
+        self._width = 1 + max(path[-1] for path in paths)
+
+    def build(self, drafter: ParallelDrafter, context: Context) -> Draft:
+        offers = drafter.depths(self._width)
+        deepest = min(len(offers), max(0, context.max_depth - 1))
+        tokens, parents = [context.ids[-1]], [-1]
+        confidence: list[float | None] = [None]
+        place = {0: 0}
+        for node, (path, parent) in enumerate(zip(self._paths, self._shape.parents[1:], strict=True), start=1):
+            if len(path) > deepest:
+                break
+            offer = offers[len(path) - 1]
+            if path[-1] >= len(offer.tokens) or parent not in place:
+                continue
+            place[node] = len(tokens)
+            tokens.append(offer.tokens[path[-1]])
+            parents.append(place[parent])
+            confidence.append(offer.probability[path[-1]])
+        tree = DraftTree.of(tokens, parents, context.device)
+        notes = context.notes(lambda: drafter.heads_notes(offers))
+        return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

@@ -10,8 +10,9 @@ the one at temperature 0).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -20,7 +21,7 @@ from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.to_device import to_device
 from specviz.engine.verdict import TargetTokens, statuses
 from specviz.trace.notes.verdicts import TypicalAcceptanceNote, TypicalPosition
-from specviz.trace.schema import ACCEPTED, RELAXED
+from specviz.trace.schema import ACCEPTED, RELAXED, Note
 
 
 @dataclass(frozen=True)
@@ -42,91 +43,64 @@ class Typical:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         if context.warp.greedy:
             return Match().judge(draft, target, context)
-        search = _Search(self, draft, target, context)
-        search.run()
-        shape = draft.tree.shape
-        path = shape.path(search.best())[1:]
-        end = path[-1] if path else 0
+        shape, on_cpu = draft.tree.shape, target.logits.device.type == "cpu"
+        path_log_p, thresholds, read = {0: 0.0}, dict[int, float](), dict[int, tuple[float, list[float]]]()
+        # On a GPU, one copy for all nodes that may be needed; on a CPU only nodes whose path passes are read, level by level.
+        known = {} if on_cpu else _read(draft, target, context, range(len(shape)))
+        for level in shape.levels:
+            nodes = [node for node in level if node in path_log_p]
+            if on_cpu:
+                known = _read(draft, target, context, nodes)
+            for node in (node for node in nodes if shape.children[node]):
+                entropy, log_p = read[node] = known[node]
+                for child, child_log_p in zip(shape.children[node], log_p, strict=False):
+                    thresholds[child] = min(self.epsilon, self.delta * math.exp(-entropy))
+                    if math.exp(child_log_p) > thresholds[child]:
+                        path_log_p[child] = path_log_p[node] + child_log_p
+        best = max(path_log_p, key=lambda node: (shape.depths[node], path_log_p[node], -node))
+        path = shape.path(best)[1:]
         choices = TargetTokens(target.logits, draft.tree, context)
-        marks = list(statuses(shape, path, list(search.thresholds)))
+        marks = list(statuses(shape, path, list(thresholds)))
         # The rule does not need the target's own choices. On a CPU they are extra work for display only; on a GPU they were
         # computed with the bonus token.
-        with context.untimed if target.logits.device.type == "cpu" else nullcontext():
+        with context.untimed if on_cpu else nullcontext():
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
                 marks[node] = ACCEPTED if same else RELAXED
+
+        def notes() -> list[Note]:
+            tokens = draft.tree.host_tokens
+            positions = [
+                TypicalPosition(child, tokens[child], math.exp(child_log_p), thresholds[child], entropy)
+                for node, (entropy, log_p) in read.items()
+                for child, child_log_p in zip(shape.children[node], log_p, strict=False)
+            ]
+            return [TypicalAcceptanceNote(positions).to_note()] if positions else []
+
         return Verdict(
             rule="typical",
             path=path,
-            bonus=int(target.logits[end].argmax()) if self.greedy_root else choices.at(end),
+            bonus=int(target.logits[best].argmax()) if self.greedy_root else choices.at(best),
             source="target",
             statuses=tuple(marks),
-            visited=(*(node for node in search.read_nodes if node != end), end),
-            thresholds=search.thresholds,
-            notes=context.notes(lambda: [TypicalAcceptanceNote(search.positions).to_note()] if search.positions else []),
+            visited=(*(node for node in read if node != best), best),
+            thresholds=thresholds,
+            notes=context.notes(notes),
         )
 
 
-@dataclass
-class _Search:
-    """Level-by-level search for nodes that pass the threshold along their whole path."""
-
-    rule: Typical
-    draft: Draft
-    target: TargetPass
-    context: Context
-    path_log_p: dict[int, float] = field(default_factory=lambda: {0: 0.0})
-    read_nodes: list[int] = field(default_factory=list)
-    thresholds: dict[int, float] = field(default_factory=dict)
-    positions: list[TypicalPosition] = field(default_factory=list)
-
-    def run(self) -> None:
-        """Fill ``path_log_p``: the nodes whose path passes, with the path's log-probability."""
-        shape = self.draft.tree.shape
-        if self._device.type != "cpu":  # on a GPU, one copy for all nodes that may be needed
-            every = [node for node in range(len(shape)) if shape.children[node]]
-            known = dict(zip(every, self._ask(every), strict=True)) if every else {}
-        for level in shape.levels:
-            inner_nodes = [node for node in level if node in self.path_log_p and shape.children[node]]
-            if not inner_nodes:
-                break
-            self.read_nodes += inner_nodes
-            rows = self._ask(inner_nodes) if self._device.type == "cpu" else [known[node] for node in inner_nodes]
-            for node, (entropy, *log_p) in zip(inner_nodes, rows, strict=True):
-                self._keep(node, entropy, log_p)
-
-    def best(self) -> int:
-        """Return the deepest kept node; if tied, the one with the most likely path."""
-        depths = self.draft.tree.shape.depths
-        return max(self.path_log_p, key=lambda node: (depths[node], self.path_log_p[node], -node))
-
-    @property
-    def _device(self) -> torch.device:
-        return self.target.logits.device
-
-    def _ask(self, nodes: list[int]) -> list[list[float]]:
-        """Return, for each node, its distribution's entropy and log p of its children's tokens, in one copy to the host."""
-        rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(nodes, self._device)))
-        children = [self.draft.tree.shape.children[node] for node in nodes]
-        width = max(map(len, children))
-        tokens = self.draft.tree.host_tokens
-        child_ids = to_device([[tokens[child] for child in row] + [0] * (width - len(row)) for row in children], self._device)
-        entropy = -(rows.exp() * rows.clamp_min(-1e4)).sum(-1, keepdim=True)
-        numbers: list[list[float]] = torch.cat((entropy, rows.gather(-1, child_ids)), dim=-1).tolist()
-        return numbers
-
-    def _keep(self, node: int, entropy: float, log_p: list[float]) -> None:
-        threshold = min(self.rule.epsilon, self.rule.delta * math.exp(-entropy))
-        for child, child_log_p in zip(self.draft.tree.shape.children[node], log_p, strict=False):
-            self.thresholds[child] = threshold
-            p = math.exp(child_log_p)
-            if p > threshold:
-                self.path_log_p[child] = self.path_log_p[node] + child_log_p
-        if self.context.record_notes:
-            with self.context.untimed:
-                self._show(node, threshold, entropy, log_p)
-
-    def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:
-        for child, child_log_p in zip(self.draft.tree.shape.children[node], log_p, strict=False):
-            token, p = self.draft.tree.host_tokens[child], math.exp(child_log_p)
-            self.positions.append(TypicalPosition(child, token, p, threshold, entropy))
+def _read(
+    draft: Draft, target: TargetPass, context: Context, nodes: Sequence[int]
+) -> dict[int, tuple[float, list[float]]]:  # fmt: skip
+    """Return, for each of ``nodes`` with children, its distribution's entropy and log p of its children's tokens, in one copy to
+    the host."""
+    tokens, device = draft.tree.host_tokens, target.logits.device
+    children = {node: draft.tree.shape.children[node] for node in nodes if draft.tree.shape.children[node]}
+    if not children:
+        return {}
+    rows = context.warp.log_probabilities(target.logits.index_select(0, to_device(list(children), device)))
+    width = max(map(len, children.values()))
+    padded = [[tokens[child] for child in row] + [0] * (width - len(row)) for row in children.values()]
+    entropy = -(rows.exp() * rows.clamp_min(-1e4)).sum(-1, keepdim=True)
+    numbers = torch.cat((entropy, rows.gather(-1, to_device(padded, device))), dim=-1).tolist()
+    return {node: (own, log_p) for node, (own, *log_p) in zip(children, numbers, strict=True)}

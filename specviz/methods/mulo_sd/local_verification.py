@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import networkx
 import torch
 from torch import Tensor
 
@@ -22,8 +23,6 @@ from specviz.targets.image import ImageSession
 from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.trace.schema import ACCEPTED, RELAXED, RESAMPLED, ROOT
 
-Cell = tuple[int, int]
-
 
 def neighbour_mass(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
     """Return the mass [place] of each code and its nearest latent codes, from ``distribution`` [place, code], ``codes`` [place]
@@ -32,44 +31,25 @@ def neighbour_mass(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> T
     return distribution.gather(1, group).sum(1)
 
 
-def dilate(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
-    """Return the cells within ``radius`` rows and columns of a failed one, from the first failure to ``last``, ascending.
+def around(cell: int, columns: int, radius: int) -> set[int]:
+    """Return the cells within ``radius`` rows and columns of one. Cells are numbered through the picture in reading order."""
+    row, column = divmod(cell, columns)
+    across = range(max(0, column - radius), min(columns, column + radius + 1))
+    return {other * columns + place for other in range(row - radius, row + radius + 1) for place in across}
 
-    Cells are numbered through the whole picture in reading order; ``first`` is the block's first one.
-    """
-    if not failed:
-        return []
-    start, cells = min(failed), set(failed)
-    for cell in failed:
-        row, column = divmod(cell, columns)
-        for down in range(-radius, radius + 1):
-            for across in range(-radius, radius + 1):
-                other = (row + down) * columns + column + across
-                if 0 <= column + across < columns and max(first, start) <= other <= last:
-                    cells.add(other)
-    return sorted(cells)
+
+def dilate(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
+    """Return the cells around failed ones, from the first failure to ``last``, ascending; ``first`` is the block's first cell."""
+    start = max(first, min(failed, default=first))
+    return sorted({cell for one in failed for cell in around(one, columns, radius) if start <= cell <= last})
 
 
 def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
-    """Return the islands of touching cells, corners included. Cells are ascending, and so are the islands by first cell."""
-    left, components = set(cells), []
-    while left:
-        frontier, island = [min(left)], []
-        left.discard(frontier[0])
-        while frontier:
-            cell = frontier.pop()
-            island.append(cell)
-            row, column = divmod(cell, columns)
-            near = {
-                (row + down) * columns + column + across
-                for down in (-1, 0, 1)
-                for across in (-1, 0, 1)
-                if 0 <= column + across < columns
-            }
-            frontier += near & left
-            left -= near
-        components.append(sorted(island))
-    return components
+    """Return the islands of touching cells, corners included; each, and all by their first cells, ascending."""
+    graph = networkx.Graph()
+    graph.add_nodes_from(cells)
+    graph.add_edges_from((cell, other) for cell in cells for other in around(cell, columns, 1) if other in graph)
+    return sorted(sorted(island) for island in networkx.connected_components(graph))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,104 @@
+"""Polybasic speculative decoding (Wang et al. 2510.26527): a third model between target and drafter filters the draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.errors import ModelUnavailable
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, number, parts
+
+INTERMEDIATES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
+AUTO = ("int4", "int8", "small_draft")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's intermediate model is the target in 4 bits, above EAGLE-2's drafter. We found no values of K and μ in it."""
+
+    middle: str = choice(
+        "auto",
+        ("auto", *INTERMEDIATES, "draft"),
+        "The intermediate model: the draft you named, else the copy that should pay most here; or one of these.",
+    )
+    drafter: str = choice(
+        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below; auto: EAGLE-3, or text copied under a draft."
+    )
+    gathered: int = number(
+        0, 0, 32, "μ: tokens the intermediate model gathers before the target verifies; 0: as many as pay off.", "tokens"
+    )
+    depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the intermediate model.", "levels")
+    width: int = number(3, 1, 10, "Nodes in the drafter's beam; 1 drafts a chain.", "nodes")
+    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay off under the intermediate model.", "nodes")
+
+
+@Card(
+    name="polybasic",
+    title="Polybasic",
+    summary="A cheaper copy of the target filters the drafter's tokens; the target judges what gathers, once in a while.",
+    exactness=IN_DISTRIBUTION,
+    family="model",
+    claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
+    differs=(
+        "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word {polybasic.agrees.value} times in 100, "
+        "and its drafter adds {polybasic.drafted.value} tokens a pass, where the paper's adds two. With an earlier head, which "
+        "added half a token, a pass of the copy cost {polybasic.pass.value} of the target's on two AVX2 cores: τ was "
+        "{polybasic.tau.value}, the run {polybasic.speed.value} as fast as the target alone, yet {chain.q4.measured} times "
+        "target and drafter without it; its condition foretold {chain.q4.foretold}."
+    ),
+    paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
+    look_at=(
+        "The middle belt: the buffer fills to μ before the target moves once. Does the intermediate model pay, all times counted?"
+    ),
+    parameters=Parameters,
+    weights=("eagle3",),
+    needs_draft=True,
+    pair='`python -m specviz run --method polybasic --target qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b --prompt "Why?"` with '
+    "the second model in the middle and copied text below it; or, on the 4-bit copy of the paper, `python -m specviz run "
+    "--method polybasic --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param middle=int4 --param drafter=eagle3 "
+    '--prompt "Why?"`',
+)
+def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+    from specviz.methods.polybasic.cascade import Cascade
+    from specviz.methods.polybasic.forecast import ChainLengths, weigh
+
+    below = parameters.drafter
+    if below == "auto":
+        below = "copy" if resources.draft_name or parameters.middle == "draft" else "eagle3"
+    network = None if below == "copy" else resources.drafter_weights(below)
+    taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
+    forward = 0.0 if network is None else resources.forward_cost(network, parameters.width, taught=False)
+    kinds: tuple[str, ...] = (parameters.middle,)
+    if parameters.middle == "auto":
+        kinds = ("draft",) if resources.draft_name else AUTO
+    known = ChainLengths.find(resources.tree_file("polybasic"), resources.target.name, below)
+    candidates, refused = [], []
+    for kind in kinds:
+        try:
+            intermediate = resources.intermediate(kind)
+        except ModelUnavailable as problem:
+            refused.append(problem)
+            continue
+        nodes = parameters.nodes or parameters.depth
+        candidates.append(weigh(intermediate, resources.cost_curve(), forward, known, nodes, parameters.gathered))
+    if not candidates:
+        raise refused[0]
+    best = max(candidates, key=lambda candidate: candidate.gain)
+    middle = best.intermediate
+    # The command that measures such a chain's acceptance; calibrate supports only these two kinds of chains.
+    recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
+    if kinds == ("draft",):
+        recipe = f"{recipe} --draft {resources.draft_name}" if below == "copy" else ""
+    elif below != "eagle3" or resources.draft_name:
+        recipe = ""
+    rest = (parts.Match(), best.block, taps, best.forecast, resources.target.eos_ids)
+    controller: parts.Controller
+    if network is None:
+        controller = Cascade(middle, parts.PromptCopy(3, 2, parameters.depth, True, True), parts.Copied(), *rest)
+    else:
+        cost = middle.cost()
+        pays = None if parameters.nodes else parts.SpeedupMaximising.on(cost, forward=forward / cost.at(1))
+        width = parameters.width if middle.branches else 1
+        builder = parts.Dynamic(parameters.depth, width, parameters.nodes, pays=pays)
+        controller = Cascade(middle, parts.FeatureDrafter(network), builder, *rest)
+    warnings = tuple(word for word in (*middle.warnings, best.warning(candidates, recipe)) if word)
+    return parts.Composition(controller, parts.Rejection(), taps, f"{middle.title}, {below} below it", warnings)

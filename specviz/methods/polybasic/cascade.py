@@ -31,10 +31,10 @@ from specviz.engine.interfaces import (
 from specviz.engine.sampling import EXTRA, Noise
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, CascadeTotals
-from specviz.trace.schema import Note
 
 LONGEST = 64
 """Maximum number of tokens in a buffer."""
+NOTHING_YET = CascadeTotals(0, 0, 0, 0, 0, 0.0, 0.0)
 
 
 class Provisional(Drafter, Protocol):
@@ -82,14 +82,12 @@ class Cascade(Generic[Below]):
         self._drafter, self._builder, self._judge = drafter, builder, judge
         self._taps, self._facts, self._ends = tuple(taps), facts, ends
         self._session: Session | None = None
-        self._so_far = {"rounds": 0, "kept": 0, "buffered": 0, "passes": 0, "calls": 0}
-        self._spent = {"drafting": 0.0, "verifying": 0.0}
+        self._so_far = NOTHING_YET
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         """Prefill the intermediate model and the drafter with the prompt."""
         self._drafter.begin(context, prefill)
-        self._so_far = dict.fromkeys(self._so_far, 0)
-        self._spent = dict.fromkeys(self._spent, 0.0)
+        self._so_far = NOTHING_YET
         if self._fits(context):
             self._session = self.intermediate.open(
                 min(self.intermediate.context_length, len(context.ids) + context.max_depth), self._taps
@@ -177,34 +175,23 @@ class Cascade(Generic[Below]):
             with context.untimed:
                 for node, row in enumerate(buffer.rows[: len(tokens)]):
                     confidence[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
-        self._count(buffer, len(tokens))
-        notes = context.notes(lambda: [self._note(buffer, len(tokens))])
+        calls, so_far = sum(filter_pass.calls for filter_pass in buffer.passes), self._so_far
+        so_far = self._so_far = so_far.replace(
+            rounds=so_far.rounds + 1,
+            buffered=so_far.buffered + len(tokens),
+            passes=so_far.passes + len(buffer.passes),
+            calls=so_far.calls + calls,
+            drafting=so_far.drafting + sum(filter_pass.drafting for filter_pass in buffer.passes),
+            verifying=so_far.verifying + sum(filter_pass.verifying for filter_pass in buffer.passes),
+        )
+        note = CascadeNote(self.intermediate.name, self.gathered, len(tokens), buffer.passes, so_far, self._facts)
         # All forwards that draft for the target count: the drafter's, and the intermediate model's passes.
-        calls = sum(filter_pass.calls for filter_pass in buffer.passes) + len(buffer.passes)
-        return Draft(tree, proposals, confidence, calls, notes=notes)
-
-    def _count(self, buffer: _Buffer, length: int) -> None:
-        """Update the run's totals by level, for display."""
-        totals = {
-            "rounds": 1,
-            "buffered": length,
-            "passes": len(buffer.passes),
-            "calls": sum(filter_pass.calls for filter_pass in buffer.passes),
-        }
-        for name, number in totals.items():
-            self._so_far[name] += number
-        for filter_pass in buffer.passes:
-            self._spent["drafting"] += filter_pass.drafting
-            self._spent["verifying"] += filter_pass.verifying
-
-    def _note(self, buffer: _Buffer, length: int) -> Note:
-        so_far = CascadeTotals(**self._so_far, drafting=self._spent["drafting"], verifying=self._spent["verifying"])
-        return CascadeNote(self.intermediate.name, self.gathered, length, buffer.passes, so_far, self._facts).to_note()
+        return Draft(tree, proposals, confidence, calls + len(buffer.passes), notes=context.notes(lambda: [note.to_note()]))
 
     def observe(self, finished: Round) -> None:
         """Update the drafter with the target's hidden states; drop rejected tokens from the intermediate model's cache."""
         self._drafter.observe(finished)
         accepted = len(finished.verdict.path)
-        self._so_far["kept"] += accepted
+        self._so_far = self._so_far.replace(kept=self._so_far.kept + accepted)
         if self._session is not None:
             self._session.rewind(min(self._session.length, len(finished.context.ids) + accepted))

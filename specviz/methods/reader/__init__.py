@@ -1,0 +1,75 @@
+"""READER (2508.09072): branches retrieved from this text and earlier outputs, grafted on a drafter's tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, get, number, parts
+from specviz.methods.suffix_decoding import REMEMBERED, output_store
+
+BASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "recycling": ("token_recycling", {"tree": "published"}),
+    "small_draft": ("speculative_sampling", {}),
+    "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
+}
+"""Base methods on whose drafts branches are grafted, with their parameters."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The defaults are specviz's own, since the paper's budgets were not available to us."""
+
+    drafter: str = choice(
+        "recycling",
+        ("none", *BASES),
+        "What the branches are grafted on: nothing, last seen successors, the small draft model, or EAGLE-3.",
+    )
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round on this machine.", "nodes")
+    retrieved: int = number(48, 1, 64, "Maximum nodes a memory adds at one node.", "nodes")
+    deepened: int = number(4, 0, 16, "Likeliest leaves of the drafter's tree that are looked up as well.", "leaves")
+    remembered: int = REMEMBERED
+
+
+@Card(
+    name="reader",
+    title="READER",
+    summary="Grafts long branches found in the text and in earlier outputs on a short bushy draft, and keeps what pays.",
+    exactness=TOKEN_EXACT,
+    family="memory",
+    claim="40 % over the drafter it is grafted on, and over 10× where answers quote documents.",
+    differs=("Here, on Token Recycling, τ is {text.reader.tau} where that alone has {text.token_recycling.tau} (three prompts)."),
+    paper=Paper("READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"),
+    look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
+    parameters=Parameters,
+    needs="nothing but the target; grafted on the small draft model or on EAGLE-3, that drafter too; both are included",
+    pair="`python -m specviz run --method reader --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param drafter=eagle3 "
+    '--prompt "Why?"`; without the last two options any target',
+)
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+    from specviz.methods.reader.merged_tree import Estimates, Merged
+
+    # Drafts more than with the length rule's defaults, since the merged tree is cut to the optimal size later.
+    rule = parts.LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
+    estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
+    pays = None if parameters.nodes else tree_costs(resources, None, 1)
+    base = _base(parameters.drafter, resources)
+    memories = parts.Retrieval(output_store(resources, parameters.remembered), rule)
+    inner = base.controller if base else None
+    controller = Merged(inner, memories, estimates, parameters.nodes, parameters.deepened, pays)
+    base_fields = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
+    return parts.Composition(controller, parts.Match(), *base_fields)
+
+
+def _base(name: str, resources: parts.MethodResources) -> parts.Composition | None:
+    """Compose the base method with more nodes than optimal, since the merged tree is cut later."""
+    from specviz.methods.reader.merged_tree import Ladder
+
+    if name == "none":
+        return None
+    card = get(BASES[name][0])
+    composition = card.compose(card.parameters(**BASES[name][1]), resources)
+    if name == "small_draft" and isinstance(composition.controller, parts.SingleDrafter):
+        return replace(composition, controller=parts.SingleDrafter(composition.controller.drafter, Ladder(4, 3)))
+    return composition

@@ -8,15 +8,15 @@ largest of any tree of n nodes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specviz.drafting.memory.retrieval import MemoryGuess, Retrieval
+from specviz.drafting.runtimes.language_model import LanguageModelDrafter
 from specviz.drafting.trees.dynamic import SizePolicy
 from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.reader.estimates import Estimates
 from specviz.trace.notes.drafts import Graft, MergedTreeNote
 from specviz.trace.schema import MAX_PRUNED, Note
 
@@ -70,36 +70,42 @@ class _Merging:
             known[source] = (kind, prior)
         return node
 
+    def hang(
+        self, at: int, tokens: Sequence[int], parents: Sequence[int], source: str,
+        kind_of: Callable[[int, int], tuple[Hashable, float]],
+    ) -> None:  # fmt: skip
+        """Add a tree's nodes, numbered from 1, below ``at``. ``kind_of`` returns the (kind, prior) of a node below a leaf."""
+        place: dict[int, int | None] = {0: at}
+        for node, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
+            above = place.get(parent)
+            if above is not None:
+                place[node] = self.add(above, token, source, *kind_of(node, above))
+
     def draft(self, draft: Draft) -> None:
         """Add a drafter's tree."""
-        shape, tokens, place = draft.tree.shape, draft.tree.host_tokens, {0: 0}
-        for node in range(1, len(shape)):
-            parent = shape.parents[node]
-            above = place.get(parent)
-            if above is None:
-                continue
+        shape = draft.tree.shape
+
+        def kind_of(node: int, above: int) -> tuple[Hashable, float]:
             q = draft.confidence[node] if node < len(draft.confidence) else None
-            rank = min(shape.children[parent].index(node), len(BY_RANK) - 1)
-            kind = (DRAFTER, "rank", rank) if q is None else (DRAFTER, "q", _tenth(q))
-            leaf = self.add(above, tokens[node], DRAFTER, kind, BY_RANK[rank] if q is None else q)
-            if leaf is not None:
-                place[node] = leaf
+            if q is not None:
+                return (DRAFTER, "q", _tenth(q)), q
+            rank = min(shape.children[shape.parents[node]].index(node), len(BY_RANK) - 1)
+            return (DRAFTER, "rank", rank), BY_RANK[rank]
+
+        self.hang(0, draft.tree.host_tokens[1:], shape.parents[1:], DRAFTER, kind_of)
 
     def graft(self, node: int, held: MemoryGuess) -> None:
         """Add a memory's proposal for the text that ends at ``node``."""
-        guess, place = held.guess, {0: node}
-        for number, (token, parent) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
-            above = place.get(parent)
-            if above is None:
-                continue
+        guess = held.guess
+
+        def kind_of(number: int, above: int) -> tuple[Hashable, float]:
             certainty = guess.certainty(number)
             reach = guess.matched + self.leaves[above].depth - self.leaves[node].depth
             length = min(reach.bit_length() - 1, len(BY_MATCH) - 1)
-            kind = (held.source, length, _tenth(certainty) // 2)
             prior = BY_MATCH[length] if held.near else BY_DISTANT_MATCH[length]
-            leaf = self.add(above, token, held.source, kind, certainty * prior)
-            if leaf is not None:
-                place[number] = leaf
+            return (held.source, length, _tenth(certainty) // 2), certainty * prior
+
+        self.hang(node, guess.tokens, guess.parents, held.source, kind_of)
         if guess.tokens:
             self.grafts.append(Graft(node, held.source, guess.matched, len(guess.tokens)))
 
@@ -154,12 +160,8 @@ class Merged:
     ) -> None:
         if not nodes and pays is None:
             raise ValueError("a tree without a given size needs a size policy")
-        self.inner = inner
-        self.memories = memories
-        self.estimates = estimates
-        self.nodes = nodes
-        self.deepened = deepened
-        self.pays = pays
+        self.inner, self.memories, self.estimates = inner, memories, estimates
+        self.nodes, self.deepened, self.pays = nodes, deepened, pays
         self._kinds: list[Hashable] = []
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -180,14 +182,12 @@ class Merged:
                 merging.graft(node, held)
         merging.weigh(self.estimates)
         ranked = merging.ranked()
-        kept_nodes = ranked[: self._size([merging.leaves[node].value for node in ranked[:LARGEST]], calls)]
+        size = self.nodes
+        if not size and self.pays is not None:
+            size = self.pays([merging.leaves[node].value for node in ranked[:LARGEST]], calls)
+        kept_nodes = ranked[:size]
         self._kinds = [None, *(merging.leaves[node].kind for node in kept_nodes)]
         return self._make_draft(merging, kept_nodes, ranked[len(kept_nodes) :], calls, context)
-
-    def _size(self, values: Sequence[float], calls: int) -> int:
-        if self.nodes or self.pays is None:
-            return self.nodes
-        return self.pays(values, calls)
 
     def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
@@ -239,3 +239,59 @@ class Merged:
 def _tenth(share: float) -> int:
     """Return the decile of a share, 0 to 9."""
     return min(9, int(share * 10))
+
+
+# Weight of a prior, in observations.
+WEIGHT = 6.0
+# Beyond this many observations of a kind, older ones are discounted, so that an estimate follows the text.
+MOST = 200.0
+
+
+class Estimates:
+    """Estimated acceptance probability by kind of node. The caller may keep the object across runs."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Hashable, tuple[float, float]] = {}
+
+    def probability(self, kind: Hashable, prior: float) -> float:
+        """Return the weighted mean of observations and ``prior``, clamped to [0.001, 0.999]."""
+        hits, tried = self._counts.get(kind, (0.0, 0.0))
+        return min(0.999, max(0.001, (hits + WEIGHT * prior) / (tried + WEIGHT)))
+
+    def learn(self, kind: Hashable, accepted: bool) -> None:
+        """Count one more verified node of this kind, whose parent was accepted."""
+        hits, tried = self._counts.get(kind, (0.0, 0.0))
+        fade = MOST / (MOST + 1) if tried >= MOST else 1.0
+        self._counts[kind] = (hits * fade + accepted, tried * fade + 1)
+
+
+class Ladder:
+    """Tree builder of ``depth`` levels with the top ``width`` tokens each; it stops once the chain's probability is below
+    ``floor``. The tokens are chosen deterministically, so every child is a point mass."""
+
+    def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:
+        self.depth = depth
+        self.width = width
+        self.floor = floor
+
+    def build(self, drafter: LanguageModelDrafter, context: Context) -> Draft:
+        chain, tokens, parents = [context.ids[-1]], [context.ids[-1]], [-1]
+        confidence: list[float | None] = [None]
+        end, probability = 0, 1.0
+        for depth in range(min(self.depth, context.max_depth - 1)):
+            (distribution,) = drafter.rows(context, chain, range(-1, depth), [depth])
+            if distribution is None:
+                break
+            best = distribution.probability.topk(min(self.width, distribution.probability.numel()))
+            ids = best.indices if distribution.ids is None else distribution.ids[best.indices]
+            for token, q in zip(ids.tolist(), best.values.tolist(), strict=True):
+                tokens.append(int(token))
+                parents.append(end)
+                confidence.append(float(q))
+            end = len(tokens) - len(ids)
+            chain.append(tokens[end])
+            probability *= confidence[end] or 0.0
+            if probability < self.floor:
+                break
+        tree = DraftTree.of(tokens, parents, context.device)
+        return Draft(tree, confidence=confidence, calls=drafter.calls())

@@ -122,13 +122,11 @@ class NgramDrafter(NullDrafter):
     @staticmethod
     def _suffix(ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int) -> list[int]:
         """Return the last ``longest`` tokens of the text that ends at ``node``."""
-        suffix: list[int] = []
-        while node > 0 and len(suffix) < longest:
-            suffix.append(tokens[node])
+        path = []
+        while node > 0:
+            path.append(tokens[node])
             node = parents[node]
-        suffix.reverse()
-        missing = longest - len(suffix)
-        return [*ids[-missing:], *suffix] if missing else suffix
+        return [*ids[-longest:], *reversed(path)][-longest:]
 
     def _row(self, context: Context, node: int, suffix: Sequence[int]) -> Proposal | None:
         hit = self.store.lookup(suffix)

@@ -1,0 +1,99 @@
+"""STree (Wu et al. 2505.14969): a whole draft tree verified in one pass of a state-space or hybrid target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The published demo drafts four levels with three beams."""
+
+    depth: int = number(4, 1, 16, "Depth of the tree; each level takes one drafter pass. The published demo has 4.", "levels")
+    width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
+    nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay off in each round.", "nodes")
+    cooled: float = number(
+        0.33, 0.0, 1.0, "Beams are ranked by probability at the run's temperature, at this one at least; 0 takes it as it is.",
+        "temperature", step=0.01,
+    )  # fmt: skip
+    tree: str = choice(
+        "beam",
+        ("beam", "fixed", "drawn"),
+        "Follow the drafter's beams, fill one fixed shape with its best tokens, or with draws from its distribution.",
+    )
+    rule: str = choice(
+        "match",
+        ("match", "ratio"),
+        "Sample-and-match (equal to the autoregressive run token for token), or the ratio test; drawn trees only.",
+    )
+
+
+@Card(
+    name="stree",
+    title="STree",
+    summary="A state-space target verifies a tree in one pass: decays add up along each path, no state per node is kept.",
+    exactness=TOKEN_EXACT.except_with("rule", "ratio"),
+    family="model",
+    claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
+    differs=(
+        "With 8 nodes τ is {stree.n8.tau} a chain's of as many, and the time the same; the paper's shape of 12 nodes has τ "
+        "{hybrid.stree.tau} and {hybrid.stree.greedy} over decoding alone at temperature 0, {hybrid.stree.tau_warm} and "
+        "{hybrid.stree.warm} at 1. This needs the drafter's probabilities at the run's temperature."
+    ),
+    paper=Paper("STree: Speculative Tree Decoding for Hybrid State-Space Models", "Wu et al.", 2025, "2505.14969", "NeurIPS"),
+    look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
+    parameters=Parameters,
+    needs="a target with recurrent layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter are included",
+    weights=("hybrid", "hybrid_draft"),
+    targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
+    needs_draft=True,
+    pair="`python -m specviz run --method stree --target AntonV/mamba2-2.7b-hf --draft AntonV/mamba2-130m-hf --raw --prompt "
+    '"Why?"`, both `Mamba2ForCausalLM`; `python -m specviz run --method stree --target ibm-granite/granite-4.0-h-micro '
+    '--draft ibm-granite/granite-4.0-h-350m --prompt "Why?"`, both `GraniteMoeHybridForCausalLM`; `python -m specviz run '
+    '--method stree --target qwen3.5-2b --draft qwen3.5-0.8b --prompt "Why?"`, whose recurrence is the gated delta rule. '
+    "The paper's own pair, JunxiongWang/Llama3.2-Mamba2-3B-distill with the two-layer ycwu97/mamba2-distilled-small, is a "
+    "class of its own and is not read; Bamba and Codestral are, and no drafter is listed for them",
+)
+def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+    from specviz.methods.stree.drafter import TreeModelDrafter
+    from specviz.targets.hybrid import HybridTarget
+
+    if not isinstance(resources.target, HybridTarget):
+        raise ModelUnavailable(
+            f"STree is about targets with recurrent layers, and all layers of {resources.target.name} attend: choose "
+            "hybrid-small as the target, or another method."
+        )
+    draft = resources.draft_model()
+    if draft.target is None:
+        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
+    if parameters.rule == "ratio" and parameters.tree != "drawn":
+        raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
+    drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
+    builder: parts.TreeBuilder[TreeModelDrafter]
+    if parameters.tree == "beam":
+        pays = None if parameters.nodes else _paying(parameters, resources, draft.target)
+        builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
+    else:
+        builder = parts.Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
+    acceptance = parts.Rejection() if parameters.rule == "ratio" else parts.Match()
+    return parts.single_drafter(drafter, builder, acceptance, draft_name=draft.name, warnings=draft.warnings)
+
+
+def _paying(parameters: Parameters, resources: parts.TextResources, draft: parts.Target) -> parts.CurrentCosts:
+    """Return the size policy of a beam's tree; the drafter's pass at each level covers the whole tree so far."""
+
+    own = resources.cost_curve_of(draft)
+    forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
+    ratio = forward / resources.cost_curve().at(1)
+    return parts.CurrentCosts(resources.cost_curve, lambda: ratio * resources.cost_curve().at(1), resources.target.tier)
+
+
+def _shape(parameters: Parameters) -> parts.TreeShape:
+    if not parameters.nodes:
+        raise BadInput(
+            "Only a beam's tree is sized by what pays in a round: choose nodes from 1 to 96 for a fixed or a drawn one."
+        )
+    return parts.best_ranks(parameters.depth, parameters.width, parameters.nodes)

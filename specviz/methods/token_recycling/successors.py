@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Round
+from specviz.engine.interfaces import Context, Draft, Round
+from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
-from specviz.trace.schema import Note
 
 WIDTH = 8
 _GROUP = 64
+SHOWN = 12
+"""Number of rows reported."""
 
 
 def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
@@ -62,19 +64,40 @@ class SuccessorMatrix:
 
 
 class Recycler(NullDrafter):
-    """Drafter that reads the matrix while drafting, and updates it from every row of every target pass."""
+    """Drafter that reads the matrix while drafting, and updates it from every row of every target pass, ``updated`` in the
+    last."""
 
     def __init__(self, matrix: SuccessorMatrix) -> None:
         self.matrix = matrix
-        self._updated = 0
-
-    def successors(self, tokens: Sequence[int]) -> list[list[int]]:
-        return [self.matrix.read(token) for token in tokens]
-
-    def note(self, rows: Sequence[SuccessorRow]) -> Note:
-        return SuccessorsNote(rows, self._updated).to_note()
+        self.updated = 0
 
     def observe(self, finished: Round) -> None:
         best = top_successors(finished.target.logits).cpu()
         self.matrix.write(finished.draft.tree.host_tokens, best)
-        self._updated = len(finished.draft.tree)
+        self.updated = len(finished.draft.tree)
+
+
+class Static:
+    """Tree builder that fills ``shape`` level by level: the r-th child of a node carries its r-th best successor. A branch ends
+    where no successor is known, since an arbitrary token would waste a row."""
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+
+    def build(self, drafter: Recycler, context: Context) -> Draft:
+        tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
+        rows: list[SuccessorRow] = []
+        for level in self.shape.levels[: max(0, context.max_depth - 1)]:
+            for node in (node for node in level if node in place and self.shape.children[node]):
+                at = place[node]
+                ranked = drafter.matrix.read(tokens[at])
+                used = list(zip(self.shape.children[node], ranked, strict=False))
+                for child, token in used:
+                    place[child] = len(tokens)
+                    tokens.append(token)
+                    parents.append(at)
+                if used:
+                    rows.append(SuccessorRow(at, tokens[at], ranked, len(used)))
+        tree = DraftTree.of(tokens, parents, context.device)
+        notes = context.notes(lambda: [SuccessorsNote(rows[:SHOWN], drafter.updated).to_note()])
+        return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=notes)

@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Target
 from specviz.engine.tree import DraftTree
-from specviz.methods.gto.expected_length import branch_lengths, tree_reward
+from specviz.methods.gto import branch_lengths, tree_reward
 from specviz.models.heads.heads import independent_copy, load_heads
 from specviz.models.hub.packed_model import CHANGES, named
 from specviz.targets.text import TextTarget

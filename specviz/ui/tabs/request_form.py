@@ -7,7 +7,7 @@ from typing import Any
 
 from specviz.errors import BadInput
 from specviz.methods import registry
-from specviz.methods.parameters import build, choice, number, switch
+from specviz.methods.registry import build, choice, number, switch
 from specviz.models import room
 from specviz.models.hub import catalog
 from specviz.pipeline.request import Request

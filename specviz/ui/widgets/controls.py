@@ -14,7 +14,7 @@ import gradio as gr
 
 from specviz.errors import BadInput
 from specviz.methods import registry
-from specviz.methods.parameters import describe
+from specviz.methods.registry import describe
 from specviz.ui import theme
 
 FORM_LETTERS = 20_000

@@ -11,7 +11,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
-from specviz.methods.diffuspec.drafter import MaskedBlock
+from specviz.methods.diffuspec.lattice import MaskedBlock
 from specviz.models.heads.heads import with_lora
 from specviz.training.families.gto import LowRank
 from tests.support.tiny.networks import masked_lm

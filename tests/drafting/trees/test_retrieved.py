@@ -14,7 +14,7 @@ from specviz.drafting.memory.suffix_guess import LengthRule
 from specviz.drafting.trees.retrieved import Retrieved
 from specviz.engine.interfaces import Context, Proposal
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.reader.chain_with_siblings import Ladder
+from specviz.methods.reader.merged_tree import Ladder
 
 
 def context(ids: Sequence[int], room: int = 1000) -> Context:

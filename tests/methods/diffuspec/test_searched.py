@@ -12,8 +12,7 @@ import torch
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.diffuspec.lattice import LengthRule
-from specviz.methods.diffuspec.searched import Searched, Searching
+from specviz.methods.diffuspec.lattice import Gauge, Searched
 
 END = 2
 NONE = [0.90, 0.06, 0.04]
@@ -52,7 +51,7 @@ class Words:
 
 def drafted(distributions: Sequence[Sequence[float]], end: float) -> tuple[Searched, Draft, Any]:
     """The controller after its first draft, which asked for four places, the draft and what it tells of itself."""
-    made = Searched(Masks(distributions), Words(end), Searching(mass=0.5), LengthRule(2, 4, 2), frozenset({END}))
+    made = Searched(Masks(distributions), Words(end), Gauge(2, 4, 2), frozenset({END}), mass=0.5)
     context = Context([0, 1, 0], 3, 0, Warp(), Noise(0), torch.device("cpu"), 50)
     made.begin(context, None)
     draft = made.draft(context)

@@ -12,7 +12,6 @@ from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.dream.attention_summary import AttentionSummary
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_looked_at, text_part
 from tests.support.tiny.text import Decoded, decode
@@ -21,8 +20,8 @@ from tests.support.worlds.witness import Witness, hidden_states
 
 
 def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:
-    looking = AttentionSummary(here.target)
-    return CrossDrafter(CrossRuntime(net), here.layout, looking, share), looking.taps
+    drafter = CrossDrafter(CrossRuntime(net), here.layout, here.target, share)
+    return drafter, drafter.reads
 
 
 def drafting(here: World, drafter: object, taps: tuple[int, ...], budget: int = 6) -> Decoded:

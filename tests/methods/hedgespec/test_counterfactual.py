@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specviz.methods.hedgespec.counterfactual import DelayQueue, expected_length
+from specviz.methods.hedgespec.selection import DelayQueue, expected_length
 
 Distributions = np.ndarray
 
@@ -69,11 +69,9 @@ def test_with_shared_masses_in_the_place_of_realised_ratios_it_is_not() -> None:
 
 
 def test_a_start_waits_until_all_of_its_chain_is_known() -> None:
-    queue, found = DelayQueue(2, 3), []
+    queue, found = DelayQueue(3), []
     for place in range(10, 15):
-        queue.open(place)
-        queue.add([[(1.0, 1.0), (0.0, 0.0)] for _ in queue.starts()])
-        found.append(len(queue.ready()))
+        found.append(len(queue.add(place, [lambda *pair: (1.0, 1.0), lambda *pair: (0.0, 0.0)])))
         assert queue.waiting == [(one, place - one + 1) for one in range(max(10, place - 1), place + 1)][-2:]
     assert found == [0, 0, 1, 1, 1]
     queue.clear()
@@ -86,12 +84,10 @@ def test_losses_do_not_hang_on_how_rounds_cut_the_text() -> None:
     known = {(start, place): tuple(generator.random(2)) for start in range(12) for place in range(start, 12)}
 
     def settled(rounds: list[int]) -> list[list[float]]:
-        queue, found, place = DelayQueue(1, 4), [], 0
+        queue, found, place = DelayQueue(4), [], 0
         for count in rounds:
             for _ in range(count):
-                queue.open(place)
-                queue.add([[known[start, place]] for start in queue.starts()])
-                found += queue.ready()
+                found += queue.add(place, [lambda *pair: known[pair]])
                 place += 1
         return found
 

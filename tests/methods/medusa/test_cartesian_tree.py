@@ -10,8 +10,7 @@ import torch
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
-from specviz.methods.medusa.cartesian_tree import Product, paths_of
-from specviz.methods.medusa.drafter import Depth
+from specviz.methods.medusa.drafter import Depth, Product, paths_of
 from specviz.methods.resources import published_tree
 from specviz.trace.schema import Note
 
@@ -30,7 +29,7 @@ class Lists:
     def calls(self) -> int:
         return 1
 
-    def draft_notes(self, found: Sequence[Depth]) -> tuple[Note, ...]:
+    def heads_notes(self, found: Sequence[Depth]) -> tuple[Note, ...]:
         return (Note("told", {"depths": len(found)}),)
 
 

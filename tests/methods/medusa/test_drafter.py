@@ -17,8 +17,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.methods.medusa.cartesian_tree import Product
-from specviz.methods.medusa.drafter import ParallelDrafter
+from specviz.methods.medusa.drafter import ParallelDrafter, Product
 from tests.support.tiny.text import Letters, tiny_llama, tiny_target
 
 TAP = 2  # of a target with two layers: its last hidden state, after the norm
@@ -109,7 +108,7 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     drafter.begin(context, None)
     assert drafter.depths(4) == []
     assert drafter.calls() == 0
-    assert drafter.draft_notes([]) == ()
+    assert drafter.heads_notes([]) == ()
     composition = Composition(SingleDrafter(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
     run = Decoding(tiny_target(), composition, [5], Warp(), Noise(0), 12, Recorder(Letters()))
     steps = list(run.steps())

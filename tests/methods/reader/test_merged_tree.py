@@ -17,8 +17,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.reader.estimates import Estimates
-from specviz.methods.reader.merged_tree import Merged
+from specviz.methods.reader.merged_tree import Estimates, Merged
 
 
 def context(ids: Sequence[int], room: int = 1000, warp: Warp = Warp()) -> Context:

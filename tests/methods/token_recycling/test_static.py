@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 
@@ -11,8 +9,7 @@ from specviz.drafting.trees.copied import Copied
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
-from specviz.methods.token_recycling.static import Static
-from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
+from specviz.methods.token_recycling.successors import Static
 from specviz.trace.schema import Note
 
 
@@ -23,11 +20,14 @@ def context(room: int = 100) -> Context:
 class Ranked:
     """Knows three successors of every token below 50: ten times it, and one, and two more."""
 
-    def successors(self, tokens: Sequence[int]) -> list[list[int]]:
-        return [[10 * token, 10 * token + 1, 10 * token + 2] if token < 50 else [] for token in tokens]
+    updated = 0
 
-    def note(self, rows: Sequence[SuccessorRow]) -> Note:
-        return SuccessorsNote(rows, 0).to_note()
+    @property
+    def matrix(self) -> Ranked:
+        return self
+
+    def read(self, token: int) -> list[int]:
+        return [10 * token, 10 * token + 1, 10 * token + 2] if token < 50 else []
 
 
 def test_a_child_of_rank_r_carries_the_rth_guess_after_its_parent() -> None:

@@ -9,8 +9,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.traversal.residual import NodeProbabilities, NodeResidual
-from specviz.methods.traversal.verification import Traversal
+from specviz.methods.traversal.verification import NodeResidual, Traversal
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
 P = torch.tensor([0.1, 0.2, 0.35, 0.35], dtype=torch.float64)
@@ -113,8 +112,8 @@ def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
     whole = torch.zeros(900, dtype=torch.float64).index_copy(0, ids, few)
     outside = float(p.index_fill(0, ids, 0).sum())
     sparse, dense = (
-        NodeResidual(0.7, NodeProbabilities(p[ids], outside, few, ids)),
-        NodeResidual(0.7, NodeProbabilities(p, 0.0, whole, None)),
+        NodeResidual(0.7, p[ids], outside, few, ids),
+        NodeResidual(0.7, p, 0.0, whole, None),
     )
     for token in ids[few.argsort(descending=True)[:5]].tolist():
         assert sparse.weight_of(token) == pytest.approx(dense.weight_of(token), abs=1e-12)

@@ -15,7 +15,7 @@ from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
-from specviz.methods.hedgespec.method import DOMAINS
+from specviz.methods.hedgespec import DOMAINS
 from specviz.targets.text import TextTarget
 from specviz.training.families.ngrams import counted
 

@@ -18,10 +18,9 @@ from specviz.engine.loop import Decoding, Outcome
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
-from specviz.methods.easyspec.drafter import GroupedModel
+from specviz.methods.easyspec.layer_parallel import GroupedModel
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
+from specviz.methods.registry import build, get
 from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step

@@ -13,7 +13,7 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Acceptance, Composition, Context, Pick, Round, Session, TargetPass, TreeBuilder
 from specviz.engine.tree import DraftTree
-from specviz.methods.ddd.depth import BeamMass
+from specviz.methods.ddd import BeamMass
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Note
 from tests.support.tiny.text import perturbed

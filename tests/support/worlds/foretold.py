@@ -11,8 +11,8 @@ from specviz.drafting.levels import Levels
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Warp
-from specviz.methods.diffuspec.drafter import MaskedBlock
-from specviz.methods.owl.drafter import RecurrentDrafter
+from specviz.methods.diffuspec.lattice import MaskedBlock
+from specviz.methods.owl.drafting import RecurrentDrafter
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import composed
 from tests.support.worlds.text import network, resources

@@ -14,8 +14,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.easyspec.drafter import GroupedModel
-from specviz.methods.easyspec.fuzzy import GroupedStepper, SmallFuzzy, of_decoder
+from specviz.methods.easyspec.layer_parallel import GroupedModel, GroupedStepper, SmallFuzzy, grouped_model
 from specviz.models.heads.quantisation import eight_bits
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
@@ -62,7 +61,7 @@ def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2, device: torc
 def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
     """A draft model some of whose layers attend side by side: a decoder of another model, or the small one."""
     if kind == "draft":
-        return of_decoder("deep", lean_copy(deep_target(vocab=target.vocab_size, device=target.device), group=group), target)
+        return grouped_model("deep", lean_copy(deep_target(vocab=target.vocab_size, device=target.device), group=group), target)
     model = small(target, min(30, target.vocab_size))
     stepper = GroupedStepper(model, group)
     return GroupedModel("small", 1024, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))

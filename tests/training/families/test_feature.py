@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.methods.medusa.cartesian_tree import paths_of
+from specviz.methods.medusa.drafter import paths_of
 from specviz.methods.resources import published_tree
 from specviz.models.packing import PackedLinear, pack
 from specviz.training import acceptance, data, features

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from specviz.methods.parameters import build, describe
-from specviz.methods.registry import all_methods
+from specviz.methods.registry import all_methods, build, describe
 from specviz.ui.tabs import request_form
 from specviz.ui.widgets import controls
 

@@ -6,8 +6,7 @@ import html
 
 import pytest
 
-from specviz.methods.parameters import describe
-from specviz.methods.registry import Method, all_methods
+from specviz.methods.registry import Method, all_methods, describe
 from specviz.ui.widgets import panels
 from tests.support.traces.samples import sample_trace
 

@@ -1,0 +1,228 @@
+"""Dynamic Depth Decoding (Brown et al. 2409.00142): an EAGLE-2 tree that stops growing once its beam holds little mass.
+
+The paper tests H, the log of the beam's summed path probabilities. A tree of at most 11 levels stops at level 5, 7 or 9 if
+H < -0.3. The published threshold suits the published drafters. For another drafter, calibration rounds and the cost of its
+forwards on this machine determine the threshold.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specviz.errors import BadInput
+from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+from specviz.trace.notes.drafts import BeamMassNote
+from specviz.trace.schema import Note
+
+PUBLISHED_LEVELS = (5, 7, 9)
+PUBLISHED_THRESHOLD = -0.3
+CANDIDATES = tuple(-place / 20 for place in range(120, 0, -1))
+"""Candidate thresholds: -6 to -0.05."""
+
+
+def log_mass(values: Sequence[float]) -> float:
+    """Return the log of the sum of ``exp(value)``: the log probability mass of a beam."""
+    most = max(values)
+    return most + math.log(math.fsum(math.exp(value - most) for value in values))
+
+
+@dataclass(frozen=True)
+class BeamMass:
+    """Stop rule: stop at a level in ``levels`` (any if empty) whose beam holds less than exp(``threshold``).
+
+    ``below`` is the threshold as a quantile, level 1 first: the fraction of calibration beams that held less. ``forward`` is the
+    cost of a drafter forward, in target passes of one token, if the threshold depends on it.
+    """
+
+    threshold: float
+    levels: tuple[int, ...] = PUBLISHED_LEVELS
+    below: tuple[float, ...] = ()
+    forward: float | None = None
+
+    def tests(self, level: int) -> bool:
+        """Whether this level's mass is tested."""
+        return not self.levels or level in self.levels
+
+    def met(self, beams: Sequence[Sequence[float]]) -> bool:
+        return self.tests(len(beams)) and log_mass(beams[-1]) < self.threshold
+
+    def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+        # The deepest possible level is not tested, since no deeper one could follow.
+        tested = [level for level in range(1, len(beams) + 1) if level < limit and self.tests(level)]
+        return BeamMassNote(
+            mass=[log_mass(values) for values in beams],
+            tested=tested,
+            threshold=self.threshold,
+            stopped=len(beams) if stopped else None,
+            limit=limit,
+            below=self.below,
+            forward=self.forward,
+        ).to_note()
+
+
+@dataclass(frozen=True)
+class CalibratedRound:
+    """One round at full depth: log ``mass`` of the beam at each level, level 1 first, and the number of accepted tokens."""
+
+    mass: tuple[float, ...]
+    accepted: int
+
+
+@dataclass(frozen=True)
+class CalibratedDepth:
+    """Greedy rounds that ``drafter`` drafted for ``target`` without a threshold, with ``nodes`` kept per tree on average.
+    ``source`` describes their origin."""
+
+    rounds: tuple[CalibratedRound, ...]
+    nodes: float
+    drafter: str
+    target: str
+    source: str = ""
+
+    def brings(
+        self, threshold: float, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
+    ) -> tuple[float, float]:  # fmt: skip
+        """Return the mean tokens per round with this threshold, bonus included, and the mean drafter forwards.
+
+        Trees have at most ``depth`` levels and ``nodes`` nodes (0: as calibrated); ``levels`` are tested (all if empty).
+        Tokens accepted deeper than the stop count as lost. Levels are drafted ``ahead`` at a time before one is tested.
+        """
+        tokens = forwards = 0
+        for one in self.rounds:
+            deepest = min(depth, len(one.mass))
+            tested = (level for level in levels or range(1, deepest) if level < deepest)
+            end = next((level for level in tested if one.mass[level - 1] < threshold), deepest)
+            tokens += 1 + min(one.accepted, end, nodes or end)
+            forwards += min(deepest, ahead * math.ceil(end / ahead))
+        return tokens / len(self.rounds), forwards / len(self.rounds)
+
+    def threshold_that_pays(
+        self, pays: parts.SpeedupMaximising, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
+    ) -> float:  # fmt: skip
+        """Return the threshold with the most tokens per unit of time on this machine, the highest one if tied. For the other
+        arguments see :meth:`brings`."""
+        verified, best = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)], (0.0, 0.0)
+        for threshold in CANDIDATES:
+            tokens, forwards = self.brings(threshold, depth, levels, nodes, ahead)
+            best = max(best, (float(tokens / (verified + forwards * pays.forward)), threshold))
+        return best[1]
+
+    def below(self, threshold: float) -> tuple[float, ...]:
+        """Return ``threshold`` as a quantile at each level, level 1 first: the fraction of rounds whose beam held less."""
+        deepest = max(len(one.mass) for one in self.rounds)
+        columns = ([one.mass[level] for one in self.rounds if len(one.mass) > level] for level in range(deepest))
+        return tuple(round(sum(mass < threshold for mass in column) / len(column), 3) for column in columns)
+
+    def save(self, path: Path) -> None:
+        """Save as JSON, one round per line: the accepted count, then the mass by level."""
+        facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "nodes": round(self.nodes, 2)}
+        rows = ",\n".join(json.dumps([one.accepted, *(round(mass, 3) for mass in one.mass)]) for one in self.rounds)
+        path.write_text(f'{json.dumps(facts)[:-1]}, "rounds": [\n{rows}\n]}}\n', encoding="utf-8")
+
+    @staticmethod
+    def load(path: Path) -> CalibratedDepth:
+        """Load from JSON. Raises BadInput if the file is missing or not such a calibration."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            rounds = tuple(CalibratedRound(tuple(map(float, mass)), int(accepted)) for accepted, *mass in fields["rounds"])
+            if not rounds or not all(one.mass for one in rounds):
+                raise ValueError("it has no rounds")
+            made_for = float(fields["nodes"]), str(fields["drafter"]), str(fields["target"])
+            return CalibratedDepth(rounds, *made_for, str(fields.get("source", "")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadInput(
+                f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's values are depth 11, width 10, 59 nodes, tests at levels 5, 7 and 9, threshold -0.3."""
+
+    threshold: str = choice(
+        "calibrated",
+        ("calibrated", "paper", "own"),
+        "Least log-probability of the beam to go on: what pays here by a calibration of the EAGLE-3 heads that ship (for "
+        "others the paper's is taken, and said), the paper's -0.3, or log_mass below.",
+    )
+    log_mass: float = number(-1.5, -12.0, 0.0, "The threshold when it is your own; -0.3 is 74 % of the mass.", step=0.05)
+    levels: str = choice(
+        "matching",
+        ("matching", "every", "published"),
+        "Where the mass is tested: with the paper's threshold at its levels 5, 7 and 9, as a test made its GPU wait, and "
+        "with another one at every level, as here it costs nothing; or always at every level; or always at those three.",
+    )
+    depth: int = number(8, 1, 12, "Deepest level a round may reach; the paper's value is 11.", "levels")
+    width: int = WIDTH
+    nodes: int = NODES
+    drafter: str = choice("eagle3", ("eagle", "eagle3"), "Whose drafter; the paper's is EAGLE's.")
+
+
+@Card(
+    name="ddd",
+    title="Dynamic Depth Decoding",
+    summary="Before each deeper level: does the beam still hold enough of the drafter's probability? If not, verify now.",
+    exactness=TOKEN_EXACT,
+    family="features",
+    claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2, with a threshold of −0.3.",
+    differs=(
+        "On trees of 25 nodes, over twelve held-out prompts of six kinds, {ddd.forwards.value} drafter passes a round do "
+        "instead of 8, at {ddd.tau.value} of the τ; the run is {ddd.speed.value} as fast as at fixed depth, {ddd.speed_4.value} "
+        "as fast as with always 4 levels. By default {speed.ddd.greedy} with τ {speed.ddd.tau} at temperature 0, "
+        "{speed.ddd.warm} with {speed.ddd.tau_warm} at 1, over sixty prompts. The threshold is the one that would have written "
+        "most on ten greedy prompts for what passes cost here."
+    ),
+    paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
+    look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",
+    parameters=Parameters,
+    weights=("eagle3",),
+    pair='`python -m specviz run --method ddd --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --prompt "Why?"` with the '
+    "paper's threshold, since ours is calibrated on the heads that ship; for heads of EAGLE-1/2, which the paper has, add "
+    "`--param drafter=eagle`",
+)
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+
+    network = resources.drafter_weights(parameters.drafter)
+    needed = not parameters.nodes or parameters.threshold == "calibrated"
+    costs = tree_costs(resources, network, parameters.width) if needed else None
+    stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
+    pays = None if parameters.nodes else costs
+    # A threshold is valid only for the probabilities on which it was calibrated.
+    cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.SHARPER
+    builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays, cooled)
+    return parts.single_drafter(
+        parts.FeatureDrafter(network), builder, parts.Match(), network.config.taps, parameters.drafter, warnings
+    )
+
+
+def _stop(
+    parameters: Parameters, resources: parts.MethodResources, costs: parts.SpeedupMaximising | None
+) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
+    """Return the stop rule, and warnings for the user. Shipped heads draft only for their calibration target."""
+    below: tuple[float, ...] = ()
+    warnings: tuple[str, ...] = ()
+    threshold, forward = PUBLISHED_THRESHOLD, None
+    if parameters.threshold == "calibrated":
+        calibration = CalibratedDepth.load(resources.tree_file("ddd"))
+        if resources.uses_shipped_weights and calibration.drafter == parameters.drafter:
+            assert costs is not None, "a threshold that is calibrated follows from costs"
+            tested = PUBLISHED_LEVELS if parameters.levels == "published" else ()
+            ahead = parts.ahead_on(resources.target.device)
+            threshold = calibration.threshold_that_pays(costs, parameters.depth, tested, parameters.nodes, ahead)
+            below, forward = calibration.below(threshold), float(costs.forward / costs.cost[0])
+        else:
+            heads = parameters.drafter if resources.uses_shipped_weights else resources.draft_name
+            warnings = (
+                f"The threshold was calibrated on {calibration.drafter} for {calibration.target}, and this run drafts with "
+                f"{heads}: it takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",
+            )
+    elif parameters.threshold == "own":
+        threshold = parameters.log_mass
+    as_published = bool(warnings) or parameters.threshold == "paper"
+    three = parameters.levels == "published" or (parameters.levels == "matching" and as_published)
+    return BeamMass(threshold, PUBLISHED_LEVELS if three else (), below, forward), warnings

@@ -1,0 +1,182 @@
+"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on the reward of its trees, with EAGLE-2's dynamic tree.
+
+With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | its prefix)``, its expected
+accepted length. The tree's reward over its branches is ``r = log(sum_i exp(η L_i)) / η``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from specviz.methods.dynamic_tree import TreeSize, dynamic_tree
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, number, parts, switch
+from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
+from specviz.trace.schema import Note
+
+
+@dataclass(frozen=True)
+class Parameters(TreeSize):
+    """The paper's values for an 8B target are depth 7, width 10 and 59 nodes (60 with the root)."""
+
+    depth: int = number(
+        0, 0, 12,
+        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
+        "the drafter was calibrated for this target and width; otherwise 5. The paper's value is 7.",
+        "levels",
+    )  # fmt: skip
+    compare: bool = switch(
+        False,
+        "Also draft with the drafter as it was before, and have the target score that tree too. Each round then costs "
+        "about two; without recording nothing is compared.",
+    )
+
+
+@Card(
+    name="gto",
+    title="GTO",
+    summary="The drafter was fine-tuned on the reward of whole trees: how far the target may be expected to follow them.",
+    exactness=TOKEN_EXACT,
+    family="features",
+    claim="τ 6.52 instead of EAGLE-3's 6.07, and 3.73× instead of 3.46×, on Llama 3.1 8B.",
+    differs=(
+        "Here the reward gains nothing: after 155 updates of eight dialogues that its start, EAGLE-3's drafter, had not read, τ "
+        "on held-out answers with trees of 24 nodes is {gto.reward.tau}, after as many updates by cross-entropy "
+        "{gto.control.tau}, and {gto.start.tau} at the start. The paper trains for 60 000 updates."
+    ),
+    paper=Paper(
+        "Bridging Draft Policy Misalignment: Group Tree Optimization for Speculative Decoding",
+        "Hu et al.",
+        2026,
+        "2509.22134",
+        "ICLR",
+    ),
+    look_at="Switch on compare: the tree before and after training, from the same text, and what the target thinks of each. "
+    "Its training brought nothing that could be measured: do not look for a gain.",
+    parameters=Parameters,
+    weights=("eagle3", "gto"),
+    pair="No reader: `--draft` is refused. It changes EAGLE-3's weights and not its network, so heads in EAGLE-3's layout draft "
+    "under `eagle3`, without the reward panel; no checkpoint is known to us",
+)
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+    network = resources.drafter_weights("gto")
+    builder = dynamic_tree(parameters, resources, network, "gto", "gto", default_depth=5)
+    after, taps = parts.SingleDrafter(parts.FeatureDrafter(network), builder), network.config.taps
+    if not parameters.compare:
+        return parts.Composition(after, Rewarded(parts.Match()), taps, draft_name="gto")
+    before = parts.SingleDrafter(parts.FeatureDrafter(resources.drafter_weights("eagle3")), builder)
+    both = ShadowDrafting(after, before, resources.target)
+    return parts.Composition(both, Rewarded(parts.Match(), lambda: both.latest), taps, draft_name="gto")
+
+
+class ShadowDrafting:
+    """Controller whose ``main`` drafts the verified tree; ``latest`` is the draft of ``other`` from the same root, and its target
+    pass.
+
+    The second tree is scored in its own session, which takes about as long as another round; that time is not charged to the
+    step.
+    """
+
+    def __init__(self, main: parts.Controller, other: parts.Controller, target: parts.Target) -> None:
+        self._main, self._other, self._target = main, other, target
+        self._session: parts.Session | None = None
+        self.latest: tuple[parts.Draft, parts.TargetPass] | None = None
+
+    def begin(self, context: parts.Context, prefill: parts.TargetPass | None) -> None:
+        self._main.begin(context, prefill)
+        if context.record_notes:
+            with context.untimed:
+                self._other.begin(context, prefill)
+                self._session = self._target.open(min(self._target.context_length, len(context.ids) + context.max_depth))
+
+    def draft(self, context: parts.Context) -> parts.Draft:
+        draft, session = self._main.draft(context), self._session
+        if session is not None:
+            with context.untimed:
+                if session.length < context.position:
+                    session.prefill(context.ids[session.length : context.position])
+                other = self._other.draft(context)
+                self.latest = other, session.score(other.tree)
+                session.rewind(session.length)
+        return draft
+
+    def observe(self, finished: parts.Round) -> None:
+        self._main.observe(finished)
+        if self._session is not None:
+            with finished.context.untimed:
+                self._other.observe(finished)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        try:
+            self._main.close()
+            self._other.close()
+        finally:
+            if session is not None:
+                session.close()
+
+
+class Rewarded:
+    """Acceptance by ``rule`` that also notes the drafted tree's reward if notes are recorded.
+
+    ``other`` returns another scored draft from the same root for comparison, or None.
+    """
+
+    def __init__(
+        self, rule: parts.Acceptance, other: Callable[[], tuple[parts.Draft, parts.TargetPass] | None] = lambda: None
+    ) -> None:  # fmt: skip
+        self._rule, self._other = rule, other
+
+    def judge(self, draft: parts.Draft, target: parts.TargetPass, context: parts.Context) -> parts.Verdict:
+        verdict = self._rule.judge(draft, target, context)
+        return replace(verdict, notes=(*verdict.notes, *context.notes(lambda: [self._note(draft, target, context)])))
+
+    def _note(self, draft: parts.Draft, target: parts.TargetPass, context: parts.Context) -> Note:
+        lengths = _lengths(draft.tree, target, context)
+        branches = [Branch(node, length) for node, length in lengths.items()]
+        note = TreeRewardNote(tree_reward(lengths.values()), before=None, branches=branches, reference=None)
+        if (other := self._other()) is not None:
+            tree = other[0].tree
+            before = tree_reward(_lengths(tree, other[1], context).values())
+            note = note.replace(before=before, reference=ReferenceTree(tree.host_tokens, tree.shape.parents))
+        return note.to_note()
+
+
+def _lengths(tree: parts.DraftTree, target: parts.TargetPass, context: parts.Context) -> dict[int, float]:
+    return branch_lengths(tree.shape.parents, probabilities(tree, target, context))
+
+
+def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict[int, float]:
+    """Return, by leaf, the expected number of accepted tokens of its branch; a lone root is a branch of length 0.
+
+    ``probability[node]`` is the target's probability of the node's token given its ancestors (the root's is ignored).
+    """
+    reached, length = [1.0], [0.0]
+    for parent, p in zip(parents[1:], probability[1:], strict=True):
+        reached.append(reached[parent] * p)
+        length.append(length[parent] + reached[-1])
+    inner = set(parents)
+    return {node: length[node] for node in range(len(parents)) if node not in inner}
+
+
+def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
+    """Return ``log(sum(exp(eta * L))) / eta``: at least the largest L, and more if others are nearly as large."""
+    scaled = [eta * length for length in lengths]
+    most = max(scaled)
+    return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
+
+
+def probabilities(tree: parts.DraftTree, target: parts.TargetPass, context: parts.Context) -> list[float]:
+    """Return the target's warped probability of every node's token given its ancestors; the root's is 1.
+
+    At temperature 0 it is the plain softmax, as in all displayed probabilities.
+    """
+    if len(tree) == 1:
+        return [1.0]
+    children, device = tree.shape.children, target.logits.device
+    inner = [node for node in range(len(tree)) if children[node]]
+    place = {node: row for row, node in enumerate(inner)}
+    distribution = context.warp.log_probabilities(target.logits.index_select(0, parts.to_device(inner, device)))
+    rows = parts.to_device([place[parent] for parent in tree.shape.parents[1:]], device)
+    return [1.0, *distribution[rows, tree.tokens[1:]].exp().tolist()]

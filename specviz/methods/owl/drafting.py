@@ -1,0 +1,277 @@
+"""OWL's drafter, its [SPEC] token, and HOWL's choice between that drafter and a memory.
+
+Lee et al. (arXiv 2510.07535). The drafter is a recurrence from the last token's state alone, run level by level down a tree. With
+the root at position P, it starts from the root's embedding and two states of the target: those of token P - 1 and of the [SPEC]
+token after it, a learned embedding whose state the drafter reads too. A [SPEC] token has the position and attention mask of the
+token that would come next, and no token attends to it.
+
+HOWL is the hybrid of OWL and suffix decoding. The memory's score, the expected number of accepted tokens, is compared with a
+fixed or an adaptive threshold. The score takes counts for probabilities, which is accurate only on some texts. So an adaptive
+threshold compares the score, corrected by the memory's acceptance in this run, with the acceptance of the network's trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from specviz.drafting.levels import Levels
+from specviz.drafting.memory.retrieval import Retrieval
+from specviz.drafting.networks.recurrent_net import RecurrentRuntime, State
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.trees.retrieved import Retrieved
+from specviz.engine.interfaces import Context, Draft, Drafter, Round, Target, TargetPass, TreeBuilder
+from specviz.engine.to_device import device_cache, to_device
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.errors import ModelUnavailable
+from specviz.targets.text import TextSession, TextTarget, joined
+from specviz.trace.notes.drafts import SuffixNote
+from specviz.trace.notes.models import LastStateNote
+
+TREE = 0.8
+"""Prior number of accepted tokens per tree of the network."""
+WEIGHT = 4.0
+"""Weight of the priors, in trees (network) and in expected tokens (memory)."""
+FADE = 0.97
+"""Discount of past observations per round, so that estimates follow the text."""
+
+
+@dataclass(frozen=True)
+class SpecTokenPass(TargetPass):
+    """Target pass with [SPEC] tokens. ``behind`` are the hidden states [node, hidden] of the [SPEC] token below each node, by
+    layer; after a prefill, only the one after the last position, [1, hidden]."""
+
+    behind: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+class RecurrentDrafter(Levels, NullDrafter):
+    """Recurrent drafter, and its own levels in each round: a level depends only on the state of the previous one.
+
+    ``stepper`` is shared between runs. Without a [SPEC] token in the session, zeros take the place of its state.
+    """
+
+    def __init__(self, stepper: RecurrentRuntime) -> None:
+        self.support: Tensor | None = stepper.draft_ids
+        self._stepper = stepper
+        self._root: Tensor
+        self._last: Tensor | None = None
+        """States of the last token and of its [SPEC] token, [1, 2 * hidden]."""
+        self._state: State
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._last = None if prefill is None else self._read(prefill, -1)
+
+    def observe(self, finished: Round) -> None:
+        path = (0, *finished.verdict.path)[: len(finished.emitted)]
+        self._last = self._read(finished.target, path[-1])
+
+    def _read(self, passed: TargetPass, node: int) -> Tensor:
+        tap = self._stepper.config.tap
+        own = passed.hidden[tap][node][None]
+        behind = passed.behind[tap][node][None] if isinstance(passed, SpecTokenPass) else torch.zeros_like(own)
+        return torch.cat((own, behind), dim=-1)
+
+    def levels(self, context: Context) -> Self | None:
+        """Return this round's levels; None for a prompt of one token, whose state is unknown."""
+        self._root = to_device([context.ids[-1]], context.device)
+        return None if self._last is None else self
+
+    def first(self) -> Tensor:
+        assert self._last is not None
+        return self._after(self._stepper.begin(self._last, self._root))
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        return self._after(self._stepper.go_on((self._state[0][parents], self._state[1][parents]), tokens))
+
+    def _after(self, state: State) -> Tensor:
+        self._state = state
+        self._calls += 1
+        return self._stepper.logits(state[0])
+
+
+@dataclass(frozen=True)
+class SpecToken:
+    """Opener of sessions with a [SPEC] token whose ``embedding`` is [hidden]."""
+
+    embedding: Tensor
+    unshared = (
+        "A batched pass does not support the [SPEC] token that this method inserts after every token: "
+        "give the parameter probe=false, or run the prompts one after another."
+    )
+
+    def open(self, target: Target, capacity: int, taps: Sequence[int]) -> SpecTokenSession:
+        """Open a session. Raises ContextFull beyond the model's context, ModelUnavailable for an unsupported target."""
+        if type(target) is not TextTarget:
+            raise ModelUnavailable(f"{target.name} does not support the [SPEC] token; give the parameter probe=false.")
+        if target.boundary:
+            raise ModelUnavailable(
+                f"{target.name} changes its rotary factors behind {target.boundary} tokens, which a [SPEC] token would bring "
+                "forward; give the parameter probe=false."
+            )
+        target.refuse(capacity)
+        return SpecTokenSession(target, capacity, tuple(taps), self.embedding)
+
+
+class SpecTokenSession(TextSession):
+    """One run's cache, which never keeps a [SPEC] token."""
+
+    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embedding: Tensor) -> None:
+        self.token = target.vocab_size
+        """Id of the [SPEC] token: the first one after the vocabulary."""
+        table = target.model.get_input_embeddings()
+
+        def embed(tokens: Tensor) -> Tensor:
+            own = table(tokens.clamp_max(self.token - 1))
+            return torch.where((tokens == self.token)[..., None], embedding.to(own), own)
+
+        super().__init__(target, capacity, taps, embed)
+
+    def padded(self, nodes: int) -> int:
+        """As :meth:`TextSession.padded`, for twice the rows."""
+        return super().padded(2 * nodes)
+
+    def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
+        """As :meth:`TextSession.prefill`, with a [SPEC] token after the last of ``ids``."""
+        *pieces, (start, end) = self._pieces(len(ids))
+        passes = [self._read(ids[first:last]) for first, last in pieces]
+        logits, hidden = self._chain([*ids[start:], self.token], last=2)
+        self._cache.advance(end - start)
+        self._cache.rewind(self.length)  # drops the [SPEC] token's keys and values
+        last = _split(logits[:1], hidden, end - start)
+        read = joined([*passes, last])
+        return SpecTokenPass(read.logits, read.hidden, behind=last.behind)
+
+    def score(self, tree: DraftTree) -> SpecTokenPass:
+        """As :meth:`TextSession.score`, with a [SPEC] token below each node."""
+        leaves = tree.tokens.new_full((len(tree),), self.token)
+        doubled = DraftTree(with_leaves(tree.shape), torch.cat((tree.tokens, leaves)))
+        return _split(*self._scored(doubled), len(tree))
+
+
+@device_cache(64)
+def with_leaves(shape: TreeShape) -> TreeShape:
+    """Return the shape with one more leaf below each node; the leaves come after all nodes, in the nodes' order."""
+    return TreeShape((*shape.parents, *range(len(shape))))
+
+
+def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecTokenPass:
+    """Split the outputs into those of the tokens and those of the [SPEC] tokens after them."""
+    own = {layer: states[:real] for layer, states in hidden.items()}
+    return SpecTokenPass(logits[:real], own, behind={layer: states[real:] for layer, states in hidden.items()})
+
+
+Network = TypeVar("Network", bound=Drafter)
+
+
+class HybridController(Generic[Network]):
+    """Controller of a ``network``, whose tree ``builder`` builds, and an optional ``memory``, which proposes nothing if its score
+    is too low.
+
+    ``probed`` states in the notes whether the target's tokens are followed by [SPEC] tokens. With a ``threshold`` of None it is
+    recomputed in each round, and the memory must then offer all its proposals.
+    """
+
+    def __init__(
+        self, network: Network, builder: TreeBuilder[Network], memory: Retrieval | None = None, threshold: float | None = None,
+        probed: bool = False,
+    ) -> None:  # fmt: skip
+        self.network, self.builder, self.memory = network, builder, memory
+        self.threshold, self.probed = threshold, probed
+        self._weighing = AdaptiveThreshold()
+        self._memory_draft: Draft | None = None
+        self._remembered = False
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.network.begin(context, prefill)
+        self._weighing = AdaptiveThreshold()
+        if self.memory is not None:
+            self.memory.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        threshold, score, self._remembered = self.threshold, None, False
+        if self.memory is not None:
+            offer = self._memory_draft = Retrieved().build(self.memory, context)
+            if threshold is None:
+                # Near the end only part of a proposal fits, which is what the network's tree is compared with.
+                threshold, score = self._weighing.bar(), expected(offer)
+            else:
+                score = offer.notes[0].data["score"] if offer.notes else None
+            self._remembered = len(offer.tree) > 1 and (self.threshold is not None or expected(offer) >= threshold)
+            if self._remembered:
+                notes = tuple(SuffixNote.of(note).replace(threshold=threshold).to_note() for note in offer.notes)
+                return self._noted(replace(offer, notes=notes), "suffix", context, score, threshold)
+        return self._noted(self.builder.build(self.network, context), "tree", context, score, threshold)
+
+    def _noted(self, draft: Draft, half: str, context: Context, score: float | None, threshold: float | None) -> Draft:
+        """Return ``draft`` with the method's note before its own."""
+        own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.probed)
+        return replace(draft, notes=context.notes(lambda: [own.to_note(), *draft.notes]))
+
+    def observe(self, finished: Round) -> None:
+        self._weighing.learn(finished, self._memory_draft, self._remembered)
+        self.network.observe(finished)
+        if self.memory is not None:
+            self.memory.observe(finished)
+
+    def close(self) -> None:
+        try:
+            self.network.close()
+        finally:
+            if self.memory is not None:
+                self.memory.close()
+
+
+class AdaptiveThreshold:
+    """Threshold from the acceptance of network and memory in this run."""
+
+    def __init__(self) -> None:
+        self._trees = self._accepted = self._expected = self._right = 0.0
+
+    def bar(self) -> float:
+        """Return the score above which the memory is expected to yield more than the network.
+
+        The priors are not discounted, so the threshold stays bounded even if one of the two is idle for long.
+        """
+        tree = (self._accepted + WEIGHT * TREE) / (self._trees + WEIGHT)
+        return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
+
+    def learn(self, finished: Round, memory_draft: Draft | None, remembered: bool) -> None:
+        """Update from a round drafted by the memory (if ``remembered``) or the network; ``memory_draft`` is the memory's
+        proposal.
+
+        In either case the proposal is compared with the committed tokens. If the network drafted and the proposal matches all
+        committed tokens, its further acceptance is unknown, so only the matched ones count.
+        """
+        self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
+        self._expected, self._right = self._expected * FADE, self._right * FADE
+        if not remembered:
+            self._trees += 1
+            self._accepted += len(finished.emitted) - 1
+        if memory_draft is not None and len(memory_draft.tree) > 1:
+            right, score = followed(memory_draft, finished.emitted), expected(memory_draft)
+            cut = not remembered and right == len(finished.emitted)
+            self._expected += min(score, right) if cut else score
+            self._right += right
+
+
+def expected(draft: Draft) -> float:
+    """Return a retrieved tree's expected number of accepted tokens: the sum of its nodes' path probabilities."""
+    probabilities = [1.0]
+    for parent, share in zip(draft.tree.shape.parents[1:], draft.confidence[1:], strict=True):
+        probabilities.append(probabilities[parent] * (share or 0.0))
+    return sum(probabilities[1:])
+
+
+def followed(draft: Draft, emitted: Sequence[int]) -> int:
+    """Return the number of leading committed tokens that follow a path of the tree."""
+    tree, at = draft.tree, 0
+    for steps, token in enumerate(emitted):
+        below = next((child for child in tree.shape.children[at] if tree.host_tokens[child] == token), None)
+        if below is None:
+            return steps
+        at = below
+    return len(emitted)

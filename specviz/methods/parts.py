@@ -1,0 +1,57 @@
+"""Building blocks of methods, from the rooms that share them. Importing this module imports torch: see ``registry.parts``."""
+
+# ruff: noqa: F401
+from __future__ import annotations
+
+from typing import Any
+
+from specviz.acceptance.match import Match
+from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.relaxed import Limit, Relaxed
+from specviz.drafting.memory.output_store import OutputStore
+from specviz.drafting.memory.prompt_copy import PromptCopy
+from specviz.drafting.memory.retrieval import Retrieval
+from specviz.drafting.memory.suffix_guess import LengthRule
+from specviz.drafting.runtimes.block_drafter import BlockDrafter
+from specviz.drafting.runtimes.compressed_picture import with_picture
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.guided_drafter import feature_drafter
+from specviz.drafting.runtimes.language_model import DraftModel, LanguageModelDrafter, SmallModel
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.runtimes.visual_context import Layout, TextAlone
+from specviz.drafting.trees.calibrated import CalibratedTree, load_all
+from specviz.drafting.trees.copied import Copied
+from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
+from specviz.drafting.trees.dynamic import SHARPER, CurrentCosts, Dynamic, SpeedupMaximising, ahead_on
+from specviz.drafting.trees.retrieved import Retrieved
+from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.sampled import Sampled
+from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
+from specviz.engine.controller import SingleDrafter, single_drafter
+from specviz.engine.cost import best_size
+from specviz.engine.interfaces import (
+    Acceptance,
+    Composition,
+    Context,
+    Controller,
+    Draft,
+    Round,
+    Session,
+    Target,
+    TargetPass,
+    TreeBuilder,
+    Verdict,
+)
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree, TreeShape, best_ranks, chain, shape_from_counts
+from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources, published_tree
+
+
+def chain_drafter(
+    draft: DraftModel, builder: TreeBuilder[Any], acceptance: Acceptance, picture: Layout | None = None
+) -> Composition:  # fmt: skip
+    """Compose a language model that drafts chains; it reads the text without the ``picture``."""
+    drafter: Any = LanguageModelDrafter(draft.open, draft.context_length)
+    if picture is not None:
+        drafter = TextAlone(drafter, picture)
+    return single_drafter(drafter, builder, acceptance, (), draft.name, draft.warnings)

@@ -1,0 +1,122 @@
+"""The reward of a tree, against numbers worked out by hand, and the note that carries it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from specviz.acceptance.match import Match
+from specviz.drafting.memory.prompt_copy import PromptCopy
+from specviz.drafting.trees.copied import Copied
+from specviz.engine.controller import SingleDrafter
+from specviz.engine.interfaces import Composition, Context, Draft, TargetPass
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.methods.gto import Rewarded, ShadowDrafting, branch_lengths, probabilities, tree_reward
+from tests.support.tiny.text import Decoded, decode, tiny_target
+
+P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+
+
+def context(warp: Warp | None = None, story: bool = True) -> Context:
+    return Context([0, 1, 2], 3, 5, warp or Warp(), Noise(0), torch.device("cpu"), 100, story)
+
+
+def scored(*rows: torch.Tensor) -> TargetPass:
+    return TargetPass(torch.stack(rows).log())
+
+
+def test_a_chain_is_worth_the_sum_of_its_products() -> None:
+    # 0.5 + 0.5 * 0.4 + 0.5 * 0.4 * 0.25
+    assert branch_lengths([-1, 0, 1, 2], [1.0, 0.5, 0.4, 0.25]) == pytest.approx({3: 0.75})
+
+
+def test_each_leaf_ends_a_branch_and_branches_share_their_beginning() -> None:
+    #      root ─ 1 (0.6) ─ 3 (0.5)          L = 0.6 + 0.3
+    #           │         └ 4 (0.2)          L = 0.6 + 0.12
+    #           └ 2 (0.3)                    L = 0.3
+    found = branch_lengths([-1, 0, 0, 1, 1], [1.0, 0.6, 0.3, 0.5, 0.2])
+    assert found == pytest.approx({2: 0.3, 3: 0.9, 4: 0.72})
+    by_hand = math.log(math.exp(0.3) + math.exp(0.9) + math.exp(0.72))
+    assert tree_reward(found.values()) == pytest.approx(by_hand)
+
+
+def test_a_large_eta_asks_for_the_longest_branch_alone() -> None:
+    assert tree_reward([0.3, 0.9, 0.72], eta=1000.0) == pytest.approx(0.9, abs=1e-6)
+    assert tree_reward([3000.0, 10.0]) == pytest.approx(3000.0), "no overflow on the way"
+
+
+def test_probabilities_are_the_targets_own_at_the_parent() -> None:
+    tree = DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1])
+    flipped = P.flip(0)
+    found = probabilities(tree, scored(P, flipped, P, P), context())
+    assert found == pytest.approx([1.0, 0.4, 0.2, 0.4])
+    nucleus = probabilities(tree, scored(P, flipped, P, P), context(Warp(1.0, top_k=1)))
+    assert nucleus == pytest.approx([1.0, 1.0, 0.0, 1.0]), "the warped distribution, as the accept rule sees it"
+
+
+def draft() -> Draft:
+    return Draft(DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1]))
+
+
+def test_the_note_says_what_each_branch_is_worth() -> None:
+    rows = scored(P, P.flip(0), P, P)
+    verdict = Rewarded(Match()).judge(draft(), rows, context())
+    (note,) = verdict.notes
+    assert note.type == "tree_reward"
+    assert {entry["node"]: entry["length"] for entry in note.data["branches"]} == pytest.approx({2: 0.2, 3: 0.56})
+    assert note.data["reward"] == pytest.approx(math.log(math.exp(0.2) + math.exp(0.56)))
+    assert note.data["before"] is None and note.data["reference"] is None
+
+
+@pytest.mark.parametrize("warp", [Warp(), Warp(1.0)])
+def test_the_verdict_itself_is_the_rules(warp: Warp) -> None:
+    rows = scored(P, P.flip(0), P, P)
+    plain = Match().judge(draft(), rows, context(warp))
+    told, silent = (Rewarded(Match()).judge(draft(), rows, context(warp, story)) for story in (True, False))
+    assert silent == plain, "nobody looks, so nothing is worked out"
+    assert (told.path, told.bonus, told.statuses) == (plain.path, plain.bonus, plain.statuses)
+
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
+
+
+def copying() -> SingleDrafter:
+    return SingleDrafter(PromptCopy(3, 1, 5, latest=True, partial=True), Copied())
+
+
+def compared(other: SingleDrafter, warp: Warp, level: str = "tree", tier: str = "eager") -> tuple[Decoded, list[int]]:
+    """A run with ``other`` alongside, and how many sessions were open at once at most and are open now."""
+    target, open_now = tiny_target(tier), [0, 0]
+    opened = target.open
+
+    def counting(*asked: object) -> object:
+        session = opened(*asked)
+        open_now[:] = [max(open_now[0], open_now[1] + 1), open_now[1] + 1]
+        close = session.close
+
+        def closed() -> None:
+            open_now[1] -= 1
+            close()
+
+        session.close = closed
+        return session
+
+    target.open = counting  # type: ignore[method-assign]
+    both = ShadowDrafting(copying(), other, target)
+    run = decode(target, Composition(both, Rewarded(Match(), lambda: both.latest)), PROMPT, 60, warp, level=level)
+    return run, open_now
+
+
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
+def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: str) -> None:
+    run, _ = compared(copying(), warp, tier=tier)
+    notes = [step.notes[-1].data for step in run.steps]
+    assert any(note["reward"] > 0.01 for note in notes), "some tree must be worth something"
+    for note, step in zip(notes, run.steps, strict=True):
+        assert note["before"] == pytest.approx(note["reward"], abs=1e-9)
+        assert note["reference"]["tokens"] == [node.token for node in step.nodes]
