@@ -1,25 +1,25 @@
-"""Convert another engine's file to trace files, or print the metrics of the requests in it."""
+"""Convert a server's responses in a file to trace files."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import say, tell
+from specviz.commands.console import tell
 from specviz.errors import BadInput
 from specviz.trace import store
 
-HELP = "convert another engine's file to traces"
+HELP = "convert a server's responses to traces"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a server's response, a dump of drafts, or records of requests")
+    parser.add_argument("file", metavar="FILE", help="a server's response, or several in a list or one a line")
     parser.add_argument("--out", metavar="F", help=f"the trace file to write ({store.SUFFIX}); further ones are F-2 and so on")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the traces, or print the requests' metrics, and name the unread parts."""
+    """Write the traces, and name the unread parts."""
     from specviz.interop import imports
 
     found = imports.read(options.file)
@@ -27,12 +27,6 @@ def execute(options: argparse.Namespace) -> int:
         tell(note)
     if found.unread:
         tell(f"Not read: {', '.join(found.unread)}.")
-    if found.rows:
-        say(f"{len(found.rows)} requests")
-        for name in sorted({name for row in found.rows for name in row}):
-            values = sorted(float(row[name]) for row in found.rows if name in row)
-            say(f"{name:44} {values[len(values) // 2]:>12.5g}  ({values[0]:.5g} to {values[-1]:.5g}, {len(values)} requests)")
-        return 0
     if not options.out:
         raise BadInput("Say where the trace goes with --out F.")
     for number, trace in enumerate(found.traces, start=1):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from specviz.commands.console import ProgressLine, Stopping, say, tell
 from specviz.commands.live import Live
 from specviz.errors import BadInput
-from specviz.interop.vllm_methods import Serving, expressed
+from specviz.interop.vllm_methods import Match, Serving, compared, expressed, known
 from specviz.methods.registry import get
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
@@ -22,7 +22,6 @@ from specviz.trace.collect import Collector
 from specviz.trace.schema import Run, Trace
 
 if TYPE_CHECKING:
-    from specviz.interop.served_config import Match
     from specviz.interop.server import Server
 
 CLOSING_SECONDS = 10.0
@@ -58,7 +57,6 @@ def execute(options: argparse.Namespace, request: Request) -> int:
         for sentence in serving.differs:
             tell(sentence)
         return 0
-    from specviz.interop.served_config import compared, known
     from specviz.interop.server import look
 
     server = look(options.server, options.key)
@@ -87,7 +85,7 @@ def _told(match: Match, source: str) -> Iterable[str]:
     if match.unknown:
         yield (
             f"Not stated by the server, and taken to be as asked for: {', '.join(match.unknown)}. "
-            "With the plugin, or VLLM_SERVER_DEV_MODE=1, it would tell its settings."
+            "With the plugin it would tell its settings."
         )
 
 

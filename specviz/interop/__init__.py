@@ -15,7 +15,7 @@ a file            ``import FILE``: see :mod:`.imports`           the file's cont
 
 ``run --method M --engine vllm`` goes the other way: a method of ours on a running vLLM, with the same parameters. Without
 ``--server`` it prints the ``vllm serve`` command, or the reason why vLLM cannot run the method (:mod:`.vllm_methods`). With it,
-it refuses a server with other settings, as far as they are known (:mod:`.served_config`), and ``--compare F`` puts that run and
+it refuses a server with other settings, as far as they are known, and ``--compare F`` puts that run and
 ours on one page.
 
 ``connect`` takes a second server with ``--baseline`` and measures the speed-up by alternating prompts; ``/metrics`` gives

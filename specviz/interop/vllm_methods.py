@@ -3,21 +3,32 @@
 vLLM 0.32 drafts and verifies one chain per request. Its slots for a drafter are n-gram lookup, suffix decoding, a draft model, an
 EAGLE-3 head, and a custom class that receives only the tokens so far (``custom_class``). A method with further needs is refused
 with the reason; no setting is rounded to one that vLLM has.
+
+A running vLLM's settings are compared with a method's. Two sources in ``/metrics`` tell them: the plugin's line
+(``specviz:speculative_config_info``), and vLLM's own counters, whose number of positions is the number of drafted tokens.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from specviz.errors import BadInput
-from specviz.interop.vllm_plugin.labels import DRAFTER
+from specviz.interop.chain import short_name
+from specviz.interop.client import Client
+from specviz.interop.server import Server
+from specviz.interop.server_counters import prometheus, read_counters
+from specviz.interop.vllm_plugin.labels import DRAFTER, INFO, SETTINGS, drafter_of
 from specviz.methods.registry import get
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, HubRepository, WheelFile, resolve
+from specviz.paths import ASSETS
 from specviz.pipeline.request import Request
 
 CLASS = "specviz.interop.vllm_plugin.proposer.Drafter"
@@ -27,42 +38,14 @@ _HEADED = (DEFAULT_TEXT_TARGET, "smollm2-135m-hub")
 SUFFIX_DEPTH = 64
 """Depth of our suffix trees, repeated from ``drafting.memory.suffix_tree.DEPTH``, whose import would load torch."""
 
-_TREE = "it drafts a tree, and vLLM 0.32 verifies one chain"
-_STATES = "its drafter reads the target's hidden states, which vLLM shows to networks that it knows and to no class of one's own"
-_LOGITS = "it remembers the target's probabilities, and vLLM shows a class of one's own the tokens alone"
-_CHOOSES = "it chooses among several drafters every round, and a vLLM server has one"
 _DRAWN = "Tokens are drawn: both engines draw from the same distribution with other random numbers, so the texts differ."
-_PICTURES = "it is for pictures, and only text is sent to a server"
-REASONS: Mapping[str, str] = {
-    "not_a_bandit": _CHOOSES,
-    "bandit_ucb": _CHOOSES,
-    "bandit_exp3": _CHOOSES,
-    "ddd": _TREE,
-    "deer": _STATES,
-    "diffuspec": "its drafter is a masked-diffusion model, and vLLM's slot for one (dflash) takes another kind of network",
-    "dream": _PICTURES,
-    "eagle": "its head projects [embedding; state], and `export-drafter` has no layout for such a head",
-    "eagle2": _TREE,
-    "easyspec": "it runs layers of the draft model side by side, and vLLM runs a draft model's layers in order",
-    "falcon": _STATES,
-    "gto": _TREE,
-    "hivis": _PICTURES,
-    "owl": _STATES,
-    "howl": _STATES,
-    "language_only": _PICTURES,
-    "lantern": _PICTURES,
-    "lantern_pp": _PICTURES,
-    "medusa": "it drafts a tree and judges it by typical acceptance; vLLM's medusa verifies a chain by rejection sampling",
-    "mulo_sd": _PICTURES,
-    "polybasic": "a third model stands between drafter and target, and vLLM has two",
-    "reader": _TREE,
-    "speculative_jacobi": _PICTURES,
-    "stand": _LOGITS,
-    "stree": _TREE,
-    "token_recycling": _LOGITS,
-    "traversal": _TREE,
+REASONS: dict[str, str] = {
+    name: reason["why"]
+    for reason in tomllib.loads((ASSETS / "vllm.toml").read_text("utf-8"))["reasons"]
+    for name in reason["methods"]
 }
-"""Reasons by method why vLLM 0.32 cannot run it; it can run the methods that are not listed."""
+"""Reasons by method why vLLM 0.32 cannot run it; those for pictures have another."""
+_TREE = REASONS["eagle2"]
 
 
 @dataclass(frozen=True)
@@ -89,9 +72,12 @@ class Serving:
 
 def expressed(request: Request) -> Serving:
     """Express the request's method for vLLM. Raises BadInput, with the reason, if vLLM cannot run it with these parameters."""
-    title = get(request.method).title
-    if request.method in REASONS:
-        raise BadInput(f"{title} does not run on vLLM: {REASONS[request.method]}.")
+    method = get(request.method)
+    if method.name not in _WAYS:
+        other = (
+            "vLLM 0.32 has no slot for it" if method.runs_on("text") else "it is for pictures, and only text is sent to a server"
+        )
+        raise BadInput(f"{method.title} does not run on vLLM: {REASONS.get(method.name, other)}.")
     if request.image is not None:
         raise BadInput("A picture is not sent to a server; leave --image out.")
     serving = _WAYS[request.method](request, _served_name(request.target, "target"))
@@ -187,3 +173,76 @@ def _served_name(name: str, what: str) -> str:
     if place.entry.modality == "text" and isinstance(source, WheelFile):
         return str(cache_folder() / "models" / place.name)
     raise BadInput(f"{place.entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A server's ``settings`` by name, as far as known, and their source. ``speculates`` is None if unknown."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    speculates: bool | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A method's settings that the server has (``same``), has with other values (``different``), or does not report."""
+
+    same: tuple[str, ...] = ()
+    different: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def known(server: Server) -> Known:
+    """Query the server's settings. A server that does not answer has none."""
+    with Client(server.url, server.key) as client:
+        metrics = client.found("/metrics")
+    for _, labels, _ in prometheus(metrics, re.compile(INFO)):
+        settings = {name: labels[name] for name in (*SETTINGS, DRAFTER) if labels.get(name)}
+        return Known(settings, "method" in settings, "the plugin")
+    counts = read_counters(metrics)
+    if counts and counts.by_place:
+        return Known({"num_speculative_tokens": str(len(counts.by_place))}, True, "its counters")
+    return Known({}, None if "vllm:" not in metrics else False, "its counters")
+
+
+def _plain(value: Any) -> str:
+    """Return a setting as comparable text: 1 and 1.0 are equal."""
+    try:
+        return f"{float(value):g}"
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def compared(serving: Serving, found: Known) -> Match:
+    """Compare the method's settings with the server's known ones, one by one.
+
+    A model is compared by the last part of its name. A folder of another name counts as unknown: it may hold the same weights.
+    """
+    wanted = {name: _plain(value) for name, value in (serving.speculative or {}).items()} | dict(serving.environment)
+    if not wanted or found.speculates is False:
+        if found.speculates is None:
+            return Match(unknown=("whether it speculates",))
+        words = ("it speculates" if found.speculates else "it does not speculate",)
+        return Match(same=words) if found.speculates == bool(wanted) else Match(different=words)
+    same, different, unknown = [], [], []
+    for name, value in wanted.items():
+        theirs = _plain(found.settings.get(name, ""))
+        if not theirs:
+            unknown.append(name)
+        elif _alike(name, value, theirs):
+            same.append(f"{name} {short_name(value)}")
+        elif name == "model" and (value == HEAD or theirs.startswith("/") or value.startswith("/")):
+            unknown.append(f"whether {short_name(theirs)} holds the same weights as {short_name(value)}")
+        else:
+            different.append(f"{name} is {short_name(theirs)} there and {short_name(value)} here")
+    return Match(tuple(same), tuple(different), tuple(unknown))
+
+
+def _alike(name: str, ours: str, theirs: str) -> bool:
+    if name == "model":
+        return PurePosixPath(ours).name == PurePosixPath(theirs).name
+    try:
+        return drafter_of(ours) == drafter_of(theirs) if name == DRAFTER else ours == theirs
+    except BadInput:
+        return ours == theirs

@@ -17,5 +17,4 @@ from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
     parameters=NoParameters,
 )
 def compose(parameters: NoParameters, resources: parts.MethodResources) -> parts.Composition:
-
     return parts.single_drafter(parts.NullDrafter(), parts.RootOnly(), parts.Match())

@@ -186,7 +186,6 @@ class Parameters:
     "`--param drafter=eagle`",
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
-
     network = resources.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
     costs = tree_costs(resources, network, parameters.width) if needed else None

@@ -45,7 +45,6 @@ class Parameters:
     weights=("eagle",),
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
-
     network = resources.drafter_weights("eagle")
     builder = parts.Sampled(_shape(parameters, resources), ranked=parameters.rule == "rejection")
     return parts.single_drafter(
@@ -54,7 +53,6 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.TreeShape:
-
     if parameters.tree == "published" or resources.grid is not None:  # the fitted tree was fitted on text
         return parts.published_tree("eagle")
     tree = parts.CalibratedTree.load(resources.tree_file("eagle"))

@@ -34,7 +34,6 @@ class Parameters:
     parameters=Parameters,
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
-
     drafter = parts.PromptCopy(
         parameters.longest,
         parameters.shortest,

@@ -283,14 +283,10 @@ def _load() -> None:
 def families(modality: str | None = None) -> dict[str, list[Method]]:
     """Return, by family title, the methods of this modality in the order of their papers; empty families are left out."""
     entries = [entry for entry in all_methods().values() if modality is None or modality in entry.modality]
-    entries.sort(key=_published)
+    # By year and month in arXiv's format; December if only the year is known.
+    entries.sort(key=lambda entry: (paper := entry.paper) and (paper.arxiv or f"{paper.year % 100:02d}12") or "")
     grouped = {title: [entry for entry in entries if entry.family == key] for key, title in FAMILIES.items()}
     return {title: methods for title, methods in grouped.items() if methods}
-
-
-def _published(entry: Method) -> str:
-    """Return year and month in arXiv's format; December if only the year is known."""
-    return "" if entry.paper is None else entry.paper.arxiv or f"{entry.paper.year % 100:02d}12"
 
 
 def get(name: str) -> Method:

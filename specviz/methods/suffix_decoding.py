@@ -11,7 +11,6 @@ REMEMBERED = number(64, 0, 512, "Your earlier outputs that are searched as well,
 
 def output_store(resources: parts.MethodResources, remembered: int) -> parts.OutputStore | None:
     """Return the store of this user's last ``remembered`` outputs of the target, None for 0."""
-
     if not remembered:
         return None
     store = resources.remember(("target_outputs", resources.target.name), parts.OutputStore)
@@ -62,7 +61,6 @@ class Parameters:
     parameters=Parameters,
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
-
     store = output_store(resources, parameters.remembered)
     rule = parts.LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
     return parts.single_drafter(parts.Retrieval(store, rule, parameters.threshold), parts.Retrieved(), parts.Match())

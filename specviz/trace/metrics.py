@@ -6,48 +6,17 @@ A number that is undefined for a run (no steps, no time, no baseline) is None, n
 
 from __future__ import annotations
 
+import tomllib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specviz.errors import BadTrace
+from specviz.paths import ASSETS
 from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, End, Step, Trace
 
-FORMULAS: dict[str, str] = {
-    "tau": "Tokens emitted per target pass, the bonus token included; steps cut short by end-of-sequence, budget or "
-    "context are left out and counted apart (Leviathan's and Spec-Bench's meaning, so plain decoding has 1).",
-    "steps": "Rounds of drafting and judging that emitted tokens; the prefill is not one of them.",
-    "passes": "Runs of the target over all steps: one a step, and more where rejected places are drawn again in waves.",
-    "emitted": "Tokens added to the output, over all steps; it equals the length of the output.",
-    "accepted": "Drafted tokens that entered the output; bonus tokens and tokens cut off at the end are not counted.",
-    "accepted_by_depth": "Of the steps whose walk reached depth d - 1 and had a drafted child to judge there, the "
-    "share that accepted one (EAGLE's conditional n-alpha, not the falling per-position rate of vLLM and llama.cpp).",
-    "histogram": "Entry i is how many steps put exactly i drafted tokens into the output (SGLang's histogram of "
-    "correct drafts); the entries sum to the steps.",
-    "node_efficiency": "Accepted tokens divided by drafted nodes the target scored; vLLM, SGLang and llama.cpp call "
-    "this the acceptance rate, but a tree verifies many nodes of which one path at most can be kept.",
-    "cut_steps": "Steps whose tokens were cut short by end-of-sequence, budget or context.",
-    "draft_calls": "Forward passes or look-ups of all that drafts, over all steps: an intermediate model and arms judged in "
-    "hindsight included.",
-    "verified": "Drafted nodes the target scored, over all steps; root and padding are not counted.",
-    "reason": "Why the run ended.",
-    "seconds": "Wall time per phase, over all steps; total is the sum of the five phases; prefill is apart from it, "
-    "and so is capturing CUDA graphs, where there was any.",
-    "shares": "Each phase's seconds divided by their total; the prefill is not in it.",
-    "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the "
-    "prefill is not in it.",
-    "baseline_tokens_per_second": "Tokens of the target's own autoregressive run divided by its decode seconds, same "
-    "process, tier and prompt; the prefill is not in it.",
-    "speedup": "The autoregressive run's decode time per token divided by this run's, whatever the lengths of their texts: "
-    "within 5 % of 1 the two count as equally fast.",
-    "predicted_speedup": "tokens a step x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the baseline "
-    "run's time per token, the others are means over the steps that were not cut.",
-    "first_divergence": "The first output position where this run and the autoregressive run differ, and how far apart "
-    "the two best logits of the autoregressive run were there; none when they are equal.",
-}
-
-
+FORMULAS: dict[str, str] = tomllib.loads((ASSETS / "formulas.toml").read_text("utf-8"))
 LEVEL = 1.05
 """Ratio below which two times per token count as equal: repeated runs on one machine differ by as much."""
 DRAWN_RULES = ("ratio", "without_replacement", "traversal")

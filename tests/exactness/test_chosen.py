@@ -81,7 +81,7 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
             return [Proposal(distribution)]
 
     network = arm(target, 0)
-    told = Arm("told", Told(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
+    told = Arm("told", Told(lambda capacity: SmallModel(network, capacity), 1024), Sampled(chain(4)))
     made = Composition(DrafterSelector([told], NormalHedge(1), 4), Rejection())
     run = decode(target, made, PROMPT, 100, GREEDY)
     assert [len(step.path) for step in run.steps] == [4] * 20 and run.ids == text[:100]
@@ -90,7 +90,7 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
         def rows(self, *given: object) -> list[Proposal | None]:
             return [None]
 
-    mute = Arm("mute", Mute(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
+    mute = Arm("mute", Mute(lambda capacity: SmallModel(network, capacity), 1024), Sampled(chain(4)))
     silent = decode(target, Composition(DrafterSelector([mute], UpperConfidence(1), 4), Rejection()), PROMPT, 20, GREEDY)
     assert silent.ids == text[:20] and not any(step.path for step in silent.steps)
 
@@ -145,20 +145,17 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
             self.drafted = super().draft(context)
             return self.drafted
 
-        def observe(self, finished) -> None:
-            before = self.drafted
-            super().observe(finished)
-            if not before.proposals:
+        def _complete_note(self, finished, judged, settled) -> None:
+            super()._complete_note(finished, judged, settled)
+            if not self.drafted.proposals:
                 return
-            drafter = self.arms[self._playing].drafter
-            distributions = self._distributions(finished)
-            first = len(finished.context.ids)
-            for depth in range(min(len(before.tree) - 1, len(finished.verdict.path) + 1, len(finished.emitted))):
-                distribution = before.proposals[depth]
+            distributions, first = self._distributions(finished), len(finished.context.ids)
+            for depth in range(min(len(self.drafted.tree) - 1, len(finished.verdict.path) + 1, len(finished.emitted))):
+                distribution = self.drafted.proposals[depth]
                 p = distributions[depth]
                 p = p if distribution.ids is None else p[distribution.ids]
                 shared = float(torch.minimum(p, distribution.probability).sum())
-                seen.append((shared, drafter._shares[first + depth][0]))
+                seen.append((shared, judged[self._playing](first, first + depth)[0]))
 
     made = composing("not_a_bandit", {"gamma": 4}, target, warp)
     chosen = made.controller

@@ -12,7 +12,6 @@ from specviz.__main__ import main
 from specviz.errors import BadInput
 from specviz.interop import imports
 from specviz.trace import metrics, store
-from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED
 from tests.support.fakes.chat_server import WORDS, entry
 
 
@@ -59,38 +58,6 @@ def test_a_response_without_counts_says_so(tmp_path: Path) -> None:
     assert "says nothing of its rounds" in found.notes[0] and len(found.traces[0].steps) == 10
 
 
-def test_a_dump_of_drafts_has_the_drafters_probabilities(tmp_path: Path) -> None:
-    draft = [(5, {"p": 0.9}), (6, {"logp": -1.0}), (7, {"p": 0.2})]
-    first = [{"i": place, "tok": token, "acc": int(place == 0), **q} for place, (token, q) in enumerate(draft)]
-    rounds = [
-        {"step": 0, "seq": 1, "n_draft": 3, "n_accepted": 1, "pos": first},
-        {
-            "step": 1,
-            "seq": 1,
-            "n_draft": 1,
-            "n_accepted": 1,
-            "pos": [{"i": 0, "tok": 8, "p": 0.5, "acc": 1, "top": []}],
-            "gpu": 0,
-        },
-        {"step": 0, "seq": 2, "n_draft": 0, "n_accepted": 0, "pos": []},
-    ]
-    found = imports.read(written(tmp_path, rounds, lines=True))
-    assert len(found.traces) == 2 and found.unread == ("gpu", "pos.top")
-    step = found.traces[0].steps[0]
-    assert [node.status for node in step.nodes[1:]] == [ACCEPTED, REJECTED, SKIPPED]
-    assert [round(node.q or 0, 4) for node in step.nodes[1:]] == [0.9, 0.3679, 0.2]
-    assert step.bonus is not None and step.bonus.text == "<unnamed>"
-    metrics.check_identities(found.traces[0])
-    store.read(store.text(found.traces[0]).encode())
-
-
-def test_records_of_requests_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"metadata": {}, "metrics": {"ttft": {"value": value, "unit": "ms"}}, "trace_data": 1} for value in (3.0, 1.0, 2.0)]
-    assert main(["import", str(written(tmp_path, rows, lines=True))]) == 0
-    printed = capsys.readouterr()
-    assert "3 requests" in printed.out and "ttft" in printed.out and "Not read: trace_data." in printed.err
-
-
 def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
     place = written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9), response([8], [8])])
     out = tmp_path / "x.spectrace.jsonl"
@@ -106,8 +73,6 @@ def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
         ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "names no tokens"),
         (json.dumps(response([9], [3])), "no counts of accepted"), (json.dumps(response([1, 2], [3])), "go together"),
         (json.dumps(response([9, 9, 9], [9, 9, 9])), "whole response"),
-        ('{"n_draft": 1, "pos": [{"tok": "x"}], "n_accepted": 1}', r"pos\[0\].tok: expected `int"),
-        ('{"n_draft": 1, "pos": [], "n_accepted": 1}', "keeps 1 of 0"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why: str, tmp_path: Path) -> None:

@@ -112,14 +112,12 @@ def served(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[st
 NAMES = ["a", "b", "c", " d"]
 WEIGHED = [{"token": name, "logprob": -0.1, "bytes": [97], "top_logprobs": [{"token": "z", "logprob": -3}]} for name in NAMES]
 CHOICE = {"finish_reason": "stop", "message": {"content": "abc d"}, "logprobs": {"content": WEIGHED}, "token_ids": [5, 6, 7, 8]}
-DRAFT = [{"i": 0, "tok": 5, "p": 0.5, "logp": -0.7, "acc": 1}, {"i": 1, "tok": 6, "p": 0.4, "acc": 0}]
 FILES: list[Any] = [
     {"model": "m", "choices": [CHOICE], "usage": {"prompt_tokens": 4}, "metrics": {"speculative_decoding": COUNTS},
      "prompt_token_ids": [1, 2, 3, 4]},
     {"model": "m", "choices": [{"text": "abc", "finish_reason": "length",
                                 "logprobs": {"tokens": ["a", "b"], "token_logprobs": [-1, -2]}}], "usage": {"prompt_tokens": 3}},
-    [{"step": step, "seq": 0, "n_draft": 2, "n_accepted": 1, "pos": DRAFT} for step in range(4)],
-    [{"metadata": {"x": 1}, "metrics": {"a": {"value": 1.5, "unit": "s"}, "b": {"value": 3}}} for _ in range(3)],
+    [{"model": "m", "choices": [CHOICE], "usage": {"prompt_tokens": 4}} for _ in range(3)],
 ]  # fmt: skip
 
 

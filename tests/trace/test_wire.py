@@ -85,16 +85,6 @@ def test_the_writer_gives_screen_and_file_the_same_lines() -> None:
     assert shown == lines(trace)
 
 
-def test_the_writer_refuses_records_out_of_order() -> None:
-    trace = sample_trace(2)
-    ends = [trace.run, *[trace.end] * 3]
-    for order in ([trace.steps[0]], [trace.end], [trace.run, trace.run], [trace.run, trace.end, trace.steps[0]], ends):
-        writer = wire.TraceWriter()
-        with pytest.raises(BadTrace, match="out of that order"):
-            for record in order:
-                writer.add(record)
-
-
 def test_a_second_end_supersedes_the_first() -> None:
     trace = sample_trace(3, baseline=False)
     later = sample_trace(3, baseline=True).end

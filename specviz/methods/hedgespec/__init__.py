@@ -94,7 +94,7 @@ def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss:
         models = resources.draft_models()
         draft_name = ", ".join(models)
     arms = [
-        Arm(name, JudgedModel(model.open, model.context_length, gamma), parts.Sampled(parts.chain(gamma)))
+        Arm(name, JudgedModel(model.open, model.context_length), parts.Sampled(parts.chain(gamma)))
         for name, model in models.items()
     ]
     arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), parts.Copied()))

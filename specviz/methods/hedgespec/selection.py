@@ -32,7 +32,8 @@ Share = tuple[float, float]
 """g and a of one drafted token: the shared mass and the realised ratio."""
 NOTHING: Share = (0.0, 0.0)
 Judged = Callable[[int, int], Share]
-"""Function from a chain's start and a token's position to that chain's share with the target's distribution there."""
+"""Function from a chain's start and the position of a token of this round to that chain's share with the target's distribution
+there."""
 
 
 def expected_length(shares: Sequence[Share]) -> float:
@@ -104,28 +105,17 @@ class JudgedModel(LanguageModelDrafter):
     """Language-model drafter, evaluated along a text in one forward over the new tokens: its distribution at a position does not
     depend on the chain's start."""
 
-    def __init__(self, open_model: Callable[[int], TaughtModel], context_length: int, ahead: int) -> None:
-        super().__init__(open_model, context_length)
-        self._ahead = ahead
-        self._shares: dict[int, Share] = {}
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        super().begin(context, prefill)
-        self._shares = {}
-
     @torch.inference_mode()
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         first, text = len(context.ids), [*context.ids, *emitted[:-1]]
-        self._shares = {place: share for place, share in self._shares.items() if place >= first - self._ahead}
         asked, calls = None, 0
         if len(text) < self._context_length:
             rows, calls = self._along(text, first - 1)
             asked = self._compared(context.warp.probabilities(rows), emitted, distributions)
 
         def judged(numbers: Sequence[float]) -> Judged:
-            shares = zip(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], strict=True)
-            self._shares.update(enumerate(shares, start=first))
-            return lambda start, place: self._shares.get(place, NOTHING)
+            shares = list(zip(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], strict=True))
+            return lambda start, place: shares[place - first] if shares else NOTHING
 
         return Hindsight(asked, judged, calls)
 
@@ -164,16 +154,14 @@ class JudgedCopy(PromptCopy):
     def __init__(self, longest: int, shortest: int, ahead: int) -> None:
         super().__init__(longest, shortest, ahead, latest=True, partial=True)
         self._chains: dict[int, list[int]] = {}
-        self._shares: dict[tuple[int, int], Share] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._chains, self._shares = {}, {}
+        self._chains = {}
 
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         first, text = len(context.ids), [*context.ids, *emitted]
         self._chains = {start: chain for start, chain in self._chains.items() if start > first - self.length}
-        self._shares = {pair: share for pair, share in self._shares.items() if pair[0] in self._chains}
         guesses: dict[tuple[int, int], int] = {}
         for place in range(first, first + len(emitted)):
             self._index(text[:place])
@@ -190,9 +178,8 @@ class JudgedCopy(PromptCopy):
 
         def judged(numbers: Sequence[float]) -> Judged:
             right = {pair: float(guess == text[pair[1]]) for pair, guess in guesses.items()}
-            shared = numbers or list(right.values())
-            self._shares.update({pair: (share, right[pair]) for pair, share in zip(guesses, shared, strict=True)})
-            return lambda start, place: self._shares.get((start, place), NOTHING)
+            shares = dict(zip(guesses, zip(numbers or right.values(), right.values(), strict=True), strict=True))
+            return lambda start, place: shares.get((start, place), NOTHING)
 
         return Hindsight(asked, judged, len(emitted))
 

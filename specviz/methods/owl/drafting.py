@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -164,10 +164,7 @@ def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecToken
     return SpecTokenPass(logits[:real], own, behind={layer: states[real:] for layer, states in hidden.items()})
 
 
-Network = TypeVar("Network", bound=Drafter)
-
-
-class HybridController(Generic[Network]):
+class HybridController:
     """Controller of a ``network``, whose tree ``builder`` builds, and an optional ``memory``, which proposes nothing if its score
     is too low.
 
@@ -176,7 +173,7 @@ class HybridController(Generic[Network]):
     """
 
     def __init__(
-        self, network: Network, builder: TreeBuilder[Network], memory: Retrieval | None = None, threshold: float | None = None,
+        self, network: Drafter, builder: TreeBuilder[Any], memory: Retrieval | None = None, threshold: float | None = None,
         probed: bool = False,
     ) -> None:  # fmt: skip
         self.network, self.builder, self.memory = network, builder, memory

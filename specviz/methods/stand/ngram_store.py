@@ -116,28 +116,20 @@ class NgramDrafter(NullDrafter):
     ) -> list[Proposal | None]:
         if nodes == [0]:
             self._orders = {}
-        longest = max(self.store.orders)
-        return [self._row(context, node, self._suffix(context.ids, tokens, parents, node, longest)) for node in nodes]
+        return [self._row(context, tokens, parents, node) for node in nodes]
 
-    @staticmethod
-    def _suffix(ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int) -> list[int]:
-        """Return the last ``longest`` tokens of the text that ends at ``node``."""
-        path = []
-        while node > 0:
-            path.append(tokens[node])
-            node = parents[node]
-        return [*ids[-longest:], *reversed(path)][-longest:]
-
-    def _row(self, context: Context, node: int, suffix: Sequence[int]) -> Proposal | None:
-        hit = self.store.lookup(suffix)
+    def _row(self, context: Context, tokens: Sequence[int], parents: Sequence[int], node: int) -> Proposal | None:
+        path, at, longest = list[int](), node, max(self.store.orders)
+        while at > 0:
+            path.append(tokens[at])
+            at = parents[at]
+        hit = self.store.lookup([*context.ids[-longest:], *reversed(path)][-longest:])
         if hit is None:
             return None
-        order, entry = hit
-        self._orders[node] = order
+        self._orders[node], entry = hit
         # On the host for every target device: ten numbers are not worth copies to a GPU and back.
-        return Proposal(
-            torch.tensor(warped(entry.distribution, context.warp), dtype=torch.float64), torch.tensor(list(entry.distribution))
-        )
+        probability = torch.tensor(warped(entry.distribution, context.warp), dtype=torch.float64)
+        return Proposal(probability, torch.tensor(list(entry.distribution)))
 
     def calls(self) -> int:
         """Return 1: all look-ups of a round count as one call, as for every model-free method."""

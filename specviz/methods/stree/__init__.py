@@ -84,7 +84,6 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
 
 def _paying(parameters: Parameters, resources: parts.TextResources, draft: parts.Target) -> parts.CurrentCosts:
     """Return the size policy of a beam's tree; the drafter's pass at each level covers the whole tree so far."""
-
     own = resources.cost_curve_of(draft)
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
     ratio = forward / resources.cost_curve().at(1)

@@ -43,7 +43,6 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.TreeShape:
-
     if parameters.tree == "published":
         return parts.published_tree("token_recycling")
     tree = parts.CalibratedTree.load(resources.tree_file("token_recycling"))

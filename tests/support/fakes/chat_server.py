@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,8 +27,6 @@ class Script:
     key: str = ""
     pause: float = 0.0
     """Seconds before each event."""
-    pages: Mapping[str, str] = field(default_factory=dict)
-    """Other pages by their path, such as /server_info."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     looked: int = 0
 
@@ -72,9 +70,8 @@ def serving(script: Script) -> Iterator[str]:
                 return self._say("{}", status=401)
             if self.path == "/v1/models":
                 return self._say(json.dumps({"data": [{"id": "/models/tiny", "owned_by": script.owner}]}))
-            path = self.path.partition("?")[0]
-            if path != "/metrics":
-                return self._say(script.pages.get(path, "{}"), status=200 if path in script.pages else 404)
+            if self.path != "/metrics":
+                return self._say("{}", status=404)
             script.looked += 1
             self._say(script.metrics[min(script.looked, len(script.metrics)) - 1], "text/plain")
             return None
