@@ -1,4 +1,4 @@
-"""A new method touches its own file, a row of the ladder and a recording: everything else is derived from the registry."""
+"""A new method touches its own place, a row of the ladder and a recording: everything else is derived from the registry."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ ROOT = Path(__file__).resolve().parents[1]
 TOY = """
 from __future__ import annotations
 
-from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, Paper, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
 
 
-@Card(
-    name="toy", title="Toy", summary="Copies two tokens.", exactness=TOKEN_EXACT, family="memory", pair="None",
-    parameters=NoParameters,
-    paper=Paper("A toy", "Nobody", 2026), look_at="Two tokens.",
-)
+@Card(name="toy", exactness=TOKEN_EXACT, family="memory", parameters=NoParameters)
 def compose(parameters, resources):
     return parts.single_drafter(parts.PromptCopy(2, 1, 2, False, True), parts.Copied(), parts.Match())
+"""
+TEXTS = """
+[toy]
+title = "Toy"
+summary = "Copies two tokens."
+look_at = "Two tokens."
+pair = "None"
+paper = {title = "A toy", authors = "Nobody", year = 2026}
 """
 PROOF = """
 import argparse
@@ -57,11 +61,12 @@ def test_a_document_lists_the_registry_s_methods(document: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_method_that_is_one_file_more_is_listed_run_and_proven(tmp_path: Path) -> None:
+def test_a_method_with_its_texts_is_listed_run_and_proven(tmp_path: Path) -> None:
     for folder in ("specviz", "tests/support"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("assets", "tests/__init__.py"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "specviz/methods/toy.py").write_text(TOY, encoding="utf-8")
+    (tmp_path / "specviz/methods/toy.toml").write_text(TEXTS, encoding="utf-8")
     ran = subprocess.run([sys.executable, "-c", PROOF], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from specviz.errors import BadInput
 from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note
 
@@ -163,28 +163,7 @@ class Parameters:
     drafter: str = choice("eagle3", ("eagle", "eagle3"), "Whose drafter; the paper's is EAGLE's.")
 
 
-@Card(
-    name="ddd",
-    title="Dynamic Depth Decoding",
-    summary="Before each deeper level: does the beam still hold enough of the drafter's probability? If not, verify now.",
-    exactness=TOKEN_EXACT,
-    family="features",
-    claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2, with a threshold of −0.3.",
-    differs=(
-        "On trees of 25 nodes, over twelve held-out prompts of six kinds, {ddd.forwards.value} drafter passes a round do "
-        "instead of 8, at {ddd.tau.value} of the τ; the run is {ddd.speed.value} as fast as at fixed depth, {ddd.speed_4.value} "
-        "as fast as with always 4 levels. By default {speed.ddd.greedy} with τ {speed.ddd.tau} at temperature 0, "
-        "{speed.ddd.warm} with {speed.ddd.tau_warm} at 1, over sixty prompts. The threshold is the one that would have written "
-        "most on ten greedy prompts for what passes cost here."
-    ),
-    paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
-    look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",
-    parameters=Parameters,
-    weights=("eagle3",),
-    pair='`python -m specviz run --method ddd --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --prompt "Why?"` with the '
-    "paper's threshold, since ours is calibrated on the heads that ship; for heads of EAGLE-1/2, which the paper has, add "
-    "`--param drafter=eagle`",
-)
+@Card(name="ddd", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("eagle3",))
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     network = resources.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"

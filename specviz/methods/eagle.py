@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import acceptance_of, tree_costs
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, parts
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,9 @@ class Parameters:
 
 @Card(
     name="eagle",
-    title="EAGLE",
-    summary="A one-layer drafter continues the target's last hidden states, each with the token that was really sampled.",
     modality=("text", "image"),
     exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="features",
-    claim="2.7 to 3.5× on LLaMA2-Chat 70B.",
-    differs=(
-        "Here, over sixty held-out prompts of six kinds, τ is {acceptance.eagle.all} at temperature 0; over three "
-        "{text.eagle.greedy}, at 1 {text.eagle.warm}. The head learned from {weights.eagle.thousand} thousand dialogues, the "
-        "paper's from seventy thousand. A pass over 25 nodes and five drafter passes are expensive on a CPU, beside 135 million "
-        "weights."
-    ),
-    paper=Paper("EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"),
-    look_at="The tree has one shape in every round, sure or not; acceptance falls below the first level, as features drift.",
     parameters=Parameters,
     weights=("eagle",),
 )

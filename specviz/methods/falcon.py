@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 from specviz.trace.notes.drafts import Block, BlocksNote
 from specviz.trace.schema import Note
 
@@ -30,30 +30,7 @@ class Parameters:
 
 
 @Card(
-    name="falcon",
-    title="Falcon",
-    summary="One drafter pass gives two levels of the tree; the second level is guessed without knowing the first.",
-    exactness=TOKEN_EXACT.except_with("tree", "drawn"),
-    family="heads",
-    claim="2.9 to 3.5× on Vicuna and LLaMA2-Chat.",
-    differs=(
-        "Here τ is {acceptance.falcon.all} with 25 nodes over sixty held-out prompts of six kinds, two drafter passes a step "
-        "where EAGLE's tree takes five and has {acceptance.eagle.all}; by default {text.falcon.greedy} with {text.falcon.tau} "
-        "(three prompts). The second token of a pass has to be predicted without the first. Glancing costs more than it brings: "
-        "trained without it for as long a pass writes {falcon.plain.forward} tokens, with it {falcon.glancing.forward}."
-    ),
-    paper=Paper(
-        "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced Semi-Autoregressive Drafting and "
-        "Custom-Designed Decoding Tree",
-        "Gao et al.",
-        2024,
-        "2412.12639",
-        "AAAI 2025",
-    ),
-    look_at="Levels light up in pairs, a pair a pass: a pair's second level hangs from one list below each seed.",
-    parameters=Parameters,
-    weights=("falcon",),
-    pair="No reader for its layout",
+    name="falcon", exactness=TOKEN_EXACT.except_with("tree", "drawn"), family="heads", parameters=Parameters, weights=("falcon",)
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     network = resources.drafter_weights("falcon")

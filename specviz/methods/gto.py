@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specviz.methods.dynamic_tree import TreeSize, dynamic_tree
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
 from specviz.trace.schema import Note
 
@@ -33,32 +33,7 @@ class Parameters(TreeSize):
     )
 
 
-@Card(
-    name="gto",
-    title="GTO",
-    summary="The drafter was fine-tuned on the reward of whole trees: how far the target may be expected to follow them.",
-    exactness=TOKEN_EXACT,
-    family="features",
-    claim="τ 6.52 instead of EAGLE-3's 6.07, and 3.73× instead of 3.46×, on Llama 3.1 8B.",
-    differs=(
-        "Here the reward gains nothing: after 155 updates of eight dialogues that its start, EAGLE-3's drafter, had not read, τ "
-        "on held-out answers with trees of 24 nodes is {gto.reward.tau}, after as many updates by cross-entropy "
-        "{gto.control.tau}, and {gto.start.tau} at the start. The paper trains for 60 000 updates."
-    ),
-    paper=Paper(
-        "Bridging Draft Policy Misalignment: Group Tree Optimization for Speculative Decoding",
-        "Hu et al.",
-        2026,
-        "2509.22134",
-        "ICLR",
-    ),
-    look_at="Switch on compare: the tree before and after training, from the same text, and what the target thinks of each. "
-    "Its training brought nothing that could be measured: do not look for a gain.",
-    parameters=Parameters,
-    weights=("eagle3", "gto"),
-    pair="No reader: `--draft` is refused. It changes EAGLE-3's weights and not its network, so heads in EAGLE-3's layout draft "
-    "under `eagle3`, without the reward panel; no checkpoint is known to us",
-)
+@Card(name="gto", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("eagle3", "gto"))
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     network = resources.drafter_weights("gto")
     builder = dynamic_tree(parameters, resources, network, "gto", "gto", default_depth=5)

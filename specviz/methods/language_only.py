@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import acceptance_of
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,9 @@ class Parameters:
 
 @Card(
     name="language_only",
-    title="Language-only draft",
-    summary="A small language model drafts from the words alone; the picture is for the target.",
     modality=("vision_language",),
     exactness=TOKEN_EXACT.except_with("rule", "rejection"),
     family="model",
-    claim="Up to 2.37× for LLaVA-7B with a 115M text model.",
-    differs=(
-        "Here {vision.language_only.greedy} on two held-out scenes, τ {scenes.language_only.tau} with trees of one size on "
-        "four: the grammar of the answers is easily learned, what is in the picture can only be guessed."
-    ),
-    paper=Paper(
-        "On Speculative Decoding for Multimodal Large Language Models",
-        "Gagrani et al.",
-        2024,
-        "2404.08856",
-        "CVPR Workshops",
-    ),
-    look_at="Grammar is drafted well, things are not: rejections sit where the sentence names what only the picture shows.",
     parameters=Parameters,
     weights=("vlm_text_only",),
     needs_draft=True,

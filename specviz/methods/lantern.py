@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.methods.dynamic_tree import TreeSize, dynamic_tree, tree_costs
-from specviz.methods.registry import RELAXED, Card, Paper, choice, number, parts
+from specviz.methods.registry import RELAXED, Card, choice, number, parts
 
 TREES = {"57": "lantern_57", "25": "eagle", "12": "lantern_12", "chain": "chain"}
 """Published tree by option. Children are sampled without replacement: earlier siblings have more descendants."""
@@ -42,27 +42,12 @@ class LanternParameters:
 
 @Card(
     name="lantern",
-    title="LANTERN",
-    summary="Picture codes have near neighbours: a drafted code is judged with the probability of those around it.",
     modality=("image",),
     exactness=RELAXED,
     family="judge",
-    claim="1.75 to 1.82× over EAGLE-2 on LlamaGen.",
-    differs=(
-        "Here, on 64 held-out prompts of emoji-64, {sizes.lantern.speed_12} with τ {sizes.lantern.tau_12} on 12 nodes and "
-        "{images.lantern_10.speed} with {images.lantern_10.tau} on 25, where EAGLE-2 has {sizes.eagle2.tau_12} and "
-        "{sizes.eagle2.tau_25}: relaxing accepts more, but guidance doubles the rows of every tree, beside six million weights."
-    ),
-    paper=Paper(
-        "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding", "Jang et al.", 2024,
-        "2410.03355", "ICLR",
-    ),
-    look_at="Many codes share a flat distribution, so the exact rule rejects good ones. Shaded: what a code may stand for.",
-    bound="A candidate changes the distribution by at most δ in total variation, m by at most 1 − (1 − δ)^m. Above temperature "
-    "0, with the exact residual.",
     parameters=LanternParameters,
     weights=("image_drafter",),
-)  # fmt: skip
+)
 def lantern(parameters: LanternParameters, resources: parts.ImageResources) -> parts.Composition:
     network = resources.drafter_weights("eagle")
     size = TreeSize(parameters.depth, parameters.width, parameters.nodes)
@@ -92,32 +77,12 @@ class LanternPpParameters:
 
 @Card(
     name="lantern_pp",
-    title="LANTERN++",
-    summary="A static tree drawn from the drafter, and a code that may count for λ times its own probability.",
     modality=("image",),
     exactness=RELAXED,
     family="judge",
-    claim="Up to 2.56× over autoregressive decoding.",
-    differs=(
-        "Here, on 64 held-out prompts, {sizes.pp_5.speed_12} with τ {sizes.pp_5.tau_12} on the 12 nodes that pay off, "
-        "{sizes.pp_20.speed_12} with {sizes.pp_20.tau_12} at λ = 20 and k = 5 (LANTERN {sizes.lantern.speed_12}, "
-        "{sizes.lantern.tau_12}). On its authors' 57 nodes it has {authors_tree.pp_5.over} LANTERN's τ, at "
-        "{authors_tree.pp_5.speed} (24 prompts): beside six million weights large trees cost too much."
-    ),
-    paper=Paper(
-        "LANTERN++: Enhancing Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
-        "Park et al.", 2025, "2502.06352",
-    ),
-    look_at="The tree has one shape whatever the drafter thinks: flat distributions make its confidence a poor guide.",
-    bound="No code becomes more than λ times as likely, however many siblings are tried: at most 1 − 1/λ in total variation "
-    "(at λ = 5 four fifths), and never more than p and q differ. Above temperature 0, with the exact residual.",
     parameters=LanternPpParameters,
     weights=("image_drafter",),
-    pair='`python -m specviz run --method lantern_pp --target anole-7b --draft jadohu/anole_drafter --prompt "A red fox in the '
-    'snow."`, whose codes are shown as colours: no pixel decoder is read. Or `python -m specviz run --method lantern_pp '
-    '--target ./LlamaGen-T2I --draft llamagen_drafter-safetensors --prompt "A red fox in the snow."` with LlamaGen and '
-    "jadohu/llamagen_drafter, whose parts are put together as `pairs` tells (below). For Janus, no drafter is known to us",
-)  # fmt: skip
+)
 def lantern_pp(parameters: LanternPpParameters, resources: parts.ImageResources) -> parts.Composition:
     network = resources.drafter_weights("eagle")
     builder = parts.Sampled(static_tree(parameters.tree, resources, network))

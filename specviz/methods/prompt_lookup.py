@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,7 @@ class Parameters:
     partial: bool = switch(False, "Allow a shorter copy when the match is near the end of the text.")
 
 
-@Card(
-    name="prompt_lookup",
-    title="Prompt lookup",
-    summary="Finds the last few tokens earlier in the text and copies what followed them.",
-    modality=("text", "vision_language"),
-    exactness=TOKEN_EXACT,
-    family="memory",
-    claim="2 to 4× where the answer repeats its input.",
-    differs=(
-        "Here {quick.prompt_lookup.value} on six questions that quote their text and nothing on open ones, as its authors say."
-    ),
-    paper=Paper("Prompt Lookup Decoding", "Apoorv Saxena", 2023),
-    look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
-    parameters=Parameters,
-)
+@Card(name="prompt_lookup", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     drafter = parts.PromptCopy(
         parameters.longest,

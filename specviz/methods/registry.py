@@ -6,12 +6,15 @@ From a parameter dataclass's fields every control and check is made.
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import pkgutil
 import threading
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from specviz.errors import BadInput, shown
@@ -189,38 +192,47 @@ class Exactness:
 TOKEN_EXACT, IN_DISTRIBUTION, RELAXED = Exactness(token_exact=True), Exactness(), Exactness("relaxed")
 
 
-@dataclass(frozen=True)
-class Card(Generic[Parameters]):
-    """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name.
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """What a method's card says to the user: a table by the method's name in ``cards.toml`` of its folder, or in the TOML file
+    beside its own. Methods of one paper share the table ``paper`` there.
 
-    ``published`` are modalities for which no heads ship, so that the user must name some. ``look_at`` tells students what to
-    watch for. ``weights`` are the required weights' names in the catalog. ``targets`` are the catalog's targets that the method
-    runs on, the shipped one first; empty for any target. ``needs`` states requirements beyond a drafter or a draft model for the
-    target. ``family`` is a key of FAMILIES. ``claim`` is the paper's reported speed, with its model. ``differs`` explains why
-    results with a small model on a small machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair``
-    is its row in PAIRS.md: a published target and drafter with the command to run them, or what is missing. ``warm_up`` decodes
-    text from which the drafter learns before a prepared run begins. Called as ``warm_up(run, cancel, progress)``; returns a
-    warning or "".
+    ``look_at`` tells students what to watch for. ``needs`` states requirements beyond a drafter or a draft model for the target.
+    ``claim`` is the paper's reported speed, with its model. ``differs`` explains why results with a small model on a small
+    machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair`` is its row in PAIRS.md: a published
+    target and drafter with the command to run them, or what is missing.
+    """
+
+    title: str
+    summary: str
+    look_at: str
+    paper: Paper | None = None
+    claim: str = ""
+    differs: str = ""
+    bound: str = ""
+    needs: str = ""
+    pair: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card(Generic[Parameters]):
+    """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name, with its :class:`Texts`.
+
+    ``published`` are modalities for which no heads ship, so that the user must name some. ``weights`` are the required weights'
+    names in the catalog. ``targets`` are the catalog's targets that the method runs on, the shipped one first; empty for any
+    target. ``family`` is a key of FAMILIES. ``warm_up`` decodes text from which the drafter learns before a prepared run begins.
+    Called as ``warm_up(run, cancel, progress)``; returns a warning or "".
     """
 
     name: str
-    title: str
-    summary: str
     exactness: Exactness
-    paper: Paper | None
-    look_at: str
     parameters: type[Parameters]
     modality: tuple[str, ...] = ("text",)
     weights: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     needs_draft: bool = False
-    needs: str = ""
-    bound: str = ""
     family: str = "other"
-    claim: str = ""
-    differs: str = ""
     published: tuple[str, ...] = ()
-    pair: str = ""
     warm_up: Callable[[Any, threading.Event, Callable[[str, float | None], None]], str] | None = None
 
     def __call__(
@@ -229,8 +241,13 @@ class Card(Generic[Parameters]):
         """Register ``compose``. Raises ValueError for a duplicate name or a family without a title."""
         if self.name in _METHODS or self.family not in FAMILIES:
             raise ValueError(f"two methods are called {self.name}, or its family {self.family} has no title")
-        card = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        _METHODS[self.name] = Method(**card | {"differs": filled(self.differs)}, compose=compose)
+        module = Path(inspect.getfile(compose))
+        file = module.with_name("cards.toml") if module.stem == "__init__" else module.with_suffix(".toml")
+        tables = tomllib.loads(file.read_text("utf-8"))
+        texts = {"paper": tables.get("paper"), "differs": "", **tables[self.name]}
+        texts |= {"paper": texts["paper"] and Paper(**texts["paper"]), "differs": filled(texts["differs"])}
+        settings = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        _METHODS[self.name] = Method(**settings, **texts, compose=compose)
         return compose
 
     def runs_on(self, modality: str) -> bool:
@@ -242,6 +259,13 @@ class Card(Generic[Parameters]):
         """Whether a user may name a draft model; methods that draft from the text alone, whatever their settings, use none."""
         drafts_from_text = self.family in ("none", "memory")
         return not drafts_from_text or any(own.name == "drafter" for own in describe(self.parameters))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Texts, Card[Any]):
+    """A registered method: its card with its texts, and its ``compose`` function."""
+
+    compose: Callable[[Any, Any], parts.Composition]
 
     def plain(self) -> dict[str, Any]:
         """Return the method's identity and exactness as plain data, for other programs."""
@@ -257,18 +281,12 @@ class Card(Generic[Parameters]):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Method(Card[Any]):
-    """A registered method: its card and its ``compose`` function."""
-
-    compose: Callable[[Any, Any], parts.Composition]
-
-
 _METHODS: dict[str, Method] = {}
 
 
 def all_methods() -> dict[str, Method]:
-    """Return every method by name. The first call imports this package's modules, none of which imports torch at its top."""
+    """Return every method by name. The first call imports this package's modules but ``parts``, the only one that imports
+    torch at its top."""
     _load()
     return dict(_METHODS)
 
@@ -276,8 +294,9 @@ def all_methods() -> dict[str, Method]:
 @cache
 def _load() -> None:
     package = importlib.import_module("specviz.methods")
-    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
-        importlib.import_module(f"specviz.methods.{module.name}")
+    for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
+        if name != "parts":
+            importlib.import_module(f"specviz.methods.{name}")
 
 
 def families(modality: str | None = None) -> dict[str, list[Method]]:

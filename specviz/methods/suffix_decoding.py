@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
 REMEMBERED = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
 
@@ -38,28 +38,7 @@ class Parameters:
     remembered: int = REMEMBERED
 
 
-@Card(
-    name="suffix_decoding",
-    title="SuffixDecoding",
-    summary="Counts what followed every run of tokens, in this text and in earlier outputs; long matches draft long.",
-    modality=("text", "vision_language"),
-    exactness=TOKEN_EXACT,
-    family="memory",
-    claim="Up to 5.3× on agents that write SQL.",
-    differs=(
-        "Here τ is {text.suffix_decoding.tau} on three prompts, where little comes twice, and "
-        "{length.suffix_decoding_copying.t_256} when a diary of 256 tokens that repeats itself is copied."
-    ),
-    paper=Paper(
-        "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications",
-        "Oliaro, Jia, Campos, Qiao",
-        2024,
-        "2411.04975",
-        "NeurIPS 2025",
-    ),
-    look_at="The draft grows with the match: one token after one, forty after forty. Run a prompt again: its answer is known.",
-    parameters=Parameters,
-)
+@Card(name="suffix_decoding", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     store = output_store(resources, parameters.remembered)
     rule = parts.LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,7 @@ class Parameters:
     )  # fmt: skip
 
 
-@Card(
-    name="diffuspec",
-    title="DiffuSpec",
-    summary="A diffusion model as it comes off the shelf: its guesses form a lattice, through which a beam finds a path.",
-    exactness=TOKEN_EXACT,
-    family="heads",
-    claim="Up to 3.08× and τ 6.99 on Spec-Bench with Qwen2.5-32B and Dream-7B, nothing trained.",
-    paper=Paper("DiffuSpec: Unlocking Diffusion Language Models for Speculative Decoding", "Li et al.", 2025, "2510.02358"),
-    look_at="Columns of guesses that do not know each other, and the beam that picks neighbours that go together.",
-    differs=(
-        "The paper drafts with 7B parameters, ours are over a million, trained for minutes: the likeliest tokens of a block "
-        "rarely make a phrase. The search lifts τ from {diffusion.no_search.value} to {diffusion.search.value}; the length "
-        "shrinks at once and stays, {diffusion.over_six.value} as fast as always six tokens and hardly faster than always "
-        "three: {diffusion.diffuspec.value} (three prompts; over sixty τ is {acceptance.diffuspec.all})."
-    ),
-    parameters=Parameters,
-    weights=("masked_lm", "ngrams"),
-    pair="No reader. transformers 5.24.0, looked through model by model, has no class of Dream, LLaDA, SDAR or DiffuCoder: these "
-    "come with code of their own, which is never run here. Its one text-diffusion class, DiffusionGemma (26B-A4B), denoises "
-    "a canvas of random tokens behind an encoder, conditioned on its own last guess: it has no masks to fill in one pass. "
-    "An adapter for Dream would also want n-grams for its tokenizer",
-)
+@Card(name="diffuspec", exactness=TOKEN_EXACT, family="heads", parameters=Parameters, weights=("masked_lm", "ngrams"))
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.diffuspec.lattice import Gauge, MaskedBlock, Searched
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import TreeSize, limited_tree
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -23,33 +23,11 @@ class Parameters(TreeSize):
 
 @Card(
     name="dream",
-    title="DREAM",
-    summary="Between two layers of its own the drafter looks across into the target's features, and at the patches that matter.",
     modality=("vision_language",),
     exactness=TOKEN_EXACT,
     family="features",
-    claim="Up to 3.6×, 20 to 40 % over EAGLE-2, on LLaVA and others.",
-    differs=(
-        "Here, on held-out scenes and trees of one size, τ is {scenes.dream.tau} where EAGLE-2 with visual rows has "
-        "{scenes.eagle2.tau}, {scenes.dream_no_cross.tau} without cross-attention and {scenes.dream_no_middle.tau} without the "
-        "middle loss. With prefill it is {scenes.dream.prefill}, HiViS {scenes.hivis.prefill}: two layers and a cross-attention "
-        "weigh more beside a target of five million weights."
-    ),
-    paper=Paper(
-        "DREAM: Drafting with Refined Target Features and Entropy-Adaptive Cross-Attention Fusion for Multimodal Speculative "
-        "Decoding",
-        "Hu et al.",
-        2025,
-        "2505.19201",
-        "NeurIPS",
-    ),  # fmt: skip
-    look_at="Arcs run from a drafted word to the patches it was guessed from; greyed patches never reached the drafter.",
     parameters=Parameters,
     weights=("vlm_dream",),
-    pair="`python -m specviz run --method dream --target llava-1.6-7b --draft DREAM-llava-v1.6-vicuna-7b-safetensors --param "
-    'keep=1 --image FILE --prompt "Describe the picture."` with HideonBed12138/DREAM-llava-v1.6-vicuna-7b, a torch zip: '
-    "`pairs` tells how to convert it. The release never prunes the picture, and lets siblings of a tree read each other; a "
-    "mask keeps them apart here, as in its training",
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.dream.drafter import CrossDrafter

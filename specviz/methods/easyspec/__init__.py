@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, number, parts, switch
+from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -23,29 +23,7 @@ class Parameters:
 
 
 @Card(
-    name="easyspec",
-    title="EasySpec",
-    summary="Several layers of the draft model attend at once, from one input: fewer steps in a row, a fuzzier draft.",
-    exactness=IN_DISTRIBUTION,
-    family="model",
-    claim="Up to 4.17×, drafting up to 1.62× faster for at most 7 % of the accuracy, on eight A100.",
-    differs=(
-        "Here thirty layers of a copy of SmolLM2 lose {easyspec.n2.lost} of the acceptance at N = 2, {easyspec.n4.lost} at N = "
-        "4, {easyspec.n5.lost} at N = 5 and draft {easyspec.n5.faster} as fast then; never repaired they lose "
-        "{easyspec.n2.never_lost} to {easyspec.n4.never_lost}. The six layers of the small draft model lose nothing, but draft "
-        "slower in groups."
-    ),
-    paper=Paper(
-        "EasySpec: Layer-Parallel Speculative Decoding for Efficient Multi-GPU Utilization",
-        "Wu et al.",
-        2025,
-        "2502.02493",
-    ),
-    look_at="The stack of layers collapses into rows; cache cells are fuzzy while drafting, and turn exact with each round.",
-    parameters=Parameters,
-    weights=("small_draft",),
-    needs_draft=True,
-    pair='`python -m specviz run --method easyspec --target smollm2-1.7b-instruct --draft smollm2-135m-hub --prompt "Why?"`',
+    name="easyspec", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("small_draft",), needs_draft=True
 )
 def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
     from specviz.methods.easyspec.layer_parallel import GroupedDrafter

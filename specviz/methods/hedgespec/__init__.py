@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from specviz.errors import BadInput
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, number, parts, switch
+from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts, switch
 
 DOMAINS = ("code", "maths", "stories", "translation")
 COPY = "copy"
@@ -34,30 +34,7 @@ class Parameters:
     remember: bool = switch(True, "Go on from your last run's weights instead of starting anew.")
 
 
-@Card(
-    name="not_a_bandit",
-    title="Not-a-Bandit",
-    summary="Drafters for code, maths, stories, translation and copying; the text so far says which one should draft.",
-    exactness=IN_DISTRIBUTION,
-    family="model",
-    claim="τ 7.15 beside 5.69 of one EAGLE-3 head for everything, Llama 3.1 8B over seven domains.",
-    differs=(
-        "Here τ is {arms.not_a_bandit.tau} on a stream of five subjects, {arms.bandit_ucb.tau} for UCB, {arms.bandit_exp3.tau} "
-        "for EXP3, {arms.single.tau} for the best arm alone (T = 0; at T = 1 {arms.not_a_bandit.tau_warm}, "
-        "{arms.bandit_ucb.tau_warm}, {arms.bandit_exp3.tau_warm} and {arms.single.tau_warm}): arms are small changes to one "
-        "small model, and the better that is, the less it matters which."
-    ),
-    paper=Paper("Not-a-Bandit: Provably No-Regret Drafter Selection in Speculative Decoding for LLMs", "Liu et al.", 2025,
-                "2510.20064"),
-    look_at="The river of weights, and the ghosts: what the arms that did not draft would have got right.",
-    parameters=Parameters,
-    weights=("small_draft", "arms"),
-    pair="`python -m specviz run --method not_a_bandit --target smollm2-1.7b-instruct --draft "
-    'smollm2-135m-hub,smollm2-360m-instruct --prompt "Why?"`: any language models with the '
-    "target's tokenizer, with commas between them; copying is the last arm. The paper's arms are "
-    "EAGLE-3 heads, which cannot be: what such a head says at a place depends on the chain it "
-    "stands in",
-)  # fmt: skip
+@Card(name="not_a_bandit", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("small_draft", "arms"))
 def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
     names = arm_names(resources)
     if parameters.arm != "all":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import RELAXED, Card, Paper, choice, number, parts
+from specviz.methods.registry import RELAXED, Card, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -33,35 +33,7 @@ class Parameters:
     delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper takes √ε.", step=0.01)
 
 
-@Card(
-    name="medusa",
-    title="Medusa",
-    summary="Heads on the target's last hidden state each guess a token further ahead; the target judges their product.",
-    exactness=RELAXED.except_with("rule", "match"),
-    family="heads",
-    claim="2.2 to 3.6× on Vicuna.",
-    differs=(
-        "Here τ is {acceptance.medusa.all} with 25 nodes at temperature 0, on sixty prompts of six kinds, and {text.medusa.tau} "
-        "with as many as pay, {text.medusa.greedy}, on three; at 1 typical acceptance keeps more than sampling would. The heads "
-        "read {weights.medusa.thousand} thousand dialogues. The published root, a step's first token, is always greedy; here it "
-        "is sampled by default."
-    ),
-    paper=Paper(
-        "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
-        "Cai et al.",
-        2024,
-        "2401.10774",
-        "ICML",
-    ),
-    look_at="The fan of heads: every depth has one list, whatever was guessed above it; further heads are less sure.",
-    parameters=Parameters,
-    weights=("medusa",),
-    bound=(
-        "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): no drafted "
-        "token is less likely to the target, but which of several likely ones is written, the heads decide. The token after "
-        "them is sampled from the target's distribution, or with the root greedy its most likely one."
-    ),
-)
+@Card(name="medusa", exactness=RELAXED.except_with("rule", "match"), family="heads", parameters=Parameters, weights=("medusa",))
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of
     from specviz.methods.medusa.typical_acceptance import Typical

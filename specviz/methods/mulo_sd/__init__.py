@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import RELAXED, Card, Paper, choice, number, parts
+from specviz.methods.registry import RELAXED, Card, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,11 @@ class Parameters:
 
 @Card(
     name="mulo_sd",
-    title="MuLo-SD",
-    summary="A low-resolution model drafts whole rows; the target checks them at once and redraws only islands of failures.",
     modality=("image",),
     exactness=RELAXED,
     family="model",
-    claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
-    differs=(
-        "Here {images.mulo_05.speed} on 64 held-out prompts of a 64-pixel model, {mulo.fewer.value} fewer passes of the target. "
-        "By a retrieval score, which knows held-out emoji badly, its pictures fit their prompts nearly as well as the target's "
-        "({images.mulo_05.score} and {images.target.score}); they differ from its choices nearly as two independent pictures "
-        "do. The partner has half the target's layers and draws at half the resolution; samplers are learned; nothing is "
-        "drafted by ZipAR."
-    ),
-    paper=Paper("Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"),
-    look_at="Local verification: a failed code and its neighbours are resampled, one cell of every island a wave.",
-    bound="No bound: what passes the threshold τ is kept as drafted, and between waves kept cells keep the draft's cache "
-    "entries. Above τ = 1 the output is autoregressive sampling, token for token.",
     parameters=Parameters,
-    needs="a low-resolution model of the same pictures and samplers up to the full grid; those for emoji-64 are included",
     weights=("image_ar_small", "image_samplers"),
-    pair="No published partner of half the grid is known to us: only `emoji-64` has one",
 )
 def compose(parameters: Parameters, resources: parts.ImageResources) -> parts.Composition:
     from specviz.methods.mulo_sd.coarse_rows import BlockRows, CoarseRows

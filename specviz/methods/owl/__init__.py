@@ -8,13 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import TreeSize, limited_tree
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts, switch
 from specviz.methods.suffix_decoding import REMEMBERED, output_store
-
-PAPER = Paper(
-    "OWL: Overcoming Window Length-Dependence in Speculative Decoding for Long-Context Inputs", "Lee et al.", 2025,
-    "2510.07535",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,25 +21,7 @@ class Parameters(TreeSize):
     probe: bool = switch(True, "A [SPEC] token behind every scored one, whose state the drafter reads too; twice the rows.")
 
 
-@Card(
-    name="owl",
-    title="OWL",
-    summary="An LSTM reads the target's last state and nothing else, so a long text drafts as well as a short one.",
-    exactness=TOKEN_EXACT,
-    family="features",
-    claim="τ 4.0 on texts of 4K to 64K tokens with Llama 3.1 8B, where EAGLE-3 has 1.28.",
-    differs=(
-        "Here τ is {acceptance.owl.all} over sixty held-out prompts of six kinds, and {text.owl.greedy} over three. With "
-        "weights of less text it was {length.owl.t_64} where text and question are 64 tokens, and {length.owl.t_256}, "
-        "{length.owl.t_1024} and {length.owl.t_4096} at 256, 1024 and 4096, over eight questions. EAGLE's heads do not fall "
-        "either: they began as SmolLM2's own last layer, whose positions reach further than 4096."
-    ),
-    paper=PAPER,
-    look_at="Accepted tokens against the length of the text stay level: there is no window to run out of.",
-    parameters=Parameters,
-    weights=("owl",),
-    pair="No reader for its LSTM, nor for Arctic's LSTM speculators",
-)
+@Card(name="owl", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("owl",))
 def owl(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     return _composed(parameters, resources)
 
@@ -69,23 +46,7 @@ class HybridParameters(Parameters):
     remembered: int = REMEMBERED
 
 
-@Card(
-    name="howl",
-    title="HOWL",
-    summary="Suffix trees draft where the text repeats itself, OWL's recurrence everywhere else, chosen by score.",
-    exactness=TOKEN_EXACT,
-    family="features",
-    claim="τ 6.14 and over 3× on texts of 4K to 64K tokens with Llama 3.1 8B.",
-    differs=(
-        "Copying from a diary that repeats itself, τ is {length.howl_copying.t_1024} at 1024 tokens, where the recurrence alone "
-        "has {length.owl_copying.t_1024} and the memories {length.suffix_decoding_copying.t_1024}, and "
-        "{length.howl_copying.t_4096} at 4096 ({length.owl_copying.t_4096} and {length.suffix_decoding_copying.t_4096})."
-    ),
-    paper=PAPER,
-    look_at="The badge in the panel τ by text length: a step is a long copy or a short tree from the network, never both.",
-    parameters=HybridParameters,
-    weights=("owl",),
-)
+@Card(name="howl", exactness=TOKEN_EXACT, family="features", parameters=HybridParameters, weights=("owl",))
 def howl(parameters: HybridParameters, resources: parts.MethodResources) -> parts.Composition:
     # An empty draft has score 0, so a threshold of 0 accepts every non-empty proposal.
     threshold = None if parameters.bar == "weighed" else parameters.threshold

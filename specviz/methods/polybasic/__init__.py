@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.errors import ModelUnavailable
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
 
 INTERMEDIATES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
@@ -31,32 +31,7 @@ class Parameters:
     nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay off under the intermediate model.", "nodes")
 
 
-@Card(
-    name="polybasic",
-    title="Polybasic",
-    summary="A cheaper copy of the target filters the drafter's tokens; the target judges what gathers, once in a while.",
-    exactness=IN_DISTRIBUTION,
-    family="model",
-    claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
-    differs=(
-        "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word {polybasic.agrees.value} times in 100, "
-        "and its drafter adds {polybasic.drafted.value} tokens a pass, where the paper's adds two. With an earlier head, which "
-        "added half a token, a pass of the copy cost {polybasic.pass.value} of the target's on two AVX2 cores: τ was "
-        "{polybasic.tau.value}, the run {polybasic.speed.value} as fast as the target alone, yet {chain.q4.measured} times "
-        "target and drafter without it; its condition foretold {chain.q4.foretold}."
-    ),
-    paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
-    look_at=(
-        "The middle belt: the buffer fills to μ before the target moves once. Does the intermediate model pay, all times counted?"
-    ),
-    parameters=Parameters,
-    weights=("eagle3",),
-    needs_draft=True,
-    pair='`python -m specviz run --method polybasic --target qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b --prompt "Why?"` with '
-    "the second model in the middle and copied text below it; or, on the 4-bit copy of the paper, `python -m specviz run "
-    "--method polybasic --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param middle=int4 --param drafter=eagle3 "
-    '--prompt "Why?"`',
-)
+@Card(name="polybasic", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("eagle3",), needs_draft=True)
 def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
     from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.forecast import ChainLengths, weigh

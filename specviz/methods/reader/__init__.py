@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, get, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, get, number, parts
 from specviz.methods.suffix_decoding import REMEMBERED, output_store
 
 BASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,21 +32,7 @@ class Parameters:
     remembered: int = REMEMBERED
 
 
-@Card(
-    name="reader",
-    title="READER",
-    summary="Grafts long branches found in the text and in earlier outputs on a short bushy draft, and keeps what pays.",
-    exactness=TOKEN_EXACT,
-    family="memory",
-    claim="40 % over the drafter it is grafted on, and over 10× where answers quote documents.",
-    differs=("Here, on Token Recycling, τ is {text.reader.tau} where that alone has {text.token_recycling.tau} (three prompts)."),
-    paper=Paper("READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"),
-    look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
-    parameters=Parameters,
-    needs="nothing but the target; grafted on the small draft model or on EAGLE-3, that drafter too; both are included",
-    pair="`python -m specviz run --method reader --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param drafter=eagle3 "
-    '--prompt "Why?"`; without the last two options any target',
-)
+@Card(name="reader", exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.reader.merged_tree import Estimates, Merged
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.methods.dynamic_tree import acceptance_of
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,11 @@ def warm_up(run: Any, cancel: threading.Event, progress: Callable[[str, float | 
 
 @Card(
     name="stand",
-    title="STAND",
-    summary="Remembers the target's probabilities per n-gram and samples a tree from them, across tries at one prompt.",
     modality=("text", "vision_language"),
     exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="memory",
-    claim="60 to 65 % less time than autoregressive decoding on reasoning tasks.",
-    differs=(
-        "Here the fourth answer to the same question is {quick.stand.value} as fast, with τ from {quick.stand_first.tau} to "
-        "{quick.stand.tau} over four answers: they are of 160 tokens, the paper's of thousands: there is less to remember."
-    ),
-    paper=Paper("Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"),
-    look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",
     parameters=Parameters,
     warm_up=warm_up,
-    pair='`python -m specviz run --method stand --target qwen3-1.7b --temperature 0.6 --prompt "Why?"`: a memory, no drafter to '
-    "publish; any target",
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.stand.ngram_store import NgramDrafter, NgramStore

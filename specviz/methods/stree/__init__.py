@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,12 @@ class Parameters:
 
 @Card(
     name="stree",
-    title="STree",
-    summary="A state-space target verifies a tree in one pass: decays add up along each path, no state per node is kept.",
     exactness=TOKEN_EXACT.except_with("rule", "ratio"),
     family="model",
-    claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
-    differs=(
-        "With 8 nodes τ is {stree.n8.tau} a chain's of as many, and the time the same; the paper's shape of 12 nodes has τ "
-        "{hybrid.stree.tau} and {hybrid.stree.greedy} over decoding alone at temperature 0, {hybrid.stree.tau_warm} and "
-        "{hybrid.stree.warm} at 1. This needs the drafter's probabilities at the run's temperature."
-    ),
-    paper=Paper("STree: Speculative Tree Decoding for Hybrid State-Space Models", "Wu et al.", 2025, "2505.14969", "NeurIPS"),
-    look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
     parameters=Parameters,
-    needs="a target with recurrent layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter are included",
     weights=("hybrid", "hybrid_draft"),
     targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
     needs_draft=True,
-    pair="`python -m specviz run --method stree --target AntonV/mamba2-2.7b-hf --draft AntonV/mamba2-130m-hf --raw --prompt "
-    '"Why?"`, both `Mamba2ForCausalLM`; `python -m specviz run --method stree --target ibm-granite/granite-4.0-h-micro '
-    '--draft ibm-granite/granite-4.0-h-350m --prompt "Why?"`, both `GraniteMoeHybridForCausalLM`; `python -m specviz run '
-    '--method stree --target qwen3.5-2b --draft qwen3.5-0.8b --prompt "Why?"`, whose recurrence is the gated delta rule. '
-    "The paper's own pair, JunxiongWang/Llama3.2-Mamba2-3B-distill with the two-layer ycwu97/mamba2-distilled-small, is a "
-    "class of its own and is not read; Bamba and Codestral are, and no drafter is listed for them",
 )
 def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
     from specviz.methods.stree.drafter import TreeModelDrafter

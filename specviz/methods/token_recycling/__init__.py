@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, Paper, choice, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, parts, switch
 
 
 @dataclass(frozen=True)
@@ -17,22 +17,7 @@ class Parameters:
     keep: bool = switch(True, "Keep the matrix from one run to the next, as published.")
 
 
-@Card(
-    name="token_recycling",
-    title="Token Recycling",
-    summary="Remembers the best successors of every token from all logits, rejected branches included.",
-    modality=("text", "vision_language"),
-    exactness=TOKEN_EXACT,
-    family="memory",
-    claim="About 2×, whatever the model's size.",
-    differs=(
-        "Here it is {quick.token_recycling.value} with an empty matrix: the published tree of 80 nodes costs four one-token "
-        "passes on two cores, so a few nodes are sent, and a run of a hundred tokens fills little of the matrix."
-    ),
-    paper=Paper("Turning Trash into Treasure: Accelerating Inference with Token Recycling", "Luo et al.", 2024, "2408.08696"),
-    look_at="Rows of the matrix light up after each pass and unfold into the next tree; the second run of a prompt accepts more.",
-    parameters=Parameters,
-)
+@Card(name="token_recycling", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.token_recycling.successors import Recycler, Static, SuccessorMatrix
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.errors import BadInput
-from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
 
 DEEPEST_BINARY = 6
 
@@ -23,26 +23,7 @@ class Parameters:
     drafter: str = choice("eagle3", ("eagle3", "draft_model"), "EAGLE-3's heads, or the draft model, which drafts chains.")
 
 
-@Card(
-    name="traversal",
-    title="Traversal Verification",
-    summary="A sampled tree is judged from its leaves upwards, so that a likely continuation can rescue an unlikely token.",
-    exactness=IN_DISTRIBUTION,
-    family="judge",
-    claim="2 to 6 % more accepted tokens than judging from the root, on the same trees.",
-    differs=(
-        "On three prompts τ is {text.traversal.tau} at temperature 0 and {text.traversal.greedy}, at 1 "
-        "{text.traversal.tau_warm} and {text.traversal.warm}: five drafter passes and a wide tree. On the very same trees, "
-        "drawn by an earlier head of EAGLE-3, it accepts more than the rule from the root: {traversal.chains.depth_2} at two "
-        "levels, {traversal.chains.depth_6} along chains of six, {traversal.binary.depth_4} on bushy trees."
-    ),
-    paper=Paper("Traversal Verification for Speculative Tree Decoding", "Weng et al.", 2025, "2505.12398", "NeurIPS"),
-    look_at="At T = 1: the weights fill from the leaves, and rescued nodes stand below ones the usual rule would have refused.",
-    parameters=Parameters,
-    weights=("eagle3",),
-    pair="`python -m specviz run --method traversal --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --temperature 1 "
-    '--prompt "Why?"`',
-)
+@Card(name="traversal", exactness=IN_DISTRIBUTION, family="judge", parameters=Parameters, weights=("eagle3",))
 def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
     from specviz.methods.traversal.verification import Traversal
 
