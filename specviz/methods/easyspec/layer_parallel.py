@@ -5,9 +5,9 @@ slightly wrong keys and values. Each round therefore begins with one exact pass 
 pass. It overwrites the fuzzy entries and yields the first drafted token's distribution. Later tokens are sampled from fuzzy
 distributions, and the ratio test uses those same distributions, so it stays exact.
 
-The model is the shipped small model or a lean decoder. The small model's norms have no weights, so layers that read the same input
-also share its normalised form. A group's queries, keys and values are then one matrix product, its attention is one call over a
-batch of layers, and its outputs are one batched product. The feed-forwards stay sequential.
+The model is the shipped small model or a lean decoder. The small model's norms have no weights, so layers that read the same
+input also share its normalised form. A group's queries, keys and values are then one matrix product, its attention is one call
+over a batch of layers, and its outputs are one batched product. The feed-forwards stay sequential.
 """
 
 from __future__ import annotations
