@@ -8,12 +8,11 @@ deterministically; each then counts as a point mass (q = 1).
 
 from __future__ import annotations
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.match import Match, statuses
 from specviz.acceptance.residual import remaining
 from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
-from specviz.engine.verdict import statuses
 from specviz.trace.notes.verdicts import OverlapNote, OverlapPosition
 
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specviz.acceptance.match import statuses
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.to_device import to_host
-from specviz.engine.verdict import statuses
 from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED
 

@@ -21,8 +21,7 @@ from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
-from specviz.targets.causal import causal_target
-from specviz.targets.hybrid import HybridTarget
+from specviz.targets.hybrid import HybridTarget, causal_target
 from specviz.targets.image_prompt import sight
 from specviz.targets.text import TextTarget
 from specviz.targets.vision_language import VisionLanguageTarget

@@ -22,7 +22,7 @@ from specviz.models.heads.intermediate_models import intermediate_model, layer_p
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
-from specviz.targets.causal import CausalTarget, causal_target
+from specviz.targets.hybrid import CausalTarget, causal_target
 
 
 @dataclass(kw_only=True)

@@ -1,14 +1,14 @@
 """Target with recurrent layers, alone or among attention layers: trees in one pass, states by replay (STree).
 
 A recurrence cannot be masked like attention, but the decay of Mamba-2 and of the gated delta rule is a scalar. A whole tree is
-therefore one masked product (``engine.state_space``) or one masked triangular system (``engine.delta_rule``). A pass keeps its
+therefore one masked product (``engine.state_space``) or one masked triangular system (``targets.mixers``). A pass keeps its
 activations; after the verdict the accepted path is replayed from them in closed form, which advances the carried state.
 Attention layers use the same ancestor mask and their own cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,10 @@ from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull, ModelUnavailable
-from specviz.targets.layers import changing_factors
+from specviz.targets.layers import changing_factors, devices_of
 from specviz.targets.mixers import Rule, mixer_of
-from specviz.targets.placed import devices_of
-from specviz.targets.state_layers import Scale, anatomy, scale_of
+from specviz.targets.state_layers import Scale, anatomy, can_branch, scale_of
+from specviz.targets.text import TextTarget
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
@@ -310,3 +310,12 @@ class _PassNotes:
         states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
         values = [round(float(log_decay), 3) for log_decay in fade[layer, :, head].tolist()]
         return DecayHead(name, states[layer], head, values)
+
+
+CausalTarget = TextTarget | HybridTarget
+
+
+def causal_target(model: Any, name: str, eos_ids: Iterable[int], tier: str = "auto") -> CausalTarget:
+    """Return the target for this model's class. Raises ModelUnavailable if its layers cannot hold a tree's branches."""
+    kind = HybridTarget if can_branch(model) else TextTarget
+    return kind(model, name, sorted(eos_ids), tier)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
+from specviz.errors import ModelUnavailable
+
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 CHUNKED = "chunked_attention"
@@ -68,3 +72,34 @@ def changing_factors(config: Any) -> str:
 def rereads(config: Any) -> bool:
     """Whether transformers prefills a text again where long factors begin. In other models cached entries keep short factors."""
     return str(config.model_type) in _REREADS
+
+
+OFFLOADED = ("cpu", "disk", "meta")
+
+
+def devices_of(model: Any) -> tuple[str, ...]:
+    """Return the devices of a dispatched model, first to last; empty for a model on a single device."""
+    placement = getattr(model, "hf_device_map", None) or {}
+    names = dict.fromkeys(f"cuda:{place}" if isinstance(place, int) else str(place) for place in placement.values())
+    return tuple(names) if len(names) > 1 else ()
+
+
+def refuse_offloaded(model: Any, name: str) -> None:
+    """Raise ModelUnavailable if parts of a model are offloaded and would be fetched again for every pass."""
+    devices = devices_of(model)
+    away = [place for place in devices if place in OFFLOADED and (place != "cpu" or any("cpu" not in one for one in devices))]
+    if away or (model.device.type != "meta" and any(weight.is_meta for weight in model.parameters())):
+        where = " and ".join(away) or "disk"
+        raise ModelUnavailable(
+            f"{name} has parts that are offloaded to the {where}, so every pass would fetch them anew: choose a smaller model or "
+            "number format, or name more devices."
+        )
+
+
+def layer_devices(model: Any, layers: int) -> tuple[torch.device, ...]:
+    """Return the device of each decoder layer of a dispatched model; empty for any other model."""
+    if not devices_of(model):
+        return ()
+    body = getattr(model.get_decoder(), "layers", ())
+    places = tuple(next(layer.parameters()).device for layer in body)
+    return places if len(places) == layers else ()

@@ -23,12 +23,14 @@ from specviz.targets.layers import (
     FULL,
     SLIDING,
     boundary_of,
+    devices_of,
+    layer_devices,
     layer_kinds,
+    refuse_offloaded,
     rereads,
     rope_kinds,
     sliding_windows,
 )
-from specviz.targets.placed import devices_of, layer_devices, refuse_offloaded
 
 # A mask cannot separate a tree's branches in a recurrence, so such layers are refused rather than run incorrectly.
 BRANCHABLE = {FULL, SLIDING}

@@ -12,8 +12,7 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
-from specviz.targets.causal import causal_target
-from specviz.targets.hybrid import HybridTarget
+from specviz.targets.hybrid import HybridTarget, causal_target
 from tests.support.tiny.mtp import KINDS, made, stored
 from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 from tests.support.worlds.hybrid import Audited

@@ -29,7 +29,7 @@ from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
-from specviz.targets.causal import CausalTarget
+from specviz.targets.hybrid import CausalTarget
 from specviz.trace.notes.models import LayerGroupsNote
 from specviz.trace.schema import Note
 

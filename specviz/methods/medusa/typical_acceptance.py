@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import torch
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.match import Match, TargetTokens, statuses
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.to_device import to_device
-from specviz.engine.verdict import TargetTokens, statuses
 from specviz.trace.notes.verdicts import TypicalAcceptanceNote, TypicalPosition
 from specviz.trace.schema import ACCEPTED, RELAXED, Note
 

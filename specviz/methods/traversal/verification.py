@@ -24,13 +24,12 @@ from functools import cached_property
 
 from torch import Tensor
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.match import Match, statuses
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.to_device import copy_to_device
-from specviz.engine.verdict import statuses
 from specviz.trace.notes.verdicts import TraversalNote, Visit
 from specviz.trace.schema import Note
 

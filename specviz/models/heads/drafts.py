@@ -9,7 +9,7 @@ from specviz.models.hub.cache_dir import Progress
 from specviz.models.hub.packed_model import refuse_outdated, tokenizer_hash_in
 from specviz.models.hub.vocabulary import same_tokenizer, same_words
 from specviz.models.text.load import LoadedText, load_causal_lm
-from specviz.targets.causal import CausalTarget, causal_target
+from specviz.targets.hybrid import CausalTarget, causal_target
 from specviz.targets.vision_language import VisionLanguageTarget
 
 HYBRID = "hybrid-small"

@@ -32,7 +32,7 @@ from specviz.models.hub.published import Fit, open_repository
 from specviz.models.hub.vocabulary import HasTokenizer
 from specviz.models.packing import layout_for
 from specviz.paths import WEIGHTS
-from specviz.targets.causal import CausalTarget
+from specviz.targets.hybrid import CausalTarget
 
 Net = TypeVar("Net", bound=nn.Module)
 KINDS = ("eagle", "eagle3", "medusa", "falcon", "masked_lm", "owl", "gto", "deer", "arms", "ngrams")

@@ -22,7 +22,7 @@ from specviz.models.heads.quantisation import layouts_of
 from specviz.models.heads.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
-from specviz.targets.causal import CausalTarget
+from specviz.targets.hybrid import CausalTarget
 
 TITLES = {
     "int4": "the target in 4 bits",

@@ -17,7 +17,7 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.placement import DeviceMap, places
 from specviz.models.heads.quantisation import as_stored
-from specviz.targets.causal import CausalTarget
+from specviz.targets.hybrid import CausalTarget
 from specviz.targets.layers import FULL
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}

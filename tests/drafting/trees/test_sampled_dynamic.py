@@ -13,8 +13,7 @@ from hypothesis import strategies as some
 
 from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupMaximising
-from specviz.drafting.trees.gains import UNSEEN, decay, gain_of, gains
-from specviz.drafting.trees.sampled_dynamic import MOST, SampledDynamicTree
+from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, gain_of, gains
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Noise, Warp

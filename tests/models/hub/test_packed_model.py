@@ -17,8 +17,7 @@ from specviz.models.cache import ModelCache
 from specviz.models.hub.packed_model import IMITATES, card_in, named, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
-from specviz.targets.causal import causal_target
-from specviz.targets.hybrid import HybridTarget
+from specviz.targets.hybrid import HybridTarget, causal_target
 from specviz.training.families.hybrid import END, START
 from specviz.training.registry import WEIGHTS
 from tests.support.tiny.hybrid import hybrid

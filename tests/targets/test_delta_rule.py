@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.engine.delta_rule import DeltaRule, tree_delta
 from specviz.engine.state_space import Activations, Carried, joined, layered
 from specviz.engine.tree import TreeShape, shape_of
+from specviz.targets.mixers import DeltaRule, tree_delta
 from tests.support.tiny.hybrid import random_parents
 
 KEY_HEADS, HEADS, KEY, SIZE, TAPS = 2, 4, 5, 3, 4
