@@ -62,7 +62,7 @@ BUDGETS = {
     "figures": 9_969,
     "inspection": 7_477,
     "interop": 20_408,
-    "methods": 44_440,
+    "methods": 44_436,
     "models": 47_364,
     "pipeline": 7_689,
     "specviz": 1_696,

@@ -70,7 +70,7 @@ class Watch(TorchDispatchMode):
         composition = place.compose(row.method, row.values, WARM, {})
         self.timing(composition.controller, "draft", "observe")
         self.timing(composition.acceptance, "judge")
-        self._run = Decoding(place.target, composition, place.prompt, WARM, Noise(7), 20, Recorder(Letters(), level))
+        self._run = Decoding(place.target, composition, place.prompt, WARM, Noise(7), 12, Recorder(Letters(), level))
         with self:
             for step in self._run.steps():
                 assert not step.pruned or step.considered is not None, "what was pruned is counted whole, before any cap"

@@ -41,15 +41,15 @@ def rewards(found: Decoded) -> list[dict[str, object]]:
 def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, warp = tiny_target(tier), WARPS[warped]
     composed, alone = compose(BOTH, target, warp), compose(TREE, target, warp)
-    steps = decode(target, alone, PROMPT, 60, warp, 7).steps
+    steps = decode(target, alone, PROMPT, 32, warp, 7).steps
     audit, opened = Audit(target), target.open
 
     def first_audited(capacity: int, taps: tuple[int, ...] = ()) -> object:
         return audit.open(capacity, taps) if taps else opened(capacity, taps)  # the second session wants no taps
 
     monkeypatch.setattr(target, "open", first_audited)
-    found = decode(target, composed, PROMPT, 60, warp, 7)
-    assert found.ids == baseline(tier, torch.float64, warp)[:60]
+    found = decode(target, composed, PROMPT, 32, warp, 7)
+    assert found.ids == baseline(tier, torch.float64, warp)[:32]
     assert [step.path for step in found.steps] == [step.path for step in steps]
     assert audit.checked == len(found.steps) and audit.worst < 1e-9
 

@@ -25,11 +25,13 @@ HELD = ("eagle3", "medusa", "small_draft", "image_ar", "scenes_vlm")
 """Recipes whose every written update is made again; of the others, which share their drivers, the first dozen."""
 COUNTED = {"dialogues", "ngrams", "image_patches"}
 """Recipes without a loss."""
-STAGES = [*((name, False) for name in WORLDS if name != "image_vq"), ("deer", True), ("owl", True)]
-"""Recipes, and whether in a later stage that keeps more than the first. The codes of ``image_vq`` want more than an update."""
+FAMILIES = {known_recipes()[name].family: name for name in reversed(WORLDS) if name != "image_vq"}
+STAGES = [*((name, False) for name in FAMILIES.values()), ("deer", True), ("owl", True)]
+"""A recipe of each family, and whether in a later stage that keeps more than the first. The codes of ``image_vq`` want more than
+an update."""
 FIGURES = {
     "deer": {"start", "deer"},
-    "eagle3": {"read", "distinct", "gap", "curve"},
+    "eagle": {"read", "distinct", "gap", "curve"},
     "falcon": {"first2", "alone2", "gap"},
     "medusa": {"tau_8", "gap", "chain"},
 }

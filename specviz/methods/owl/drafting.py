@@ -199,14 +199,15 @@ class HybridController:
                 score = offer.notes[0].data["score"] if offer.notes else None
             self._remembered = len(offer.tree) > 1 and (self.threshold is not None or expected(offer) >= threshold)
             if self._remembered:
-                notes = tuple(SuffixNote.of(note).replace(threshold=threshold).to_note() for note in offer.notes)
-                return self._noted(replace(offer, notes=notes), "suffix", context, score, threshold)
+                return self._noted(offer, "suffix", context, score, threshold)
         return self._noted(self.builder.build(self.network, context), "tree", context, score, threshold)
 
     def _noted(self, draft: Draft, half: str, context: Context, score: float | None, threshold: float | None) -> Draft:
         """Return ``draft`` with the method's note before its own."""
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.probed)
-        return replace(draft, notes=context.notes(lambda: [own.to_note(), *draft.notes]))
+        # A generator: nothing is computed on the round's clock, and nothing at all without a record.
+        notes = (SuffixNote.of(note).replace(threshold=threshold).to_note() if half == "suffix" else note for note in draft.notes)
+        return replace(draft, notes=context.notes(lambda: [own.to_note(), *notes]))
 
     def observe(self, finished: Round) -> None:
         self._weighing.learn(finished, self._memory_draft, self._remembered)

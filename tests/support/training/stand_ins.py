@@ -80,6 +80,7 @@ def _masked(name: str, folder: Path, patch: Patch) -> None:
     """The tiny language model as the start, and its masked model as it ships."""
     _text(name, folder, patch)
     source = tiny_llama(dtype=torch.float32, vocab=VOCAB).get_input_embeddings().weight.detach()
+    small_lm(source).save(folder / "small_draft.safetensors", {})
     patch.setattr(masked.SmallLM, "load", lambda *asked: small_lm(source))
     patch.setattr(masked.from_autoregressive, "__defaults__", (48,))
     masked.from_autoregressive(small_lm(source)).eval().save(folder / "masked_lm.safetensors", {})
