@@ -229,15 +229,6 @@ class Totals:
             _equal("accepted tokens", weighted, self.accepted, "in the steps", "metrics.histogram")
 
 
-def check_identities(trace: Trace) -> None:
-    """Raise BadTrace unless a trace's end line agrees with the counts of its steps."""
-    totals = Totals()
-    for step in trace.steps:
-        totals.add(step)
-    if trace.end is not None:
-        totals.check(trace.end)
-
-
 def _equal(name: str, stated: int, actual: int, what: str, field: str) -> None:
     if stated != actual:
         raise BadTrace(f"{name} is {stated}, against {actual} {what}; the record is damaged.", field=field)

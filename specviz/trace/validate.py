@@ -133,18 +133,3 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
 def read_lines(lines: Iterable[str]) -> Trace:
     """Return the trace of these lines. Raises BadTrace with line and field."""
     return collect(records(lines))
-
-
-def check(trace: Trace) -> None:
-    """Run the same semantic checks on a trace in memory. Raises BadTrace with the step."""
-    before: Step | None = None
-    for step in trace.steps:
-        try:
-            check_step(step)
-            check_follows(step, before)
-        except BadTrace as fault:
-            raise BadTrace(f"step {step.index}, {fault.field}: {fault}", field=fault.field) from None
-        before = step
-    if trace.end is not None:
-        check_end(trace.end)
-    metrics.check_identities(trace)

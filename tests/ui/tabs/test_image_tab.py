@@ -18,7 +18,7 @@ from specviz.models.image import prompts as image_words
 from specviz.models.image.image import LoadedImage
 from specviz.pipeline import image
 from specviz.targets.image import ImageSession
-from specviz.trace import validate
+from specviz.trace import store
 from specviz.training.families import emoji
 from specviz.ui import app_state, settings
 from specviz.ui.app_state import AppState
@@ -175,7 +175,7 @@ def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
     assert trace.end is not None and (trace.end.reason, trace.end.picture) == (reason, "")
     assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
     assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)
-    validate.check(trace)
+    store.validate(store.text(trace))
 
 
 # Label, code point and group of a concept, as the names that training reads have them.
