@@ -17,9 +17,7 @@ from specviz.errors import BadInput, BadTrace, SpecvizError
 from specviz.trace.collect import collect
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.validate import MAX_FILE, read_lines, records
-from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, TraceWriter, decoded, line
-
-__all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "unpacked", "validate", "write"]
+from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, TraceWriter, decoded
 
 SUFFIX = ".spectrace.jsonl"
 PACKED = ".gz"

@@ -11,7 +11,7 @@ from msgspec import inspect, structs
 from msgspec.structs import replace
 
 from specviz.errors import BadTrace
-from specviz.trace import json_schema, store, validate
+from specviz.trace import json_schema, store, validate, wire
 from specviz.trace.notes import NOTE_TYPES
 from specviz.trace.schema import Note
 from tests.support.traces.examples import example
@@ -34,7 +34,7 @@ def needed(name: str) -> list[str]:
 
 def line(note: Note) -> str:
     """The line of a step with this note and no other."""
-    return store.line(replace(sample_trace(1).steps[0], notes=(note,)), 1)
+    return wire.line(replace(sample_trace(1).steps[0], notes=(note,)), 1)
 
 
 def back(note: Note) -> Note:

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.errors import BadInput, BadTrace
-from specviz.trace import store
+from specviz.trace import store, wire
 from specviz.trace.schema import Note
 from specviz.trace.validate import MAX_FILE
 from tests.support.traces.samples import dump, lines, sample_trace
@@ -122,7 +122,7 @@ def test_large_notes_are_kept_as_text_and_read_as_data() -> None:
 
 def test_a_rewritten_file_is_the_same_trace_and_needs_no_second_check(monkeypatch: pytest.MonkeyPatch) -> None:
     trace, kept = sample_trace(5, method="relaxed"), store.TraceStore()
-    text = "\n".join([*lines(trace), store.line(trace.end, 7)])
+    text = "\n".join([*lines(trace), wire.line(trace.end, 7)])
     key = kept.new(store.rewritten(text.encode()), checked=True)
     assert kept.lines(key) == lines(trace)
     monkeypatch.setattr(store, "read_lines", None)

@@ -13,7 +13,7 @@ import pytest
 from msgspec import inspect
 
 from specviz.errors import BadTrace
-from specviz.trace import export, json_schema, metrics, schema, store, validate
+from specviz.trace import export, json_schema, metrics, schema, store, validate, wire
 from specviz.trace.notes import NOTE_TYPES
 from tests.support.traces.examples import example
 from tests.support.traces.mutations import changed_value, mutated
@@ -150,13 +150,13 @@ def test_more_steps_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
     trace = sample_trace(3, reason="budget")
     after = sample_trace(4, reason="cancelled").steps[3]
-    assert "cut ends the run" in str(refused("\n".join(lines(trace)[:-1] + [store.line(after, 4)])))
-    assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [store.line(after, 5)])))
+    assert "cut ends the run" in str(refused("\n".join(lines(trace)[:-1] + [wire.line(after, 4)])))
+    assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [wire.line(after, 5)])))
 
 
 def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     trace, checked = sample_trace(3), []
-    ends = [store.line(trace.end, place) for place in range(4, 4000)]
+    ends = [wire.line(trace.end, place) for place in range(4, 4000)]
     assert store.read("\n".join([*lines(trace)[:-1], *ends[:2]])) == trace
     whole = metrics.Totals.check
     monkeypatch.setattr(metrics.Totals, "check", lambda totals, end: (checked.append(end), whole(totals, end)))
@@ -168,7 +168,7 @@ def test_a_step_is_counted_once_however_the_run_ends(monkeypatch: pytest.MonkeyP
     trace, counted = sample_trace(12), []
     whole = metrics.Totals.add
     monkeypatch.setattr(metrics.Totals, "add", lambda totals, step: (counted.append(step.index), whole(totals, step)))
-    store.read("\n".join([*lines(trace), store.line(trace.end, 14)]))
+    store.read("\n".join([*lines(trace), wire.line(trace.end, 14)]))
     assert counted == list(range(12))
 
 

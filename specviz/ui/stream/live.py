@@ -14,7 +14,7 @@ from specviz.errors import BadTrace
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Run, Trace
-from specviz.trace.store import TraceWriter
+from specviz.trace.wire import TraceWriter
 from specviz.ui.session import PageSession
 from specviz.ui.stream.engine import Progress, Stream, stopped
 from specviz.ui.stream.feed import Feed
