@@ -67,7 +67,7 @@ BUDGETS = {
     "pipeline": 7_689,
     "specviz": 1_696,
     "targets": 14_510,
-    "trace": 15_936,
+    "trace": 15_751,
     "training": 67_799,
     "ui": 43_876,
     "viewer": 3_668,
