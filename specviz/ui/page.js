@@ -1,16 +1,27 @@
+// @ts-check
 () => {
   const root = document.documentElement;
   const KEY = "specviz-theme";
   const store = { get: () => { try { return localStorage.getItem(KEY); } catch { return null; } },
     set: (value) => { try { localStorage.setItem(KEY, value); } catch { /* a private window keeps nothing */ } } };
 
+  /** The nearest element around an event that a selector finds. @param {any} event @param {string} selector @returns {HTMLElement | null} */
+  const closest = ({ target }, selector) => (target && target.closest ? target.closest(selector) : null);
+
+  /** @param {string} selector @returns {HTMLElement | null} */
+  const find = (selector) => document.querySelector(selector);
+
+  /** @param {string} selector @returns {NodeListOf<HTMLElement>} */
+  const all = (selector) => document.querySelectorAll(selector);
+
+  /** @param {string} name */
   function theme(name) {
     document.body.classList.toggle("dark", name === "dark");
     root.style.colorScheme = name;
-    const button = document.querySelector("#sp-theme");
+    const button = find("#sp-theme");
     if (!button) return;
-    button.setAttribute("aria-label", name === "dark" ? "Use light colours" : "Use dark colours");
-    button.title = button.getAttribute("aria-label");
+    button.title = name === "dark" ? "Use light colours" : "Use dark colours";
+    button.setAttribute("aria-label", button.title);
   }
 
   const dark = () => document.body.classList.contains("dark");
@@ -19,8 +30,10 @@
   theme(chosen || (dark() ? "dark" : "light"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => theme(store.get() || (event.matches ? "dark" : "light")));
 
-  const head = (id) => document.querySelector(`#${id} button.label-wrap`);
-  const isOpen = (id) => Boolean(head(id) && head(id).classList.contains("open"));
+  /** @param {string} id */
+  const head = (id) => find(`#${id} button.label-wrap`);
+  /** @param {string} id */
+  const isOpen = (id) => Boolean(head(id)?.classList.contains("open"));
 
   /** Bring the fold with this id to the top. */
   function reveal(id) {
@@ -31,28 +44,26 @@
 
   /** Figures are drawn when their fold opens, so opening it again draws them in the new colours. */
   function redraw(id) {
-    head(id).click();
-    setTimeout(() => head(id).click(), 50);
+    head(id)?.click();
+    setTimeout(() => head(id)?.click(), 50);
   }
 
   /** Open the fold with this id, if it is closed, and show it. */
   function unfold(id) {
     if (isOpen(id)) reveal(id);
-    else if (head(id)) head(id).click();
+    else head(id)?.click();
   }
 
   document.addEventListener("click", (event) => {
-    if (!event.target.closest) return;
-    if (event.target.closest(".sp-skip")) {
+    if (closest(event, ".sp-skip")) {
       event.preventDefault();
-      const seen = [...document.querySelectorAll(".specviz-host .specviz")].find((one) => one.getClientRects().length);
-      if (seen) seen.focus();
+      [...all(".specviz-host .specviz")].find((one) => one.getClientRects().length)?.focus();
     }
-    const opener = event.target.closest("[data-sp-open]");
-    if (opener) unfold(opener.dataset.spOpen);
+    const opener = closest(event, "[data-sp-open]");
+    if (opener) unfold(String(opener.dataset.spOpen));
     // On a phone the stage is above the button, out of sight.
-    if (event.target.closest("#sp-run-live") && innerWidth <= 820) document.getElementById("sp-stage").scrollIntoView();
-    if (!event.target.closest("#sp-theme")) return;
+    if (closest(event, "#sp-run-live") && innerWidth <= 820) find("#sp-stage")?.scrollIntoView();
+    if (!closest(event, "#sp-theme")) return;
     const next = dark() ? "light" : "dark";
     store.set(next);
     theme(next);
@@ -62,22 +73,25 @@
   // Gradio's drop-downs let go of the focus once something is chosen, to nobody: it stays where the choice was made. A finger's
   // choice is left alone, because the focus would bring the keyboard of the screen back, and so is one in Compare: as Gradio
   // asks again when the focus goes, its answer would take back the prompt that is typed next.
+  /** @type {HTMLElement | null} */
   let choosing = null;
+  /** @param {any} element @returns {HTMLElement | null} */
   const chooser = (element) => (element && element.matches("input[role=combobox]:not(.sp-compare *)") ? element : null);
   document.addEventListener("keydown", (event) => { choosing = event.key === "Enter" ? chooser(event.target) : null; }, true);
   document.addEventListener("pointerdown", (event) => {
-    choosing = event.pointerType === "mouse" && event.target.closest("[role=option]") ? chooser(document.activeElement) : null;
+    choosing = event.pointerType === "mouse" && closest(event, "[role=option]") ? chooser(document.activeElement) : null;
     // Their list opens with the focus alone: one that has it already takes it anew.
     const pressed = chooser(event.target);
-    if (pressed === document.activeElement && pressed.getAttribute("aria-expanded") === "false") pressed.blur();
+    if (pressed && pressed === document.activeElement && pressed.getAttribute("aria-expanded") === "false") pressed.blur();
   }, true);
   document.addEventListener("focusout", (event) => {
-    if (event.target !== choosing) return;
+    const left = choosing;
+    if (!left || event.target !== left) return;
     choosing = null;
     setTimeout(() => {
-      if (document.activeElement !== document.body || !event.target.isConnected) return;
-      event.target.focus({ preventScroll: true });
-      event.target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true })); // the list, which opens with the focus
+      if (document.activeElement !== document.body || !left.isConnected) return;
+      left.focus({ preventScroll: true });
+      left.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true })); // the list, which opens with the focus
     });
   });
 
@@ -91,7 +105,9 @@
   // ?lesson=NAME&at=2, since Gradio takes "page" for itself. Only runs that others can open are written there.
   const ROOMS = ["#sp-stage", "#sp-see-stage", "#sp-image-stage"];
   const query = () => new URL(location.href).searchParams;
-  const isSeen = (viewer) => Boolean(viewer) && viewer.root.getClientRects().length > 0;
+  /** @param {Stage | null | undefined} viewer @returns {viewer is Stage} */
+  const isSeen = (viewer) => !!viewer && viewer.root.getClientRects().length > 0;
+  /** @param {Stage} viewer */
   const isShared = (viewer) => viewer.trace.mode === "recorded" && viewer.feed.name && !viewer.feed.name.startsWith("mine:");
   const sought = { trace: query().get("left") || query().get("trace"), step: query().has("step") ? Number(query().get("step")) - 1 : null };
   let seeking = sought.trace !== null || sought.step !== null;
@@ -103,22 +119,24 @@
     if (isSeen(viewer) && viewer.feed.name.startsWith("mine:")) seeking = false;
     if (!seeking || (sought.trace && sought.trace !== viewer.feed.name)) return;
     seeking = false;
-    if (Number.isInteger(sought.step) && sought.step >= 0) setTimeout(() => viewer.go(sought.step), 30);
+    const { step } = sought;
+    if (step !== null && Number.isInteger(step) && step >= 0) setTimeout(() => viewer.go(step), 30);
   }
 
   // A link whose run is not here is never found: whoever plays or asks for something else gives it up.
   for (const kind of ["pointerdown", "keydown"]) {
-    document.addEventListener(kind, (event) => { if (event.target.closest(".sp-room, .sp-top")) seeking = false; }, true);
+    document.addEventListener(kind, (event) => { if (closest(event, ".sp-room, .sp-top")) seeking = false; }, true);
   }
 
   // ?tab=learn opens a tab; the first one needs no word. Tabs that have no room stand in a menu, without their ids.
-  const tabs = () => [...document.querySelectorAll(".sp-tabs > .tab-wrapper :is([role=tablist], .overflow-dropdown) > button")];
+  /** @returns {HTMLElement[]} */
+  const tabs = () => [...all(".sp-tabs > .tab-wrapper :is([role=tablist], .overflow-dropdown) > button")];
   const word = (tab) => tab.textContent.trim().toLowerCase();
   const openTab = () => tabs().find((tab) => tab.getAttribute("aria-selected") === "true" || tab.classList.contains("selected"));
 
   /** The lesson that is seen and its page. */
   function lesson() {
-    const shown = document.querySelector(".sp-lesson[data-lesson]");
+    const shown = find(".sp-lesson[data-lesson]");
     return shown && shown.getClientRects().length ? shown.dataset : { lesson: null, at: null };
   }
 
@@ -130,12 +148,13 @@
     if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
     if (seeking) return url.href;
     const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
+    /** @param {Stage | null | undefined} viewer */
     const name = (viewer) => (isSeen(viewer) && isShared(viewer) ? viewer.feed.name : null);
     const viewer = room || left;
     set("trace", name(room));
     set("left", name(left));
     set("right", name(right));
-    set("step", name(viewer) && viewer.cursor >= 0 ? viewer.cursor + 1 : null);
+    set("step", viewer && name(viewer) && viewer.cursor >= 0 ? viewer.cursor + 1 : null);
     set("lesson", lesson().lesson);
     set("at", lesson().at);
     return url.href;
@@ -168,7 +187,7 @@
   }
 
   document.addEventListener("specviz:step", (event) => {
-    const host = event.target.closest(".specviz-host");
+    const host = closest(event, ".specviz-host");
     // The first step comes before the component has its stage, and before the stage plays.
     if (host) setTimeout(() => {
       const viewer = host.specviz && host.specviz.stage;
@@ -214,19 +233,20 @@
     } catch {
       said = "The browser does not let this page copy. The link is in the address bar.";
     }
-    const status = document.getElementById("sp-linked");
+    const status = find("#sp-linked");
+    if (!status) return;
     status.textContent = said;
     clearTimeout(fading);
     fading = setTimeout(() => { status.textContent = ""; }, 4000);
   }
 
-  document.addEventListener("click", (event) => { if (event.target.closest && event.target.closest("#sp-link")) copyLink(); });
+  document.addEventListener("click", (event) => { if (closest(event, "#sp-link")) copyLink(); });
 
   /** Show a step and a panel on a stage; on one that has no run yet, as soon as it is there. */
   function goTo(id, at) {
     const viewer = stage(id);
     unseen = viewer && viewer.last >= 0 ? null : { id, at };
-    if (unseen) return;
+    if (!viewer || unseen) return;
     viewer.set({ tab: at.panel ? "method" : "verdict", selectedNote: typeof at.panel === "string" ? at.panel : null });
     if (at.step >= 0) setTimeout(() => viewer.go(at.step), 30);
   }
@@ -266,12 +286,13 @@
   document.addEventListener("visibilitychange", () => { if (document.hidden) keep(); });
 
   // A run whose server is gone never ends by itself. Gradio loads the page anew once it is back.
+  /** @type {Notice} */
   const GONE = { error: "The server no longer answers, so the live run cannot go on. Its steps so far and your settings are kept: "
-    + "once the server is back, this page loads anew with them. Then press Run live to start again." };
+    + "once the server is back, this page loads anew with them. Then press Run live to start again.", run: "", message: "", fraction: null };
 
   async function ask() {
-    const going = [...document.querySelectorAll(".specviz-host")].map((host) => host.specviz && host.specviz.stage)
-      .filter((viewer) => viewer && (viewer.running || viewer.trace.coming || viewer.trace.notice === GONE));
+    const going = [...document.querySelectorAll(".specviz-host")].flatMap((host) => (host.specviz ? [host.specviz.stage] : []))
+      .filter((viewer) => viewer.running || viewer.trace.coming || viewer.trace.notice === GONE);
     if (!going.length) return;
     const gone = await fetch(`${base()}/specviz/tail/-`).then(() => null, () => GONE);
     root.classList.toggle("sp-gone", Boolean(gone));
@@ -292,7 +313,7 @@
     let source = null, next = from, again = 0;
     const open = () => {
       source = new EventSource(`${base()}/${path}/${run.replace("mine:", "")}?from=${next}`);
-      source.onmessage = (event) => { next = event.lastEventId; take(event.data); };
+      source.onmessage = (event) => { next = Number(event.lastEventId); take(event.data); };
       source.addEventListener("over", (event) => { source.close(); over(event.data); });
       source.onerror = () => {
         ask();

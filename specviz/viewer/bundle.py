@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from msgspec import to_builtins
 
@@ -18,7 +16,7 @@ from specviz.trace.lengths import LengthCurves, measured
 from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "js"
 # Each beside the module that it styles, or beside those that share it. Later ones win when two rules are equally specific.
 STYLES = (
     "stage/base", "stage/stage", "stage/transport", "stage/strip", "tree/table", "tree/tree", "stage/inspector",
@@ -38,35 +36,39 @@ TINTS = {
 }  # fmt: skip
 
 # Marks on a picture have the light theme's colours in the dark one too: the picture is the same in both.
-ON_PICTURES = ".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)"
 MARKS = ("card", "ink", "focus", "acc", "relax", "relaxink", "rej", "resam", "bonus")
 
-# Whole-line comments and indentation: a fifth of the bytes that every page would otherwise carry.
-_COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
+# Comments and indentation: a quarter of the bytes that every page would otherwise carry. What may be in a string stays.
+_COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$| // [^\n\"'`]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
+# Where a line of the script is sure to go on or to be over.
+_BREAK = re.compile(r"^((?:(?!//).)*[;{(\[,])\n", re.MULTILINE)
 # In a style sheet only, whose strings hold none of these marks; each of its line ends takes two characters of the script.
 _LINE_END = re.compile(r"(?<=[{;,:])[ \n]| (?={)")
 
 
 def _slim(text: str) -> str:
-    """``text`` without whole-line comments and indentation. The sources hold no string that spans lines."""
+    """``text`` without comments and indentation. The sources hold no string that spans lines."""
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
 def _sources() -> list[Path]:
     """The script's files: every note's drawing, and the entry point with all its imports."""
-    return sorted((HERE / "js").rglob("*.js"))
+    return sorted(HERE.rglob("*.js"))
 
 
 @cache
 def style() -> str:
     """The stylesheet, the shared colours and fonts as variables first."""
-    fonts = {"mono": palette.MONO, "sans": palette.SANS}
-    variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
     light = _colours(palette.LIGHT)
-    variables += _rule(ON_PICTURES, {name: light[name] for name in MARKS}) + _edges()
-    sheets = "".join(_slim((HERE / "js" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
-    return variables + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
+    sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+    return (
+        _rule(".specviz", light | {"mono": palette.MONO, "sans": palette.SANS})
+        + _rule(".dark .specviz", _colours(palette.DARK))
+        + _rule(".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)", {name: light[name] for name in MARKS})
+        + _edges()
+        + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
+    )
 
 
 def _edges() -> str:
@@ -85,7 +87,7 @@ def _colours(theme: Theme) -> dict[str, str]:
     return {name: getattr(theme, role) for name, role in VARIABLES.items()} | tints
 
 
-def _rule(selector: str, variables: Mapping[str, str]) -> str:
+def _rule(selector: str, variables: dict[str, str]) -> str:
     return f"{selector} {{{';'.join(f'--sv-{name}:{value}' for name, value in variables.items())}}}\n"
 
 
@@ -95,32 +97,36 @@ def script() -> str:
     return written(measured())
 
 
-def written(lengths: Sequence[LengthCurves]) -> str:
+def written(lengths: list[LengthCurves]) -> str:
     """The same script with these curves of tokens per pass by length."""
-    sources = {path.relative_to(HERE / "js").with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
-    body = _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources)))
+    sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
+    body = _BREAK.sub(r"\1", _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources))))
     return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'
 
 
-def _generated(lengths: Sequence[LengthCurves]) -> str:
+def _generated(lengths: list[LengthCurves]) -> str:
     """Source of ``generated.js``, the one module without a file: the script's constants from Python."""
-    known = {
-        "MEASURED": embedded(_compact(to_builtins(lengths))),
-        "LABELS": _compact(palette.LABELS),
-        "LEGEND": _compact(palette.LEGEND),
-        "MAX_PRUNED": str(MAX_PRUNED),
-        "LEVEL": str(metrics.LEVEL),
-        "DRAWN_RULES": _compact(metrics.DRAWN_RULES),
-        "EQUAL_RULES": _compact(metrics.EQUAL_RULES),
-        "CSS": json.dumps(style(), ensure_ascii=False),
+    values = {
+        "MEASURED": to_builtins(lengths),
+        "LABELS": palette.LABELS,
+        "LEGEND": palette.LEGEND,
+        "MAX_PRUNED": MAX_PRUNED,
+        "LEVEL": metrics.LEVEL,
+        "DRAWN_RULES": metrics.DRAWN_RULES,
+        "EQUAL_RULES": metrics.EQUAL_RULES,
+        "SHAPES": _shapes(),
+        "CSS": style(),
     }
-    return "".join(f"export const {name} = {value};\n" for name, value in known.items())
+    compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return "".join(f"export const {name} = {embedded(compact(value))};\n" for name, value in values.items())
+
+
+def _shapes() -> dict[str, str]:
+    """Fields of each record and note as trace.d.ts declares them, to check what comes: ``kept:integer;value:number[]``."""
+    declared = re.sub(r'/\*.*?\*/|type: "\w+";|[ \n]', "", (HERE / "trace.d.ts").read_text(encoding="utf-8"))
+    return dict(re.findall(r"interface(?!Step\{|Note\{)(\w+)\{(.*?);\}", declared))
 
 
 def embedded(text: str) -> str:
     """Escape JSON lines for a script element: equivalent JSON that cannot end the element."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

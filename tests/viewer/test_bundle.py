@@ -45,16 +45,16 @@ def test_nothing_asks_the_network() -> None:
 
 
 def test_every_file_is_in_the_bundle_and_small() -> None:
-    sheets = {path.relative_to(bundle.HERE / "js").with_suffix("").as_posix() for path in bundle.HERE.rglob("*.css")}
+    sheets = {path.relative_to(bundle.HERE).with_suffix("").as_posix() for path in bundle.HERE.rglob("*.css")}
     assert sheets == set(bundle.STYLES)
     for path in [*bundle._sources(), *bundle.HERE.rglob("*.css")]:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path.name
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 330, path.name
     # It travels once, compressed, and is kept; only a replay holds it as it is.
-    assert len(gzip.compress(bundle.script().encode())) < 123_000 and len(bundle.script()) < 438_000
+    assert len(gzip.compress(bundle.script().encode())) < 123_000 and len(bundle.script()) < 434_000
 
 
 def test_slimming_takes_comments_only() -> None:
-    assert bundle._slim("  // gone\n  a(); // stays\n/* gone\n too */\nb('//x');\n") == "a(); // stays\nb('//x');\n"
+    assert bundle._slim("  // gone\n  a(); // gone\n/* gone\n too */\nb('//x', ' // y');\n") == "a();\nb('//x', ' // y');\n"
 
 
 def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing() -> None:

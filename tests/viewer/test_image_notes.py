@@ -180,7 +180,8 @@ def test_the_proof_of_a_relaxed_code_says_that_the_strict_rule_rejects_it(node: 
 
 
 SIBLINGS = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(0, "c", "skipped")]
-NOTE = {"type": "relaxed", "delta": 0.4, "k": 2, "nodes": [{"node": 1, "p": 0.3, "q": 1.0, "sums": [[1, 0.3]], "near": []}]}
+JUDGED = {"node": 1, "p": 0.3, "q": 1.0, "limit": 0.4, "count": 1, "moved": 0.3, "near": [], "mass": [], "sums": [[1, 0.3]]}
+NOTE = {"type": "relaxed", "form": "exact", "delta": 0.4, "k": 2, "nodes": [JUDGED]}
 
 
 def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> None:

@@ -63,6 +63,7 @@ NOTES: dict[str, dict[str, Any]] = {
         "gauge": {"length": 2, "shortest": 2, "longest": 8, "drafted": 3.5, "accepted": 1.25, "adaptive": True},
     },
     "beam_mass": {"mass": [-0.1, -0.9], "tested": [1, 2], "threshold": -0.5, "stopped": 2, "limit": 4},
+    "step_embeddings": {"norms": [0.0, 1.5], "reached": [4, 3], "kept": [3, 1]},
     "growth": {
         "beams": [[0], [1, 2], [3, 4]], "value": [0, -0.2, -1.9, -0.7, -1.4, -2.6, -4.2], "kept": 6, "considered": 9,
     },
@@ -115,6 +116,7 @@ SAID: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
     ("lattice", "", {"ended": True}, ("takes the end of the text",)),
     ("beam_mass", "", {"below": [0.02, 0.217, 0.7]}, ("In the calibration 22 % of the beams at this level held less.",)),
     ("beam_mass", "", {"forward": 0.00714}, ("for the machine of this run, where a drafter forward takes 0.0071 target passes",)),
+    ("step_embeddings", "", {}, ("Of the levels reached so far, how often the target took a drafted token.", "75 % of 4")),
     ("growth", "", {"depth": DEEP}, ("Trees have at most 2 levels", "1.15× the target alone")),
     ("growth", "", {"depth": {"levels": 4}}, ("at most 4 levels, the usual depth",)),
     ("growth", "", {"depth": {"levels": "many"}}, ("go to the target",)),

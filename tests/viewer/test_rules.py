@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specviz.trace import schema
+from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from tests.support.viewer import cases
 from tests.support.viewer.layouts import EXPLAIN
 from tests.support.viewer.node import Evaluate
@@ -70,7 +71,9 @@ def test_traversal_explains_a_path_kept_at_once(node: Evaluate) -> None:
 def test_relaxed_says_what_the_strict_rule_would_have_said(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.1, 0.9, 0.6)]
     step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")
-    step["notes"] = [{"type": "relaxed", "factor": 2, "nodes": [{"node": 1, "p": 0.1, "q": 0.5}]}]
+    judged = RelaxedJudgement(1, 0.1, 0.5, limit=0.1, count=0, moved=0.0, near="", mass=[], sums=[])
+    note = RelaxedNote(k=1, form="exact", nodes=[judged], factor=2).to_note()
+    step["notes"] = [{"type": note.type, **note.data}]
     found = node(EXPLAIN, {"step": step})
     assert "Strictly (p/q = 0.20) it would have been rejected" in found[1]
 

@@ -100,7 +100,7 @@ def contrast(one: str, other: str, blind: bool) -> float:
 
 def darkened(colour: str) -> str:
     """As the style sheet mixes a verdict's colour with black."""
-    sheet = (bundle.HERE / "js/stage/picture.css").read_text(encoding="utf-8")
+    sheet = (bundle.HERE / "stage/picture.css").read_text(encoding="utf-8")
     (share,) = set(re.findall(r"color-mix\(in srgb, var\(--sv-[a-z]+\) (\d+)%, black\)", sheet))
     return "#" + "".join(f"{round(int(colour[at : at + 2], 16) * int(share) / 100):02x}" for at in (1, 3, 5))
 

@@ -23,7 +23,7 @@ const said = (one) => (typeof one === "string" ? one : (one.children || []).map(
 const all = (one) => (typeof one === "string" ? [] : [one, ...(one.children || []).flatMap(all)]);
 const tip = { over() {} };
 const still = { moments: {}, selectedNote: null, tab: "method", tip, pick() {}, touch() {} };
-const stageOf = (step) => ({ step, column: 400, tall: 400, u: 1, ...still });
+const stageOf = (step) => ({ step, trace: { steps: [step], run: null }, cursor: 0, column: 400, tall: 400, u: 1, ...still });
 const step = parseStep(given.step);
 const stage = stageOf(step);
 const pane = made("div");

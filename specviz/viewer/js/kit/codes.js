@@ -1,23 +1,25 @@
+// @ts-check
 // The picture codes of an image run, out of the run line: their map in two dimensions, and the patch each one stands for.
-import * as coerce from "./coerce.js";
 import * as dom from "./dom.js";
 import { box } from "./svgKit.js";
 import { findNode } from "../run/parseStep.js";
 
 const known = new WeakMap();
 
+/** @param {string} text */
 function bytes(text) {
   const raw = atob(text);
   return Uint8Array.from(raw, (char) => char.charCodeAt(0));
 }
 
+/** @param {Book | null} book */
 function read(book) {
-  const colours = bytes(coerce.text(book.colours));
-  const raw = bytes(coerce.text(book.places));
+  const colours = bytes(book.colours);
+  const raw = bytes(book.places);
   const places = new DataView(raw.buffer);
   const size = Math.min(Number(book.size) || 0, Math.floor(colours.length / 3), Math.floor(raw.length / 4));
   const whole = 65535;
-  const pixels = bytes(coerce.text(book.patches));
+  const pixels = bytes(book.patches);
   const side = Math.floor(Math.sqrt(pixels.length / (3 * size)));
   return {
     size,
@@ -33,13 +35,13 @@ function read(book) {
 
 /** Ids packed as 16-bit numbers, or as they stand in an older trace. Throws on a damaged text. */
 export function list(packed) {
-  if (typeof packed !== "string") return coerce.list(packed);
+  if (typeof packed !== "string") return packed;
   const raw = bytes(packed);
   const view = new DataView(raw.buffer);
   return Array.from({ length: raw.length >> 1 }, (_, at) => view.getUint16(2 * at, true));
 }
 
-/** The book of a run, or null where it has none or a damaged one. */
+/** The book of a run, or null where it has none or a damaged one. @param {Trace.Run | null} run */
 export function of(run) {
   if (!run || !run.codebook) return null;
   if (!known.has(run)) {
@@ -54,12 +56,15 @@ export function of(run) {
   return known.get(run);
 }
 
+/** @param {Book | null} book @param {number} code */
 export const has = (book, code) => Boolean(book) && Number.isInteger(code) && code >= 0 && code < book.size;
+/** @param {Book | null} book @param {number} code */
 export const colour = (book, code) => (has(book, code) ? `rgb(${book.rgb(code).join(" ")})` : null);
 
+/** @param {Book | null} book @param {number} code */
 const hasPatch = (book, code) => has(book, code) && book.side > 0;
 
-/** A patch as the address of a picture: a bitmap file, rows from below, blue first, each row a multiple of four bytes. */
+/** A patch as the address of a picture: a bitmap file, rows from below, blue first, each row a multiple of four bytes. @param {Book | null} book @param {number} code */
 function bitmap(book, code) {
   const { side } = book;
   const stride = (3 * side + 3) & ~3;
@@ -75,7 +80,7 @@ function bitmap(book, code) {
   return `data:image/bmp;base64,${globalThis.btoa(String.fromCharCode(...file))}`;
 }
 
-/** The address of a code's patch, or null. */
+/** The address of a code's patch, or null. @param {Book | null} book @param {number} code */
 export function address(book, code) {
   if (!hasPatch(book, code)) return null;
   if (!book.addresses.has(code)) book.addresses.set(code, bitmap(book, code));
@@ -85,42 +90,43 @@ export function address(book, code) {
 /** What a patch is, for whoever points at one. */
 export const ABOUT = "The patch is the code's mean over decoded pictures; in one picture its neighbours change it.";
 
-/** A code in running text, or null where it has no patch. */
+/** A code in running text, or null where it has no patch. @param {Book | null} book @param {number} code */
 export function image(book, code, kind = "") {
   const src = address(book, code);
   return src && dom.h("img", { src, alt: `code ${code}`, title: `Code ${code}. ${ABOUT}`, class: `sv-code ${kind}` });
 }
 
-/** Words in which codes are named, as “#449” or bare, with their patches in the names' places. */
+/** Words in which codes are named, as “#449” or bare, with their patches in the names' places. @param {Book | null} book @param {string} words */
 export function named(book, words) {
   if (!book || !book.side) return [words];
   return words.split(/“?#(\d{1,5})”?/).map((part, at) => (at % 2 ? image(book, Number(part)) || `#${part}` : part));
 }
 
-/** A code as a heading: its patch, and its number for whoever looks it up; null for what is no code. */
+/** A code as a heading: its patch, and its number for whoever looks it up; null for what is no code. @param {Book | null} book @param {{ grid: number[] | null, token: number }} node */
 export const titled = (book, node) =>
   node.grid && hasPatch(book, node.token) ? [image(book, node.token, "sv-large"), ` code ${node.token}`] : null;
 
-/** Codes in a line, nearest first: the first `count` are what another may stand for, the others were considered too. */
+/** Codes in a line, nearest first: the first `count` are what another may stand for, the others were considered too. @param {Book | null} book */
 export function kin(book, list, count) {
   if (!book || !book.side) return null;
   const patches = list.slice(0, 60).map((code, at) => image(book, code, at < count ? "" : "sv-considered-code"));
   return dom.h("span", { class: "sv-kin", role: "group", "aria-label": "nearest latent codes" }, patches);
 }
 
-/** A code in a drawing: a square of its colour, its patch inside the outline. */
+/** A code in a drawing: a square of its colour, its patch inside the outline. @param {Book | null} book @param {number} code @param {number} x @param {number} y @param {number} size @param {string} kind */
 export function tile(book, code, x, y, size, kind, rx = 0) {
   const ground = box(x, y, size, size, kind, rx);
   ground.style.fill = colour(book, code) || "var(--sv-track)";
   return dom.s("g", {}, ground, picture(book, code, x + 1, y + 1, size - 2));
 }
 
+/** @param {Book | null} book @param {number} code @param {number} x @param {number} y @param {number} size */
 function picture(book, code, x, y, size, kind = "") {
   const href = address(book, code);
   return href && dom.s("image", { href, x, y, width: size, height: size, preserveAspectRatio: "none", class: `sv-patch-image ${kind}` });
 }
 
-/** Paint a code's patch, else its colour, on a canvas. */
+/** Paint a code's patch, else its colour, on a canvas. @param {CanvasRenderingContext2D} pen @param {Book | null} book @param {number} code @param {number} x @param {number} y @param {number} size */
 export function paint(pen, book, code, x, y, size) {
   pen.fillStyle = colour(book, code) || "#ddd";
   pen.fillRect(x, y, size, size);
@@ -134,7 +140,7 @@ export function paint(pen, book, code, x, y, size) {
 
 const PAD = 8;
 
-/** Where codes stand on a map of this size: across, and down, in pixels. */
+/** Where codes stand on a map of this size: across, and down, in pixels. @param {Book | null} book @param {number} width @param {number} height */
 export const places = (book, width, height) => [
   (code) => PAD + book.x(code) * (width - 2 * PAD),
   (code) => PAD + (1 - book.y(code)) * (height - 2 * PAD),
@@ -142,21 +148,22 @@ export const places = (book, width, height) => [
 
 const grounds = new WeakMap();
 
-/** The map's ground: codes as small dots in their own colours. Drawn once; hundreds of elements a step slow a live run down. */
+/** The map's ground: codes as small dots in their own colours. Drawn once; hundreds of elements a step slow a live run down. @param {Book | null} book @param {number} width @param {number} height */
 export function ground(book, width, height) {
   const scale = devicePixelRatio || 1;
   const key = [width, height, scale].join();
   const last = grounds.get(book);
   if (last && last.key === key) return last.canvas;
   const canvas = dom.h("canvas", { width: width * scale, height: height * scale, "aria-hidden": "true" });
-  const pen = canvas.getContext("2d");
+  const pen = dom.pen(canvas);
   pen.scale(scale, scale);
   pen.strokeStyle = "rgb(128 128 128 / 0.6)"; // seen on a light page and on a dark one
   pen.lineWidth = 0.6;
   const [x, y] = places(book, width, height);
   for (let code = 0; code < book.size; code += Math.ceil(book.size / 2500)) {
+    /** @type {[number, number, number, number]} */
     const dot = [x(code) - 2.5, y(code) - 2.5, 5, 5];
-    pen.fillStyle = colour(book, code);
+    pen.fillStyle = colour(book, code) || "";
     pen.fillRect(...dot);
     pen.strokeRect(...dot);
   }
@@ -164,23 +171,25 @@ export function ground(book, width, height) {
   return canvas;
 }
 
-/** Black or white, whichever is read more easily on a code's colour. */
+/** Black or white, whichever is read more easily on a code's colour. @param {Book | null} book @param {number} code */
 function ink(book, code) {
   const [red, green, blue] = book.rgb(code);
   return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#111" : "#fff";
 }
 
-/** Which nodes of a tree are drawn as patches: a test, or null in a run without patches. */
+/** Which nodes of a tree are drawn as patches: a test, or null in a run without patches. @param {Book | null} book */
 export const patched = (book) => (book && book.side ? (node) => Boolean(node.grid) && hasPatch(book, node.token) : null);
 
-/** Put the patches of their codes into the drawn nodes of a tree; without patches, and in dots, the colours. Verdicts keep their frames. */
+/** Put the patches of their codes into the drawn nodes of a tree; without patches, and in dots, the colours. Verdicts keep their frames. @param {Step} step @param {Book | null} book @param {Map<number | string, Item>} items */
 export function tint(svg, step, book, items) {
   if (!book) return;
   for (const group of svg.querySelectorAll("g[data-id]")) {
     const id = group.dataset.id === "bonus" ? "bonus" : Number(group.dataset.id);
     const node = findNode(step, id);
     if (!node || !node.grid || !has(book, node.token)) continue;
-    const { side, w, h } = items.get(id);
+    const item = items.get(id);
+    if (!item) continue;
+    const { side, w, h } = item;
     // A node that moves is drawn in layers, each with a shape of its own.
     for (const shape of group.querySelectorAll(".sv-box, .sv-diamond")) {
       if (side) {

@@ -1,3 +1,4 @@
+// @ts-check
 // Tokens a pass from short texts to long ones, method by method, where the length suite has measured the run's target.
 import * as dom from "./dom.js";
 import { MEASURED } from "../generated.js";
@@ -7,24 +8,26 @@ import { disc, line, text } from "./svgKit.js";
 const STYLES = 5;
 const WORDS = { answers: "when it answers", copies: "when it copies" };
 
-/** What was measured of the run's target for this kind, or null where nothing was. */
+/** What was measured of the run's target for this kind, or null where nothing was. @param {Stage} stage @param {string} kind */
 function curvesOf(stage, kind) {
-  const target = stage.trace && stage.trace.run && stage.trace.run.target;
+  const { run } = stage.trace;
+  const target = run && run.target;
   const measurement = MEASURED.find((other) => other.target === target);
-  const rows = measurement ? measurement.curves.filter((curve) => curve.kind === kind) : [];
-  return rows.length ? { ...measurement, curves: rows } : null;
+  const curves = measurement ? measurement.curves.filter((curve) => curve.kind === kind) : [];
+  return measurement && curves.length ? { ...measurement, curves, run: run && run.method } : null;
 }
 
 /**
  * The curves of `kind` with the run among them, as {figure, sentence, source}; null where nothing was measured. `point` is
  * {length, tokens}, the run's own curve is drawn thick, and the figure is `tall` pixels high.
+ * @param {Stage} stage @param {string} kind
  */
 export function draw(stage, kind, point, tall) {
   const known = curvesOf(stage, kind);
   if (!known) return null;
   const { u } = stage;
   const { lengths } = known;
-  const own = known.curves.find((curve) => curve.method === stage.trace.run.method);
+  const own = known.curves.find((curve) => curve.method === known.run);
   const first = Math.max(1, Math.min(lengths[0], point.length)),
     last = Math.max(first + 1, lengths[lengths.length - 1], point.length);
   const most = Math.max(2, point.tokens, ...known.curves.flatMap((curve) => curve.tau));

@@ -1,10 +1,15 @@
+// @ts-check
 // Makes elements. Strings only ever become text nodes or attribute values, so token text cannot turn into markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 const MOST = 4000; // elements of one note: eight times those of the largest real one
 let left = Infinity;
-/** What `draw` returns; an error once it has made more elements than a note may have: a page of too many hangs. */
+/**
+ * What `draw` returns; an error once it has made more elements than a note may have: a page of too many hangs.
+ * @template T
+ * @param {() => T} draw
+ */
 export function withinBudget(draw) {
   const outer = left;
   left = Math.min(outer, MOST);
@@ -15,6 +20,12 @@ export function withinBudget(draw) {
   }
 }
 
+/**
+ * @template {Element} E
+ * @param {E} element
+ * @param {Record<string, any> | undefined} attributes
+ * @param {any[]} children
+ */
 function fill(element, attributes, children) {
   left -= 1;
   if (left < 0) throw new Error("more than a page can draw");
@@ -26,9 +37,22 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {Child[]} children
+ */
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {Child[]} children
+ * @returns {SVGElement}
+ */
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+/** @param {Child} label @param {string} title @param {() => void} action @param {Record<string, any>} [attributes] */
 export function button(label, title, action, attributes) {
   const element = h("button", { type: "button", title, ...attributes }, label);
   element.addEventListener("click", action);
@@ -47,25 +71,34 @@ const ICONS = {
   projector: "M1 2h14v8h-6l2.5 4h-1.8l-1.7-2.8l-1.7 2.8h-1.8l2.5-4h-6zM2.6 3.6v4.8h10.8v-4.8z",
   full: "M2 2h5v2h-3v3h-2zM14 14h-5v-2h3v-3h2z",
 };
+/** @param {keyof ICONS} name */
 export const icon = (name) =>
   s("svg", { class: "sv-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));
 
-/** Change text only when it differs, so that an unchanged live region stays silent. */
+/** Change text only when it differs, so that an unchanged live region stays silent. @param {Element} element @param {string} text */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** What paints on a canvas. @param {any} canvas @returns {CanvasRenderingContext2D} */
+export const pen = (canvas) => canvas.getContext("2d");
+
+/** Where an event happened: the nearest element around it that `selector` finds. @param {any} event @param {string} selector @returns {HTMLElement | null} */
+export const closest = ({ target }, selector) => (target.closest ? target.closest(selector) : null);
+
 let ids = 0;
+/** @param {string} stem */
 export const id = (stem) => `sv-${stem}-${++ids}`;
 
+/** @type {CanvasRenderingContext2D | null} */
 let ruler = null;
 const widths = new Map();
-/** Width in CSS pixels of `text` in the monospace font at `size`. */
+/** Width in CSS pixels of `text` in the monospace font at `size`. @param {string} text @param {number} size @param {boolean} [bold] @returns {number} */
 export function measure(text, size, bold) {
   const key = `${size}${bold ? "b" : ""}${text}`;
   if (!widths.has(key)) {
     if (widths.size > 20000) widths.clear();
-    if (!ruler) ruler = document.createElement("canvas").getContext("2d");
+    ruler = ruler || pen(document.createElement("canvas"));
     ruler.font = `${bold ? 600 : 400} ${size}px ${MONO}`;
     widths.set(key, ruler.measureText(text).width);
   }

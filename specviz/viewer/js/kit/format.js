@@ -1,3 +1,4 @@
+// @ts-check
 // Turns token text and numbers into what a person reads. Text in, text out: no markup is ever made here.
 
 const MARKS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u3000": "□" };
@@ -8,25 +9,27 @@ const OVERRIDES = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 const code = (char) => "\\u" + char.codePointAt(0).toString(16).padStart(4, "0");
 
-/** Token text with its whitespace made visible, as nodes show it. */
+/** Token text with its whitespace made visible, as nodes show it. @param {string} text */
 export function visible(text) {
   if (text === "") return "∅";
   return text.replace(/[ \n\t\r\u00a0\u3000]/g, (char) => MARKS[char]).replace(ODD, code);
 }
 
-/** Text for the strip: as it is, but unable to turn the direction of what follows. */
+/** Text for the strip: as it is, but unable to turn the direction of what follows. @param {string} text */
 export const plain = (text) => text.replace(OVERRIDES, "");
 
-/** At most `limit` characters, the cut marked. Never splits a surrogate pair. */
+/** At most `limit` characters, the cut marked. Never splits a surrogate pair. @param {string} text @param {number} limit */
 export function short(text, limit) {
   const letters = text.length > limit ? Array.from(text) : null;
   return letters && letters.length > limit ? letters.slice(0, limit - 1).join("") + "…" : text;
 }
 
+/** @param {string} text */
 export const token = (text, limit = 18) => short(visible(text), limit);
+/** @param {string} text */
 export const quote = (text) => "“" + token(text, 24) + "”";
 
-/** A probability: at most four digits, and in words where they would make it a bare 0 or 1 that it is not. */
+/** A probability: at most four digits, and in words where they would make it a bare 0 or 1 that it is not. @param {number | null | undefined} value */
 export function probability(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0 || value === 1) return String(value);
@@ -36,7 +39,7 @@ export function probability(value) {
   return value < 0.1 ? value.toPrecision(2) : value.toFixed(value > 10 ? 0 : 2);
 }
 
-/** Nanoseconds as µs, ms or s. */
+/** Nanoseconds as µs, ms or s. @param {number} ns */
 export function time(ns) {
   if (ns < 1e4) return (ns / 1e3).toFixed(1) + " µs";
   if (ns < 1e6) return Math.round(ns / 1e3) + " µs";

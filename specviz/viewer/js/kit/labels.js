@@ -1,10 +1,11 @@
+// @ts-check
 // The words and the order of the verdicts, those of palette.py: the same in the legend, the inspector, the table and for screen readers.
 import * as format from "./format.js";
 import { LABELS, LEGEND } from "../generated.js";
 
 export const of = (status) => LABELS[status] || status;
 
-/** Verdicts worth a place in the legend: those of the run, and while it is going on the usual ones. */
+/** Verdicts worth a place in the legend: those of the run, and while it is going on the usual ones. @param {Recording} trace */
 export function legendStatuses(trace) {
   const usual = ["accepted", "rejected", "skipped", "bonus"];
   const statuses = new Set([...(trace.end ? [] : usual), ...trace.seen]);
@@ -12,20 +13,20 @@ export function legendStatuses(trace) {
   return Object.keys(LEGEND).filter((status) => statuses.has(status));
 }
 
-/** "258 pruned": all that was cut before the pass. */
-export const pruned = ({ counts }) => `${counts.cut}${counts.more} pruned`;
+/** "258 pruned": all that was cut before the pass. @param {Step} step */
+export const pruned = ({ counts, more }) => `${counts.cut}${more} pruned`;
 
-/** "264", or as many "or more": all that was drafted. */
-export const drafted = ({ counts }) => counts.drafted + counts.more;
+/** "264", or as many "or more": all that was drafted. @param {Step} step */
+export const drafted = ({ counts, more }) => counts.drafted + more;
 
-/** "4 of 24 accepted": of the drafted nodes that the target has scored. */
+/** "4 of 24 accepted": of the drafted nodes that the target has scored. @param {Step} step */
 export function tally(step) {
   const { sent } = step.counts;
   if (!sent) return "nothing drafted";
   return step.veiled ? `${sent} drafted, not judged yet` : `${step.counts.kept} of ${sent} accepted`;
 }
 
-/** "Step 12: 4 of 24 accepted, bonus ·colour". */
+/** "Step 12: 4 of 24 accepted, bonus ·colour". @param {Stage} stage */
 export function sentence(stage) {
   const step = stage.shown;
   if (!step) return "";

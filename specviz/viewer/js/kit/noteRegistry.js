@@ -1,6 +1,6 @@
+// @ts-check
 // Registry of the note panels: each note type has a drawing of its own; an unknown one is listed as it is.
 import * as codes from "./codes.js";
-import * as coerce from "./coerce.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
 import * as svgKit from "./svgKit.js";
@@ -10,21 +10,25 @@ const known = new Map();
 /** `drawing` has a title and draw(data, step, stage) returning elements. One file in js/notes/ for each note type. */
 export const register = (type, drawing) => known.set(type, drawing);
 
-export const title = (note) => (note && known.has(note.type) ? known.get(note.type).title : "Method");
+/** A note as it came: one that is not as its type promises was put away by run/decode.js. @param {Note} note @returns {{ type: string }} */
+const source = (note) => (note.type === null ? note.source : note);
+
+/** @param {Note | null} note */
+export const title = (note) => (note && known.has(source(note).type) ? heading(note) : "Method");
 
 // Notes that many methods leave, or that make sense once another is understood.
 const LATER = new Set(["step_embeddings", "growth", "coarse_codes", "picture", "canvas"]);
 
-/** The notes of the step in the order in which they are read: what is the method's own first. */
-const ordered = (step) => (step ? [...step.notes].sort((a, b) => LATER.has(a.type) - LATER.has(b.type)) : []);
+/** The notes of the step in the order in which they are read: what is the method's own first. @param {Step} step */
+const ordered = (step) => (step ? [...step.notes].sort((a, b) => Number(LATER.has(source(a).type)) - Number(LATER.has(source(b).type))) : []);
 
-/** Of several notes the one to show: the one the reader asked for, else the first. */
+/** Of several notes the one to show: the one the reader asked for, else the first. @param {Stage} stage */
 export function chosen(stage) {
   const notes = ordered(stage.step);
-  return notes.find((note) => note.type === stage.selectedNote) || notes[0] || null;
+  return notes.find((note) => source(note).type === stage.selectedNote) || notes[0] || null;
 }
 
-/** What the note on show adds to the main tree: under, over (treeLayout, u) => elements, dim (item) => true; or null. */
+/** What the note on show adds to the main tree: under, over (treeLayout, u) => elements, dim (item) => true; or null. @param {Stage} stage */
 export function overlay(stage) {
   const note = stage.tab === "method" ? chosen(stage) : null;
   const drawing = note ? known.get(note.type) : null;
@@ -44,10 +48,10 @@ export function draw(pane, stage, above = []) {
   const note = chosen(stage);
   if (!note) return pane.replaceChildren(...above, dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
   const fill = (tall) => {
-    stage.pointing = null; // of the drawing that was here
+    stage.pointing = stage.settling = null; // of the drawing that was here
     Object.assign(stage, { tall, folds: [] });
     const head = notes.length > 1 ? choice(notes, note, stage) : null;
-    const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
+    const named = head || known.has(source(note).type) ? null : dom.h("h3", {}, heading(note));
     pane.replaceChildren(...above, dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
   };
   stage.column = Math.max(230, pane.clientWidth - 26);
@@ -65,30 +69,35 @@ export function draw(pane, stage, above = []) {
   return undefined;
 }
 
+/** @param {Stage} stage */
 const choice = (notes, active, stage) =>
   dom.h(
     "div",
     { class: "sv-chooser sv-note-tabs" },
     notes.map((note) =>
-      dom.button(heading(note), "Show this note", () => stage.set({ selectedNote: note.type }), {
+      dom.button(heading(note), "Show this note", () => stage.set({ selectedNote: source(note).type }), {
         "aria-pressed": String(note === active),
       }),
     ),
   );
 
-const heading = (note) =>
-  known.has(note.type) ? known.get(note.type).title : `Note “${format.short(coerce.text(note.type), 40)}”`;
+/** @param {Note} note */
+function heading(note) {
+  const { type } = source(note);
+  return known.has(type) ? known.get(type).title : `Note “${format.short(type, 40)}”`;
+}
 
+/** @param {Stage} stage */
 function drawNote(note, stage) {
-  if (known.has(note.type)) {
-    try {
-      return dom.withinBudget(() => known.get(note.type).draw(note, stage.step, stage));
-    } catch {
-      const message = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
-      return dom.h("div", {}, svgKit.caption(message), rawNote(note));
-    }
+  const came = source(note);
+  if (!known.has(came.type)) return rawNote(came);
+  try {
+    if (came === note) return dom.withinBudget(() => known.get(note.type).draw(note, stage.step, stage));
+  } catch {
+    // Said below.
   }
-  return rawNote(note);
+  const message = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
+  return dom.h("div", {}, svgKit.caption(message), rawNote(came));
 }
 
 function rawNote(note) {
@@ -105,14 +114,14 @@ function rawNote(note) {
   );
 }
 
-/** Of a note's rows, the one about the chosen node's place: its own, else its parent's, else the first. */
+/** Of a note's rows, the one about the chosen node's place: its own, else its parent's, else the first. @param {Stage} stage */
 export function focus(rows, stage) {
   const { selected } = stage;
   const at = (id) => rows.find((row) => row.node === id);
   return (selected && (at(selected.id) || at(selected.parent))) || rows[0];
 }
 
-/** Buttons that choose the row to look at, by picking its node in the tree. */
+/** Buttons that choose the row to look at, by picking its node in the tree. @param {Stage} stage */
 export function chooser(rows, focused, stage) {
   if (rows.length < 2) return null;
   return dom.h(
@@ -130,16 +139,17 @@ export function chooser(rows, focused, stage) {
   );
 }
 
-/** The verdict on the child of `node` that carries `token`, or null when it was not drafted there. */
+/** The verdict on the child of `node` that carries `token`, or null when it was not drafted there. @param {Step} step @param {number} node @param {number} token */
 export function verdict(step, node, token) {
   const up = step.nodes[node];
   const match = up && up.children.map((id) => step.nodes[id]).find((child) => child.token === token);
   return match ? match.status : null;
 }
 
-/** Every token's text up to the root of `step`: prompt, then output. */
+/** Every token's text up to the root of `step`: prompt, then output. @param {Stage} stage @param {Step} step */
 export function contextOf(stage, step) {
-  const pieces = [...stage.trace.run.prompt_pieces];
+  const { run } = stage.trace;
+  const pieces = run ? [...run.prompt_pieces] : [];
   for (const before of stage.trace.steps) {
     if (before === step) break;
     pieces.push(...before.pieces);

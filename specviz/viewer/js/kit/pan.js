@@ -1,10 +1,12 @@
+// @ts-check
 // Moves what is in a scrolling box with the pointer.
+import * as dom from "./dom.js";
 
-/** Drag the empty parts of a scrolling box to move what is in it. Touch scrolls by itself. */
+/** Drag the empty parts of a scrolling box to move what is in it. Touch scrolls by itself. @param {HTMLElement} box */
 export function pan(box) {
   let from = null;
   box.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "touch" || event.button !== 0 || event.target.closest("[data-id]")) return;
+    if (event.pointerType === "touch" || event.button !== 0 || dom.closest(event, "[data-id]")) return;
     from = { x: event.clientX + box.scrollLeft, y: event.clientY + box.scrollTop };
     box.setPointerCapture(event.pointerId);
     box.classList.add("sv-panning");

@@ -1,9 +1,10 @@
+// @ts-check
 // Scrubber over the events of a step: a slider, a button that plays them, and the picture of the event it stands at.
 import * as dom from "./dom.js";
 
 const PACE = 800; // milliseconds an event
 
-/** Where the scrubber called `name` stands among `moments`: where it was left, as far as this step has such a moment. */
+/** Where the scrubber called `name` stands among `moments`: where it was left, as far as this step has such a moment. @param {Stage} stage @param {string} name */
 export function place(stage, name, moments, first) {
   const at = moments.findIndex((moment) => moment.key === stage.moments[name]);
   return at >= 0 ? at : Math.max(0, Math.min(first, moments.length - 1));
@@ -12,6 +13,7 @@ export function place(stage, name, moments, first) {
 /**
  * `moments` are {key, label}; `draw(moment, at)` makes the picture of one. `first` is where the scrubber stands until
  * it is moved. The main tree follows: a note may have an overlay that looks up where the scrubber is.
+ * @param {Stage} stage @param {string} name
  */
 export function make(stage, name, moments, draw, first = moments.length - 1) {
   const view = dom.h("div", { class: "sv-scrubber-view" });

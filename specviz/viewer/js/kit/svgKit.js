@@ -1,6 +1,8 @@
+// @ts-check
 // Small parts that the drawings of notes are made of: words in an SVG, a frame with a spoken name, a key, a caption.
 import * as dom from "./dom.js";
 
+/** @param {number} value */
 export const round = (value) => Math.round(value * 10) / 10;
 
 /** Words at a point; never smaller than 11 px, larger on a large stage. `how`: anchor, kind (a class), size, bold. */
@@ -10,13 +12,15 @@ export function text(stage, x, y, words, how = {}) {
   return dom.s("text", { ...attributes, class: how.kind || null, "font-weight": how.bold ? 650 : null }, words);
 }
 
+/** @param {string} kind */
 export const line = (x1, y1, x2, y2, kind) =>
   dom.s("path", { d: `M${round(x1)} ${round(y1)}L${round(x2)} ${round(y2)}`, class: kind });
 
+/** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} kind */
 export const box = (x, y, width, height, kind, rx = 2) =>
   dom.s("rect", { x: round(x), y: round(y), width: round(width), height: round(height), rx, class: kind });
 
-/** A vessel that stands `full` (0 to 1) high with something. */
+/** A vessel that stands `full` (0 to 1) high with something. @param {number} x @param {number} y @param {number} width @param {number} height */
 export function tank(x, y, width, height, full, kind = "") {
   const level = height * Math.min(1, Math.max(0, full || 0));
   return dom.s(
@@ -27,13 +31,13 @@ export function tank(x, y, width, height, full, kind = "") {
   );
 }
 
-/** A picture that is as wide as its pane. `spoken` is what a screen reader says of it. */
+/** A picture that is as wide as its pane. `spoken` is what a screen reader says of it. @param {number} width @param {number} height */
 export const frame = (width, height, spoken, ...parts) =>
   dom.s("svg", { class: "sv-figure", width, height, role: "img", "aria-label": spoken }, ...parts);
 
 export const caption = (...parts) => dom.h("p", { class: "sv-explanation" }, ...parts);
 
-/** What a reader may want once the picture is understood: folded away, and once opened open at every step. */
+/** What a reader may want once the picture is understood: folded away, and once opened open at every step. @param {Stage} stage */
 export function more(stage, ...parts) {
   const fold = dom.h("details", { class: "sv-more" }, dom.h("summary", {}, "More"), ...parts);
   fold.addEventListener("toggle", () => {
@@ -58,29 +62,31 @@ export const key = (...pairs) =>
     ),
   );
 
-/** A cross, for what failed. */
+/** A cross, for what failed. @param {number} x @param {number} y */
 export const cross = (x, y, r, kind = "sv-failed-mark") =>
   dom.s("path", {
     d: `M${round(x - r)} ${round(y - r)}L${round(x + r)} ${round(y + r)}M${round(x + r)} ${round(y - r)}L${round(x - r)} ${round(y + r)}`,
     class: kind,
   });
 
+/** @param {number} x @param {number} y @param {string} kind */
 export const disc = (x, y, r, kind) => dom.s("circle", { cx: round(x), cy: round(y), r, class: kind });
 
+/** @param {number} x @param {number} y @param {string} kind */
 export const rhombus = (x, y, r, kind) =>
   dom.s("path", {
     d: `M${round(x - r)} ${round(y)}L${round(x)} ${round(y - r)}L${round(x + r)} ${round(y)}L${round(x)} ${round(y + r)}Z`,
     class: kind,
   });
 
-/** Clicks on marks that carry data-id pick their node; the pointer over them tells what `describe(id)` says. */
+/** Clicks on marks that carry data-id pick their node; the pointer over them tells what `describe(id)` says. @param {SVGElement} element @param {Stage} stage */
 export function pickable(element, stage, describe) {
   element.addEventListener("click", (event) => {
-    const mark = event.target.closest("[data-id]");
+    const mark = dom.closest(event, "[data-id]");
     if (mark) stage.pick(Number(mark.dataset.id));
   });
   stage.tip.over(element, (event) => {
-    const mark = event.target.closest("[data-id]");
+    const mark = dom.closest(event, "[data-id]");
     return mark ? describe(Number(mark.dataset.id)) : null;
   });
   return element;

@@ -1,3 +1,4 @@
+// @ts-check
 // The tooltip: a few lines of numbers beside the pointer. Everything in it can also be had from the inspector.
 import * as codes from "./codes.js";
 import * as dom from "./dom.js";
@@ -5,6 +6,7 @@ import * as format from "./format.js";
 import * as labels from "./labels.js";
 
 export class Tip {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.box = dom.h("div", { class: "sv-tooltip", "aria-hidden": "true", hidden: true });
     this.stage = stage;
@@ -17,7 +19,7 @@ export class Tip {
     if (key !== this.key) {
       const book = codes.of(this.stage.trace.run);
       const code = /^#(\d+)$/.exec(lines[0]);
-      const title = code && codes.titled(book, { grid: true, token: Number(code[1]) });
+      const title = code && codes.titled(book, { grid: [0, 0], token: Number(code[1]) });
       const words = title ? [...lines, codes.ABOUT] : lines;
       this.box.replaceChildren(
         ...words.map((line, index) => dom.h(index ? "div" : "b", {}, (!index && title) || codes.named(book, line))),
@@ -38,18 +40,20 @@ export class Tip {
     this.box.hidden = true;
   }
 
-  /** Show what `find(event)` says while the pointer is over `element`; hide when it says nothing. */
+  /** Show what `find(event)` says while the pointer is over `element`; hide when it says nothing. @param {HTMLElement | SVGElement} element */
   over(element, find) {
-    element.addEventListener("pointermove", (event) => {
+    /** @param {any} event */
+    const move = (event) => {
       if (event.pointerType === "touch") return;
       const lines = find(event);
       if (lines) this.show(lines, event);
       else this.hide();
-    });
+    };
+    element.addEventListener("pointermove", move);
     element.addEventListener("pointerleave", () => this.hide());
   }
 
-  /** What the pointer over a drafted node or the bonus is told. */
+  /** What the pointer over a drafted node or the bonus is told. @param {Step} step @param {AnyNode} node */
   static about(step, node) {
     const word =
       node.status === "bonus"
@@ -59,13 +63,15 @@ export class Tip {
             ? "bonus, instead of a rejected guess"
             : "bonus"
         : labels.of(node.status);
-    const numbers = [
+    /** @type {[string, number | null][]} */
+    const named = [
       ["p", node.p],
       ["q", node.q],
       ["threshold", node.threshold],
       ["draw", node.draw],
-    ]
-      .filter(([, value]) => value !== null && value !== undefined)
+    ];
+    const numbers = named
+      .filter(([, value]) => value !== null)
       .map(([name, value]) => `${name} ${format.probability(value)}`);
     return [
       format.token(node.text, 40),

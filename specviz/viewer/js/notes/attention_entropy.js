@@ -1,47 +1,43 @@
+// @ts-check
 // Where the target looks least scattered, layer by layer, and which patches a drafted word was guessed from.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as promptImage from "../kit/promptImage.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
+import { noteOf } from "../run/parseStep.js";
 
 const SHADES = 6;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.AttentionEntropyNote | undefined} note */
 function read(note) {
-  const layer = (row) =>
-    coerce
-      .list(row)
-      .slice(0, 2000)
-      .map(coerce.amount);
-  const rows = coerce
-    .list(note && note.entropy)
-    .slice(0, 128)
-    .map(layer);
-  const chosen = coerce.numbers(note && note.chosen);
-  const middle = coerce.numbers(note && note.middle);
+  const rows = ((note && note.entropy) || []).slice(0, 128).map((row) => row.slice(0, 2000));
+  const chosen = (note && note.chosen) || [];
+  const middle = (note && note.middle) || [];
   return { rows, chosen, middle, columns: Math.max(0, ...rows.map((row) => row.length)) };
 }
 
-/** The tokens from the root's child down to this node. */
+/** The tokens from the root's child down to this node. @param {Step} step */
 function path(step, id) {
   const tokens = [];
   for (let at = id; at > 0; at = step.nodes[at].parent) tokens.unshift(step.nodes[at].token);
   return tokens;
 }
 
-/** The look from which the chosen node was guessed: that of its parent's row. */
+/** The look from which the chosen node was guessed: that of its parent's row. @param {Trace.AttentionEntropyNote} note @param {Step} step @param {Stage} stage */
 function lookOf(note, step, stage) {
   const node = stage.selected;
   const parent = node && node.id !== 0 ? node.parent : 0;
   const prefix = path(step, parent).join(" ");
-  const rows = coerce.list(note.looks);
-  const own = rows.find((row) => coerce.list(row && row.tokens).join(" ") === prefix);
+  const rows = note.looks;
+  const own = rows.find((row) => row.tokens.join(" ") === prefix);
   return { row: own || rows[0] || null, word: own && node && node.id !== 0 ? node.text : "" };
 }
 
-/** One path for every shade: a rectangle for every cell would be thousands. */
+/** One path for every shade: a rectangle for every cell would be thousands. @param {Data} data @param {number} wide @param {number} high */
 function heat(data, left, top, wide, high) {
   const most = Math.max(1e-9, ...data.rows.map((row) => Math.max(0, ...row)));
   const shades = Array.from({ length: SHADES }, () => "");
@@ -57,6 +53,7 @@ function heat(data, left, top, wide, high) {
   return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heat-cell", style: dark(at) }) : null));
 }
 
+/** @param {Data} data @param {Stage} stage */
 function map(data, stage) {
   const { u } = stage;
   const [left, top] = [62 * u, 4];
@@ -66,9 +63,9 @@ function map(data, stage) {
   const low = top + many * high;
   const quiet = { anchor: "end", kind: "sv-mute" };
   const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
-  const cell = (layer, column) => [left + column * wide, top + (many - 1 - layer) * high, wide, high];
+  const cell = (layer, column, kind) => box(left + column * wide, top + (many - 1 - layer) * high, wide, high, kind, 0);
   const marks = data.chosen.map((layer, column) =>
-    layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosen-cell", 0),
+    layer >= many ? null : cell(layer, column, "sv-chosen-cell"),
   );
   const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
   const of = `of layers ${data.middle.join(", ")} the least scattered is outlined`;
@@ -85,16 +82,14 @@ function bow(from, at, weight) {
   return dom.s("path", { d, class: "sv-arc", "stroke-width": svgKit.round(1 + 4 * weight) });
 }
 
+/** @param {Stage} stage */
 function arcs(picture, look, stage, visible) {
   const { u } = stage;
   const side = Math.min(stage.column * 0.6, Math.max(100, stage.tall * 0.34));
   const [wide, high] = promptImage.fit(picture, side);
   const [x, y] = [stage.column - wide - 2, 2];
   const from = [stage.column - wide - 26 * u, high / 2];
-  const rows = coerce
-    .list(look.row && look.row.at)
-    .map(coerce.numbers)
-    .filter((row) => row[0] !== null && row[1] !== null && row.length === 2);
+  const rows = look.row ? look.row.at : [];
   const most = Math.max(1e-9, ...rows.map((row) => row[1]));
   const bows = rows.map(([place, weight]) => {
     const at = promptImage.middle(picture, place, x, y, side);
@@ -109,23 +104,24 @@ function arcs(picture, look, stage, visible) {
     bold: true,
     kind: "sv-word",
   });
-  const parts = [promptImage.draw(picture, x, y, side, kind), bows, svgKit.disc(...from, 3, "sv-root-mark"), word];
+  const parts = [promptImage.draw(picture, x, y, side, kind), bows, svgKit.disc(from[0], from[1], 3, "sv-root-mark"), word];
   return svgKit.frame(stage.column, high + 4, sentence(look), parts);
 }
 
 function sentence(look) {
   if (!look.row) return "Nothing was drafted in this step.";
-  const share = Math.round(100 * coerce.amount(look.row.picture));
+  const share = Math.round(100 * look.row.picture);
   const what = look.word ? `When the drafter guessed ${format.quote(look.word)}` : "At the first word of this step";
   return `${what}, ${share} % of its attention went to the picture.`;
 }
 
+/** @param {Trace.AttentionEntropyNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(promptImage.first(stage, "attention_entropy"));
   const picture = promptImage.of(stage);
   const look = lookOf(note, step, stage);
-  const visualNote = step.notes.find((entry) => entry.type === "visual_tokens");
-  const visible = new Set(promptImage.places(visualNote && visualNote.kept));
+  const visualNote = noteOf(step, "visual_tokens");
+  const visible = new Set(promptImage.places(visualNote ? visualNote.kept : []));
   const layers = data.middle.join(", ");
   const legend = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
   return dom.h(

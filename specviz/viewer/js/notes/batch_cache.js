@@ -1,5 +1,5 @@
+// @ts-check
 // A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -10,22 +10,26 @@ import { box, line, text } from "../kit/svgKit.js";
 const MOST = 8,
   SHOWN = 80;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.BatchCacheNote} note */
 function read(note) {
-  const rows = coerce.list(note.rows).slice(0, MOST);
+  const rows = note.rows.slice(0, MOST);
   return rows.map((row) => {
-    const runs = coerce.list(row.runs).map((length) => Math.max(0, coerce.amount(length)));
+    const runs = row.runs.map((length) => Math.max(0, length));
     const keptLength = runs.filter((_, at) => at % 2 === 0).reduce((sum, length) => sum + length, 0);
     return { number: row.row, runs, kept: keptLength, holes: runs.reduce((sum, length) => sum + length, 0) - keptLength };
   });
 }
 
-/** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. */
+/** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. @param {Data} data */
 function begin(data) {
   const most = Math.max(1, ...data.map((row) => row.kept + row.holes));
   const whole = Math.min(...data.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
   return Math.max(0, Math.min(most - SHOWN, whole - 8));
 }
 
+/** @param {Stage} stage */
 function strip(row, swept, at, scale, stage, mine, from) {
   const { u } = stage;
   const left = 50 * u,
@@ -42,12 +46,14 @@ function strip(row, swept, at, scale, stage, mine, from) {
   return parts;
 }
 
+/** @param {Data} data @param {Trace.BatchCacheNote} note @param {Stage} stage */
 function picture(data, note, stage, moment) {
   const { u } = stage;
   const from = begin(data);
   const most = Math.max(1, ...data.map((row) => row.kept + row.holes - from));
   const scale = (stage.column - 54 * u) / most;
   const swept = moment.key === "swept";
+  /** @type {Child[]} */
   const parts = data.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
   const end = 50 * u + (Math.max(...data.map((row) => row.kept)) - from) * scale,
     low = data.length * 20 * u;
@@ -57,6 +63,7 @@ function picture(data, note, stage, moment) {
   return svgKit.frame(stage.column, low + 18 * u, sentence(data, note, moment), parts);
 }
 
+/** @param {Data} data @param {Trace.BatchCacheNote} note */
 function sentence(data, note, moment) {
   const holes = data.reduce((sum, row) => sum + row.holes, 0);
   if (moment.key === "swept")
@@ -65,6 +72,7 @@ function sentence(data, note, moment) {
   return `Each row writes behind its own last kept entry. ${format.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
 }
 
+/** @param {Trace.BatchCacheNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.length) return svgKit.caption("This batch has no rows.");

@@ -1,5 +1,5 @@
+// @ts-check
 // Dynamic depth: how much probability the beam still holds at each level, and the level where growing was cut off.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -8,19 +8,17 @@ import { box, line, tank, text } from "../kit/svgKit.js";
 
 const MOST = 64;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.BeamMassNote} note */
 function read(note) {
-  const masses = coerce
-    .list(note.mass)
-    .slice(0, MOST)
-    .map((value) => Math.min(1, Math.exp(coerce.number(value) ?? -Infinity)));
-  const threshold = Math.min(1, Math.exp(coerce.number(note.threshold) ?? -Infinity));
-  const limit = Math.min(MOST, Math.max(masses.length, coerce.amount(note.limit)));
-  const below = coerce.numbers(note.below);
-  const tested = new Set(coerce.list(note.tested));
-  const forward = coerce.number(note.forward);
-  return { masses, threshold, limit, tested, below, forward, stopped: coerce.number(note.stopped) };
+  const masses = note.mass.slice(0, MOST).map((value) => Math.min(1, Math.exp(value)));
+  const threshold = Math.min(1, Math.exp(note.threshold));
+  const limit = Math.min(MOST, Math.max(masses.length, note.limit));
+  return { masses, threshold, limit, tested: new Set(note.tested), below: note.below, forward: note.forward, stopped: note.stopped };
 }
 
+/** @param {Data} data */
 function sentence(data) {
   const { masses, threshold, stopped } = data;
   const bar = format.probability(threshold);
@@ -46,7 +44,7 @@ function background({ stopped, limit, tested, below, forward }) {
   return `Deeper guesses would be right too seldom.${quantile}${spared}${price && ` ${price}`}`;
 }
 
-/** The blade: it falls behind the last level that was grown. */
+/** The blade: it falls behind the last level that was grown. @param {Stage} stage @param {number} x */
 function blade(stage, x, top, floor) {
   const w = 9 * stage.u;
   const edge = floor - (floor - top) * 0.35;
@@ -58,6 +56,7 @@ function blade(stage, x, top, floor) {
   );
 }
 
+/** @param {Data} data @param {Stage} stage */
 function level(data, at, stage, number) {
   const { u } = stage;
   const { pitch, wide, top, floor, left } = at;
@@ -82,6 +81,7 @@ function level(data, at, stage, number) {
   ];
 }
 
+/** @param {Data} data @param {Stage} stage */
 function picture(data, stage) {
   const { u } = stage;
   const width = stage.column,
@@ -105,6 +105,7 @@ function picture(data, stage) {
   );
 }
 
+/** @param {Trace.BeamMassNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.masses.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
@@ -120,7 +121,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, picture(data, stage), svgKit.key(...legend), svgKit.caption(sentence(data)), more && svgKit.more(stage, svgKit.caption(more)));
 }
 
-/** In the main tree: a line behind the deepest level that was grown. */
+/** In the main tree: a line behind the deepest level that was grown. @param {Trace.BeamMassNote} note */
 function overlay(note) {
   const { stopped } = read(note);
   if (stopped === null) return null;

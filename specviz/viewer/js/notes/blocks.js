@@ -1,5 +1,5 @@
+// @ts-check
 // A drafter that writes several levels with every pass: the levels pulse together, and the mask shows who sees whom.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -9,23 +9,24 @@ import { box, text } from "../kit/svgKit.js";
 
 const MOST = 64;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.BlocksNote} note @param {Step} step */
 function read(note, step) {
-  const blocks = coerce
-    .list(note.blocks)
-    .slice(0, MOST)
-    .map((block) => {
-      const [from, to] = coerce.numbers(block.depths);
-      const nodes = coerce.list(block.nodes).filter((id) => step.nodes[id]);
-      return { from: from || 1, to: Math.min(MOST, Math.max(from || 1, to || from || 1)), nodes };
-    });
-  return { blocks, width: coerce.number(note.width) || 1, levels: Math.max(0, ...blocks.map((block) => block.to)) };
+  const blocks = note.blocks.slice(0, MOST).map(({ nodes, depths: [from, to] }) => {
+    const first = Math.max(1, from);
+    return { from: first, to: Math.min(MOST, Math.max(first, to)), nodes: nodes.filter((id) => step.nodes[id]) };
+  });
+  return { blocks, width: note.width, levels: Math.max(0, ...blocks.map((block) => block.to)) };
 }
 
+/** @param {Data} data */
 const moments = (data) =>
   data.blocks.map((block, place) => ({ key: `forward ${place}`, label: `Pass ${place + 1}`, block, place }));
 
 const span = (block) => (block.from === block.to ? `level ${block.from}` : `levels ${block.from} to ${block.to}`);
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   const { block, place } = moment;
   const acceptedCount = block.nodes.filter((id) => step.path.includes(id)).length;
@@ -36,9 +37,10 @@ function sentence(data, step, moment) {
   return `Pass ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
 }
 
+/** @param {Data} data */
 const of = (data, level) => data.blocks.findIndex((block) => level >= block.from && level <= block.to);
 
-/** Rows: the level that is written; columns: what it may look at. Its own block is a full square, hence the steps. */
+/** Rows: the level that is written; columns: what it may look at. Its own block is a full square, hence the steps. @param {Data} data @param {Stage} stage @param {number} side */
 function mask(data, stage, moment, side) {
   const { u } = stage;
   const left = 58 * u,
@@ -68,7 +70,7 @@ function mask(data, stage, moment, side) {
   return { parts, left, end: left + data.levels * cell };
 }
 
-/** How many tokens every pass brought, as rows of dots: each pass one row of k levels. */
+/** How many tokens every pass brought, as rows of dots: each pass one row of k levels. @param {Data} data @param {Step} step @param {Stage} stage @param {number} x @param {number} side */
 function harvest(data, step, stage, moment, x, side) {
   const { u } = stage;
   const pitch = Math.min(40 * u, side / Math.max(1, data.blocks.length));
@@ -86,6 +88,7 @@ function harvest(data, step, stage, moment, x, side) {
   });
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, moment) {
   const { u } = stage;
   const side = Math.min(stage.column - 190 * u, Math.max(130 * u, stage.tall - 128 * u));
@@ -95,6 +98,7 @@ function picture(data, step, stage, moment) {
   return svgKit.frame(stage.column, side + 6, spoken, parts);
 }
 
+/** @param {Trace.BlocksNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return svgKit.caption("Nothing was drafted in this step, so there are no blocks to show.");
@@ -109,7 +113,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "blocks", moments(data), drawMoment), legend);
 }
 
-/** In the main tree: a band behind the levels of each pass; what is not written yet is dim. */
+/** In the main tree: a band behind the levels of each pass; what is not written yet is dim. @param {Trace.BlocksNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return null;
@@ -121,6 +125,7 @@ function overlay(note, step, stage) {
   };
 }
 
+/** @param {Plan} treeLayout @param {number} u */
 function band(treeLayout, u, block, place, now) {
   const inside = [...treeLayout.items.values()].filter(
     (item) => item.kind === "node" && item.depth >= block.from && item.depth <= block.to,

@@ -1,12 +1,12 @@
+// @ts-check
 // The rows of the picture that a step changed, as the decoder draws them now.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 
+/** @param {Trace.CanvasNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
-  const row = coerce.number(note.row);
-  const rows = `Rows ${row + 1} to ${row + coerce.number(note.rows)}`;
+  const rows = `Rows ${note.row + 1} to ${note.row + note.rows}`;
   const image = dom.h("img", {
     class: "sv-band",
     alt: `${rows} of the picture`,

@@ -1,5 +1,5 @@
+// @ts-check
 // A chain of three models: the drafter feeds the intermediate model, whose buffer fills to μ before the target moves once.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -9,24 +9,20 @@ import { box, disc, line, text } from "../kit/svgKit.js";
 
 const MOST = 64;
 
-const positive = (value) => Math.max(0, coerce.amount(value));
+/** @param {number} value */
+const positive = (value) => Math.max(0, value);
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.CascadeNote} note */
 function read(note) {
-  const passes = coerce
-    .list(note.passes)
-    .slice(0, MOST)
-    .map((raw) => {
-      const fields = raw || {};
-      const tokens = coerce.list(fields.tokens).slice(0, MOST);
-      return {
-        tokens: tokens.map((token, at) => coerce.text(coerce.list(fields.texts)[at]) || `#${token}`),
-        drafted: Math.min(MOST, Math.round(positive(fields.drafted))),
-        kept: Math.min(tokens.length, Math.round(positive(fields.kept))),
-        spent: positive(fields.drafting) + positive(fields.verifying),
-      };
-    });
-  const capacity = Math.min(MOST, Math.round(positive(note.gathered))) || 1;
-  const length = Math.min(MOST, Math.round(positive(note.length)));
+  const passes = note.passes.slice(0, MOST).map(({ tokens, texts, drafted, kept }) => ({
+    tokens: tokens.slice(0, MOST).map((token, at) => texts[at] || `#${token}`),
+    drafted: Math.min(MOST, positive(drafted)),
+    kept: Math.min(tokens.length, positive(kept)),
+  }));
+  const capacity = Math.min(MOST, positive(note.gathered)) || 1;
+  const length = Math.min(MOST, positive(note.length));
   const before = (place) => passes.slice(0, place).reduce((sum, pass) => sum + pass.tokens.length, 0);
   return { passes, capacity, length, before, slots: Math.max(capacity, length, 1) };
 }
@@ -34,15 +30,15 @@ function read(note) {
 /**
  * Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes, and the gain
  * by the exact form, all times counted; or null.
+ * @param {Trace.CascadeNote} note
  */
 function balances(note) {
-  const predicted = note.forecast,
-    tally = note.so_far;
+  const { forecast: predicted, so_far: tally } = note;
   if (!predicted || !(predicted.without > 0) || !(predicted.with > 0) || !(predicted.below > 0)) return null;
   const forecast = { name: "forecast", at: predicted.with, below: predicted.below, ratio: positive(predicted.ratio), gain: positive(predicted.gain) };
   const rounds = tally ? positive(tally.rounds) - 1 : 0;
-  const judged = tally ? positive(tally.passes) - coerce.list(note.passes).length : 0;
-  if (!(rounds >= 1) || !(judged > 0) || !(predicted.target > 0) || !(predicted.before > 0))
+  const judged = tally ? positive(tally.passes) - note.passes.length : 0;
+  if (!tally || !(rounds >= 1) || !(judged > 0) || !(predicted.target > 0) || !predicted.before || !(predicted.before > 0))
     return { without: predicted.without, points: [forecast] };
   const stayed = rounds + positive(tally.kept);
   const belowTarget = (positive(tally.verifying) + positive(tally.drafting)) / tally.passes;
@@ -59,6 +55,7 @@ function balances(note) {
 
 const bound = (without, point, at) => point.below * (1 / without - 1 / at);
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   if (!moment.pass) {
     const tail = step.veiled ? "" : ` It kept ${step.path.length} and added its own.`;
@@ -73,6 +70,7 @@ function sentence(data, step, moment) {
   return `${drafted}. Buffer: ${full}.`;
 }
 
+/** @param {Stage} stage @param {number} y @param {string} name @param {number} high */
 function belt(stage, y, name, high, moving) {
   return [
     text(stage, 0, y + high * 0.65, name, { bold: moving }),
@@ -80,7 +78,7 @@ function belt(stage, y, name, high, moving) {
   ];
 }
 
-/** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. */
+/** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. @param {Data} data @param {Step} step @param {Stage} stage @param {number} y @param {number} high */
 function slots(data, step, stage, moment, y, high) {
   const left = 98 * stage.u,
     wide = (stage.column - 106 * stage.u) / data.slots,
@@ -113,6 +111,7 @@ function slots(data, step, stage, moment, y, high) {
   return parts;
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage @param {number} y @param {number} high */
 function verdicts(data, step, stage, y, high) {
   if (step.veiled) return [];
   const left = 98 * stage.u,
@@ -122,6 +121,7 @@ function verdicts(data, step, stage, y, high) {
     .map((node, at) => box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, `sv-verdict sv-is-${node.status}`, 3));
 }
 
+/** @param {Stage} stage @param {number} y @param {number} high */
 function drafted(stage, pass, y, high) {
   const left = 98 * stage.u;
   const wide = Math.min(22 * stage.u, (stage.column - 106 * stage.u) / Math.max(1, pass.drafted));
@@ -130,6 +130,7 @@ function drafted(stage, pass, y, high) {
   );
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, moment) {
   const { u } = stage;
   const high = 26 * u,
@@ -145,6 +146,7 @@ function picture(data, step, stage, moment) {
   return svgKit.frame(stage.column, top + 3 * pitch, sentence(data, step, moment), parts);
 }
 
+/** @param {Stage} stage */
 function axes(stage, at, balance) {
   const { left, right, top, floor } = at;
   return [
@@ -159,6 +161,7 @@ function axes(stage, at, balance) {
 /**
  * What a pass of the model may cost by the published condition, by how many tokens the target keeps with it. It leaves out
  * the drafter's time and the target's wider pass; the verdict and a point's color follow the exact form.
+ * @param {Stage} stage
  */
 function curve(balance, stage) {
   const { u } = stage;
@@ -197,9 +200,11 @@ function curve(balance, stage) {
   return [svgKit.frame(stage.column, at.floor + 20 * u, summary, parts), svgKit.caption(short), svgKit.more(stage, svgKit.caption(summary))];
 }
 
+/** @param {Trace.CascadeNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.passes.length) return svgKit.caption("There was no room left for a draft in this step.");
+  /** @type {{ key: string, label: string, pass: Data["passes"][0] | null, place: number }[]} */
   const moments = data.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Intermediate pass ${place + 1}`, pass, place }));
   moments.push({ key: "target", label: "Target", pass: null, place: data.passes.length });
   const drawMoment = (moment) =>

@@ -1,3 +1,4 @@
+// @ts-check
 // Prompt lookup: where the last tokens were seen before, and what was copied from there.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -5,6 +6,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 
 noteRegistry.register("copy", {
   title: "Copied from",
+  /** @param {Trace.CopyNote} note @param {Step} step @param {Stage} stage */
   draw(note, step, stage) {
     const { suffix_start: start, suffix_length: length, source, length: copied } = note;
     if (!copied)
@@ -33,10 +35,11 @@ noteRegistry.register("copy", {
       `The last ${format.count(length, "token")}, ${format.quote(context.slice(start, start + length).join(""))}, ` +
       `stood in the text before. What followed there, ${format.count(copied, "token")}, became the draft` +
       (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
-    return dom.h("div", {}, arrows(earlier, now), dom.h("p", { class: "sv-explanation" }, summary));
+    return dom.h("div", {}, arrows(earlier, now, stage), dom.h("p", { class: "sv-explanation" }, summary));
   },
 });
 
+/** @param {string} name */
 function excerpt(context, from, to, mark, name) {
   const first = Math.max(0, from),
     last = Math.min(context.length, to);
@@ -52,12 +55,12 @@ function excerpt(context, from, to, mark, name) {
 }
 
 /** The two excerpts with an arrow in their margin, from the suffix up to where it stood before. */
-function arrows(earlier, now) {
+function arrows(earlier, now, stage) {
   const path = dom.s("path", { class: "sv-arrow" });
   const head = dom.s("path", { class: "sv-arrowhead" });
   const overlay = dom.s("svg", { class: "sv-overlay", "aria-hidden": "true" }, path, head);
-  const box = dom.h("div", { class: "sv-copy", "data-after": "" }, earlier, now, overlay);
-  box.settle = () => {
+  const box = dom.h("div", { class: "sv-copy" }, earlier, now, overlay);
+  stage.settling = () => {
     const frame = box.getBoundingClientRect();
     const height = (figure) => {
       const mark = figure.querySelector(".sv-match");

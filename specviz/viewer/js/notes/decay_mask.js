@@ -1,5 +1,5 @@
+// @ts-check
 // A state-space target's mask: what is left of every ancestor at every node, a node's decay path, and what states cost.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -9,41 +9,41 @@ import { box, line, text } from "../kit/svgKit.js";
 
 const MOST = 96;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.DecayMaskNote} note @param {Step} step */
 function read(note, step) {
-  const heads = coerce
-    .list(note.heads)
-    .slice(0, 6)
-    .map((head) => ({ ...head, fade: coerce.list(head.fade).slice(0, MOST).map(coerce.number) }))
-    .filter((head) => head.fade.length && head.fade.every((decay) => decay !== null));
+  const heads = note.heads.slice(0, 6).map((head) => ({ ...head, fade: head.fade.slice(0, MOST) })).filter((head) => head.fade.length);
   const count = Math.min(step.nodes.length, ...heads.map((head) => head.fade.length));
   const paths = [];
   for (let id = 0; id < count; id += 1) paths.push([...(paths[step.nodes[id].parent] || []), id]);
-  const whole = (name) => Math.max(0, coerce.amount(note[name]));
-  const bytes = { carried: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
-  return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: coerce.list(note.layers), bytes };
+  const [carried, each, replay] = [note.state_bytes, note.per_node_bytes, note.replay_bytes].map((bytes) => Math.max(0, bytes));
+  return { heads, count, paths, taps: Math.min(16, Math.max(1, note.taps)), layers: note.layers, bytes: { carried, each, replay } };
 }
 
+/** @param {Data} data */
 const moments = (data) =>
   data.heads.map((head, place) => ({
-    key: coerce.text(head.name) || `head ${place}`,
-    label: `${format.short(coerce.text(head.name), 12) || "A"} head`,
+    key: head.name || `head ${place}`,
+    label: `${format.short(head.name, 12) || "A"} head`,
     head,
   }));
 
 const left = (head, at, from) => Math.exp(Math.min(0, head.fade[at] - (from === null ? 0 : head.fade[from])));
 
-/** The node whose path is shown: the one pointed at, else the chosen one, else where the walk ended. */
+/** The node whose path is shown: the one pointed at, else the chosen one, else where the walk ended. @param {Data} data @param {Stage} stage */
 function focus(data, stage) {
   const known = (id) => (Number.isInteger(id) && id >= 0 && id < data.count ? id : null);
   return known(stage.pointed) ?? known(stage.node) ?? known(stage.step.end.id) ?? 0;
 }
 
-/** What the convolution of `id` reads: nodes of its own path, then so many inputs from before the root. */
+/** What the convolution of `id` reads: nodes of its own path, then so many inputs from before the root. @param {Data} data */
 function reads(data, id) {
   const own = data.paths[id].slice(-data.taps);
   return { own: new Set(own), before: data.taps - own.length };
 }
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, head, id) {
   const { own, before } = reads(data, id);
   const carried = format.probability(left(head, id, null));
@@ -53,13 +53,14 @@ function sentence(data, step, head, id) {
   return `The decays of ${format.count(data.paths[id].length, "node")} down to ${name} leave ${carried} of the carried state; its convolution reads ${read}${early}.`;
 }
 
+/** @param {number} x @param {number} y @param {number} side @param {string} kind @param {number} [share] */
 function cell(x, y, side, kind, share) {
   const rect = box(x + 0.5, y + 0.5, side - 1, side - 1, kind, Math.min(2, side / 5));
   if (share !== undefined) rect.setAttribute("fill-opacity", (0.06 + 0.94 * share).toFixed(3));
   return rect;
 }
 
-/** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
+/** Row t, column s: empty where s is no ancestor. The first column is the carried state. @param {Data} data @param {Step} step @param {Stage} stage */
 function matrix(data, step, stage, head) {
   const { u } = stage;
   const named = data.count <= 40;
@@ -94,7 +95,7 @@ function matrix(data, step, stage, head) {
   return { parts: [nothing, rows, heading], mark, height };
 }
 
-/** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
+/** Outlines over the matrix: the path of the node in focus, and what its convolution reads. @param {Data} data @param {number} at @param {(column: number) => number} x @param {number} top @param {number} side */
 function marks(data, at, x, top, side) {
   const y = top + at * side;
   const { own } = reads(data, at);
@@ -102,14 +103,16 @@ function marks(data, at, x, top, side) {
   return [box(0, y, x(data.count - 1) + side, side, "sv-focus-row", 2), data.paths[at].map(ring)];
 }
 
-/** The path itself, from the carried state down to the node, with what is left of each at the end. */
+/** The path itself, from the carried state down to the node, with what is left of each at the end. @param {Data} data @param {Step} step @param {Stage} stage */
 function strip(data, step, stage, head, at, top) {
   const { u } = stage;
   const path = data.paths[at];
   const { own, before } = reads(data, at);
+  /** @type {(number | null)[]} */
   const places = [null, ...path];
   const wide = Math.min(86 * u, stage.column / places.length);
   const high = 26 * u;
+  /** @type {Child[]} */
   const parts = places.map((id, place) => {
     const x = place * wide;
     const share = left(head, at, id);
@@ -136,7 +139,7 @@ function size(bytes) {
   return bytes >= 1e3 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${bytes} B`;
 }
 
-/** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. */
+/** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. @param {Data} data @param {Stage} stage @param {number} x */
 function memory(data, stage, x, top) {
   const { u } = stage;
   const { carried, each, replay } = data.bytes;
@@ -155,14 +158,14 @@ function memory(data, stage, x, top) {
   ];
 }
 
-/** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. */
+/** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, head, caption) {
   const { u } = stage;
   const decayMatrix = matrix(data, step, stage, head);
   const below = decayMatrix.height + 20 * u;
   const { each, replay } = data.bytes;
   const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
-  const spoken = `Decay matrix of ${data.count} nodes, ${coerce.text(head.name)} head.${cost}`;
+  const spoken = `Decay matrix of ${data.count} nodes, ${head.name} head.${cost}`;
   const moving = dom.s("g", { class: "sv-moving" });
   const show = () => {
     const at = focus(data, stage);
@@ -181,6 +184,7 @@ function picture(data, step, stage, head, caption) {
   return { figure, show };
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function follow(data, step, stage, head) {
   const caption = svgKit.caption();
   const { figure, show } = picture(data, step, stage, head, caption);
@@ -189,15 +193,19 @@ function follow(data, step, stage, head) {
     show();
     stage.touch("overlay");
   };
-  const row = (event) => (event.target.closest ? event.target.closest("[data-id]") : null);
-  figure.addEventListener("pointermove", (event) => stage.point(row(event) ? Number(row(event).dataset.id) : null));
+  const row = (event) => {
+    const mark = dom.closest(event, "[data-id]");
+    return mark && Number(mark.dataset.id);
+  };
+  figure.addEventListener("pointermove", (event) => stage.point(row(event)));
   figure.addEventListener("pointerleave", () => stage.point(null));
   figure.addEventListener("click", (event) => {
-    if (row(event)) stage.pick(Number(row(event).dataset.id));
+    if (row(event) !== null) stage.pick(row(event));
   });
   return dom.h("div", { class: "sv-decay-note" }, figure, caption);
 }
 
+/** @param {Trace.DecayMaskNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note, step);
   if (data.count < 2 || !data.heads.length) {
@@ -224,7 +232,7 @@ function draw(note, step, stage) {
   );
 }
 
-/** In the main tree: a ring around every node of the path in focus, dashed where the convolution does not reach. */
+/** In the main tree: a ring around every node of the path in focus, dashed where the convolution does not reach. @param {Trace.DecayMaskNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (data.count < 2 || !data.heads.length) return null;

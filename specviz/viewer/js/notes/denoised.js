@@ -1,5 +1,5 @@
+// @ts-check
 // A masked-diffusion drafter: a block of masks behind the text, resolved at once; and how long accepted blocks have been.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -16,18 +16,19 @@ const MOMENTS = [
   { key: "verdict", label: "Verdict" },
 ];
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.DenoisedNote} note @param {Step} step */
 function read(note, step) {
-  return coerce
-    .list(note.places)
-    .slice(0, MOST)
-    .map((place, at) => ({
-      node: step.nodes[at + 1] || null,
-      texts: coerce.list(place.texts).map(coerce.text),
-      tokens: coerce.list(place.tokens),
-      probability: coerce.list(place.probability).map((share) => Math.min(1, Math.max(0, coerce.amount(share)))),
-    }));
+  return note.places.slice(0, MOST).map(({ texts, tokens, probability }, at) => ({
+    node: step.nodes[at + 1] || null,
+    texts,
+    tokens,
+    probability: probability.map((share) => Math.min(1, Math.max(0, share))),
+  }));
 }
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   const masks = format.count(data.length, "mask");
   if (moment.key === "masks") return `${masks} stand behind the text: nothing is drafted yet.`;
@@ -43,6 +44,7 @@ function sentence(data, step, moment) {
   return `The target kept ${format.count(acceptedCount, "token")} of ${data.length}: the first one that it rejects ends the block.${all}`;
 }
 
+/** @param {Stage} stage @param {Data} data */
 function place(stage, data, moment) {
   const { u } = stage;
   const wide = 92 * u;
@@ -51,9 +53,11 @@ function place(stage, data, moment) {
   return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + 12) * u, rows };
 }
 
+/** @param {Step} step @param {AnyNode} node */
 const verdict = (step, node, moment) =>
   !node || step.veiled || moment.key !== "verdict" ? "skipped" : node.status === "root" ? "skipped" : node.status;
 
+/** @param {Step} step @param {Stage} stage @param {Data} data */
 function cell(step, stage, data, at, moment, number) {
   const { u } = stage;
   const slot = data[number];
@@ -72,17 +76,18 @@ function cell(step, stage, data, at, moment, number) {
   return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most));
 }
 
-/** The place's own likeliest tokens, with bars. */
+/** The place's own likeliest tokens, with bars. @param {Stage} stage @param {number} width */
 const guesses = (stage, slot, left, top, width, most) =>
   slot.texts.slice(0, SHOWN).map((word, rank) => {
     const { u } = stage;
     const high = top + (38 + rank * 17) * u;
     return [
       text(stage, left + 2 * u, high, format.token(word || `#${slot.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
-      box(left, high + 3 * u, Math.max(1, width * slot.probability[rank]), 2.2 * u, "sv-q", 1),
+      box(left, high + 3 * u, Math.max(1, width * (slot.probability[rank] || 0)), 2.2 * u, "sv-q", 1),
     ];
   });
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, moment) {
   const at = place(stage, data, moment);
   const parts = data.map((_, number) => cell(step, stage, data, at, moment, number));
@@ -91,11 +96,11 @@ function picture(data, step, stage, moment) {
   return svgKit.pickable(figure, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
-/** How many steps so far accepted how many tokens: blocks of a diffusion drafter have a long tail. */
+/** How many steps so far accepted how many tokens: blocks of a diffusion drafter have a long tail. @param {Stage} stage @param {Step} step */
 function lengths(stage, step) {
-  const steps = coerce.list(stage.trace && stage.trace.steps);
+  /** @type {number[]} */
   const counts = [];
-  for (const round of steps.length ? steps : [step]) counts[round.counts.kept] = (counts[round.counts.kept] || 0) + 1;
+  for (const round of stage.trace.steps) counts[round.counts.kept] = (counts[round.counts.kept] || 0) + 1;
   const histogram = Array.from(counts, (many) => many || 0);
   const { u } = stage;
   const most = Math.max(1, ...histogram);
@@ -123,6 +128,7 @@ function lengths(stage, step) {
   );
 }
 
+/** @param {Trace.DenoisedNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.length) return svgKit.caption("There was no room for a block in this step.");
@@ -135,7 +141,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), legend, svgKit.more(stage, lengths(stage, step)));
 }
 
-/** In the main tree: while the masks stand there, nothing is drafted. */
+/** In the main tree: while the masks stand there, nothing is drafted. @param {Trace.DenoisedNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
   const now = scrubber.place(stage, "denoised", moments, moments.length - 1);

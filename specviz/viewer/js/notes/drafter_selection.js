@@ -1,37 +1,42 @@
+// @ts-check
 // Several drafters, one chosen: their probabilities step by step, the ghosts of those that did not draft, and the delay queue.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, disc, line, text } from "../kit/svgKit.js";
+import { noteOf } from "../run/parseStep.js";
 
 const MOST_ARMS = 8,
   MOST_TOKENS = 12,
   MOST_STEPS = 400;
-const share = (value) => Math.min(1, Math.max(0, coerce.amount(value)));
+/** @param {number} value */
+const share = (value = 0) => Math.min(1, Math.max(0, value));
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.DrafterSelectionNote} note */
 function read(note) {
-  const names = coerce.list(note.names).slice(0, MOST_ARMS).map(coerce.text);
-  const of = (list) => coerce.list(list).slice(0, MOST_ARMS);
+  const names = note.names.slice(0, MOST_ARMS);
   return {
     names,
-    drafted: coerce.amount(note.drafted),
-    chances: names.map((_, arm) => share(coerce.list(note.chances)[arm])),
-    ghosts: of(note.ghosts).map((row) => coerce.list(row).slice(0, MOST_TOKENS).map(share)),
-    expected: of(note.expected).map(coerce.amount),
-    tokens: coerce.list(note.texts).slice(0, MOST_TOKENS).map(coerce.text),
-    waiting: coerce.list(note.waiting).filter(Boolean).slice(0, 24),
-    ahead: Math.min(MOST_TOKENS, Math.max(1, Math.round(coerce.number(note.ahead) || 1))),
-    informed: note.informed === true,
+    drafted: note.drafted,
+    chances: names.map((_, arm) => share(note.chances[arm])),
+    ghosts: note.ghosts.slice(0, MOST_ARMS).map((row) => row.slice(0, MOST_TOKENS).map(share)),
+    expected: note.expected.slice(0, MOST_ARMS),
+    tokens: note.texts.slice(0, MOST_TOKENS),
+    waiting: note.waiting.slice(0, 24),
+    ahead: Math.min(MOST_TOKENS, Math.max(1, note.ahead)),
+    informed: note.informed,
   };
 }
 
+/** @param {Data} data */
 function sentence(data) {
   return `${data.names[data.drafted]} drafts this round; its probability was ${format.probability(data.chances[data.drafted])}.`;
 }
 
-/** What choosing another arm would have brought, where that is known. */
+/** What choosing another arm would have brought, where that is known. @param {Data} data @param {Step} step */
 function hindsightOf(data, step) {
   if (!data.expected.length) return "This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.";
   if (step.veiled) return "What the others would have brought is known once the target has looked.";
@@ -42,17 +47,16 @@ function hindsightOf(data, step) {
   return `${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
 }
 
-/** A row an arm: its probability of drafting over the steps, as height; a tick below where it drafted. A click goes to the step. */
+/** A row an arm: its probability of drafting over the steps, as height; a tick below where it drafted. A click goes to the step. @param {Data} data @param {Stage} stage */
 function river(data, stage, tall) {
   const { u } = stage;
-  const all = coerce.list(stage.trace && stage.trace.steps);
-  const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
-  const rows = all.slice(from, from + MOST_STEPS).map((round) => {
-    const armsNote = coerce.list(round.notes).find((note) => note.type === "drafter_selection");
-    return armsNote ? read(armsNote) : null;
+  const { steps } = stage.trace;
+  const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, steps.length - MOST_STEPS));
+  const rounds = steps.slice(from, from + MOST_STEPS).map((round) => {
+    const arms = noteOf(round, "drafter_selection");
+    return arms && read(arms);
   });
-  const rounds = rows.length ? rows : [data];
-  const cursor = rows.length ? stage.cursor - from : 0;
+  const cursor = stage.cursor - from;
   const left = 84 * u,
     top = 18 * u,
     wide = stage.column - left - 46 * u,
@@ -82,12 +86,12 @@ function river(data, stage, tall) {
   const figure = svgKit.frame(stage.column, top + data.names.length * row + 4, `Probabilities in this step: ${spoken}`, label, bands, now);
   figure.addEventListener("click", (event) => {
     const at = Math.floor((event.clientX - figure.getBoundingClientRect().left - left) / pitch);
-    if (rows[at] && stage.go) stage.go(from + at);
+    if (rounds[at]) stage.go(from + at);
   });
   return figure;
 }
 
-/** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. */
+/** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. @param {Data} data @param {Stage} stage */
 function ghosts(data, stage) {
   const { u } = stage;
   const left = 84 * u,
@@ -101,7 +105,7 @@ function ghosts(data, stage) {
   const rows = data.names.map((name, arm) => {
     const y = top + (arm + 0.5) * pitch;
     const own = arm === data.drafted;
-    const marks = coerce.list(data.ghosts[arm]).map((chance, place) => {
+    const marks = (data.ghosts[arm] || []).map((chance, place) => {
       const x = left + (place + 0.5) * cell;
       return chance < 0.02 ? svgKit.cross(x, y, 3, "sv-drop-line") : disc(x, y, 2 + 6 * u * Math.sqrt(chance), own ? "sv-accepted-mark" : "sv-would-accept");
     });
@@ -119,17 +123,16 @@ function ghosts(data, stage) {
   return svgKit.frame(stage.column, top + data.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
 }
 
-/** Starts of chains that later tokens still have to judge. */
+/** Starts of chains that later tokens still have to judge. @param {Data} data @param {Stage} stage */
 function queue(data, stage) {
   const { u } = stage;
   const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, data.waiting.length));
   const parts = data.waiting.map((chain, at) => {
-    const known = coerce.amount(chain.known);
     const size = (wide - 8) / data.ahead;
     const cells = Array.from({ length: data.ahead }, (_, place) =>
-      box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-accepted-mark" : "sv-absent"),
+      box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < chain.known ? "sv-accepted-mark" : "sv-absent"),
     );
-    return [cells, text(stage, at * wide, 44 * u, `from ${coerce.number(chain.place) ?? "?"}`, { kind: "sv-mute" })];
+    return [cells, text(stage, at * wide, 44 * u, `from ${chain.place}`, { kind: "sv-mute" })];
   });
   const summary = data.waiting.length
     ? `delay queue: ${format.count(data.waiting.length, "chain")} still to be judged`
@@ -138,11 +141,12 @@ function queue(data, stage) {
   return svgKit.frame(stage.column, (data.waiting.length ? 50 : 16) * u, summary, label, parts);
 }
 
+/** @param {Trace.DrafterSelectionNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.names.length) return svgKit.caption("There was no arm to choose.");
   const { u } = stage;
-  const judged = data.expected.length && !step.veiled;
+  const judged = data.expected.length > 0 && !step.veiled;
   const hindsight = (40 + data.names.length * 22) * u;
   const key = svgKit.key(
     [box(-6, -2, 12, 4, "sv-drafted-tick", 0), "drafted"],

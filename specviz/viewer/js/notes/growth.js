@@ -1,5 +1,5 @@
+// @ts-check
 // A tree grown by confidence: every drafted token at its path's probability, the beam ringed, and the line of the rerank.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -11,11 +11,13 @@ import { FAILED } from "../run/parseStep.js";
 
 const MOST = 600;
 
-/** The note as numbers: a mark per shown node with level and log value, the beams, and where the rerank cuts. */
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** The note as numbers: a mark per shown node with level and log value, the beams, and where the rerank cuts. @param {Trace.GrowthNote} note @param {Step} step */
 function read(note, step) {
-  const value = coerce.numbers(note.value);
-  const beams = coerce.list(note.beams).map((beam) => new Set(coerce.list(beam)));
-  const marks = step.nodes.slice(0, MOST).filter((node) => node.id === 0 || value[node.id] !== null);
+  const { value } = note;
+  const beams = note.beams.map((beam) => new Set(beam));
+  const marks = step.nodes.slice(0, MOST);
   const sent = marks.filter((node) => node.id && node.status !== "pruned");
   const cut = sent.length ? Math.min(...sent.map((node) => value[node.id] || 0)) : 0;
   const levels = Math.max(1, ...marks.map((node) => node.depth));
@@ -25,9 +27,8 @@ function read(note, step) {
 
 /** Why trees are as deep as they are, where no depth was stated. */
 function chosen(depth) {
-  const levels = depth && coerce.number(depth.levels);
-  if (!levels) return "";
-  const gain = coerce.number(depth.gain);
+  if (!depth) return "";
+  const { levels, gain } = depth;
   const most = format.count(levels, "level");
   return gain === null
     ? ` Trees have at most ${most}, the usual depth: no measurement says what others bring with this drafter and beam.`
@@ -35,6 +36,7 @@ function chosen(depth) {
         `the forecast is ${gain.toFixed(2)}× the target alone.`;
 }
 
+/** @param {Data} data @param {Step} step */
 function moments(data, step) {
   const events = [];
   for (let level = 1; level <= data.levels; level += 1) {
@@ -45,12 +47,13 @@ function moments(data, step) {
   return events;
 }
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   const { beams, marks, sent, levels } = data;
   if (moment.key === "rerank") {
     return (
       `All ${labels.drafted(step)} candidates compete by their whole path's probability. The best ${step.counts.sent} lie above ` +
-      `the line and go to the target; pruned: ${step.counts.cut}${step.counts.more}.${data.chosen}`
+      `the line and go to the target; pruned: ${step.counts.cut}${step.more}.${data.chosen}`
     );
   }
   if (moment.key === "verdict") {
@@ -68,7 +71,7 @@ function sentence(data, step, moment) {
   return `The drafter continues ${from}: ${format.count(born, "candidate")} shown. ${on}`;
 }
 
-/** Side by side where several lie at one height: each mark's distance from the middle of its level. */
+/** Side by side where several lie at one height: each mark's distance from the middle of its level. @param {Data} data @param {(value: number) => number} y @param {number} r @param {number} half */
 function sideOffsets(data, y, r, half) {
   const offset = new Map();
   for (let level = 0; level <= data.levels; level += 1) {
@@ -89,6 +92,7 @@ function sideOffsets(data, y, r, half) {
   return offset;
 }
 
+/** @param {Data} data @param {Stage} stage */
 function place(data, stage) {
   const { u } = stage;
   const width = stage.column;
@@ -104,7 +108,7 @@ function place(data, stage) {
   return { width, height, left, floor, pitch, y, x, r };
 }
 
-/** Powers of ten of the path's probability, with as many lines as have room. */
+/** Powers of ten of the path's probability, with as many lines as have room. @param {Data} data @param {Stage} stage */
 function scale(data, at, stage) {
   const parts = [];
   const most = Math.floor(-data.lowest / Math.LN10);
@@ -124,12 +128,13 @@ function scale(data, at, stage) {
   return parts;
 }
 
-/** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. */
+/** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. @param {Data} data @param {TreeNode} node */
 function state(data, node, moment) {
   if (moment.level) return node.depth > moment.level ? null : node.depth === moment.level ? "fresh" : "old";
   return node.status === "pruned" ? "out" : "in";
 }
 
+/** @param {Data} data @param {TreeNode} node */
 function mark(data, at, node, moment) {
   const how = state(data, node, moment);
   if (!how) return null;
@@ -147,24 +152,28 @@ function mark(data, at, node, moment) {
   return dom.s("g", { class: `sv-candidate sv-${how}`, "data-id": node.id }, parts);
 }
 
+/** @param {TreeNode} node @param {number} x @param {number} y */
 function verdict(node, x, y, r) {
   if (FAILED.has(node.status)) return cross(x, y, r);
   if (node.status === "accepted" || node.status === "relaxed") return disc(x, y, r + 1.5, "sv-accepted-mark");
   return disc(x, y, r - 0.6, node.id ? "sv-unverified-mark" : "sv-root-mark");
 }
 
+/** @param {Data} data @param {Step} step @param {TreeNode} node */
 function link(data, at, step, node, moment) {
   const how = state(data, node, moment);
   const up = step.nodes[node.parent];
   if (!how || !up) return null;
   const accepted = moment.key === "verdict" && (node.status === "accepted" || node.status === "relaxed");
-  const ends = [at.x(up), at.y(data.value[up.id] || 0), at.x(node), at.y(data.value[node.id] || 0)];
-  return line(...ends, `sv-tree-link sv-${how} ${accepted ? "sv-accepted-line" : ""}`);
+  const y = (one) => at.y(data.value[one.id] || 0);
+  return line(at.x(up), y(up), at.x(node), y(node), `sv-tree-link sv-${how} ${accepted ? "sv-accepted-line" : ""}`);
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, moment) {
   const at = place(data, stage);
   const drafted = data.marks.filter((node) => node.id);
+  /** @type {Child[]} */
   const parts = [scale(data, at, stage), drafted.map((node) => link(data, at, step, node, moment))];
   parts.push(data.marks.map((node) => mark(data, at, node, moment)));
   if (moment.key === "rerank" && data.marks.length > data.sent.length + 1) {
@@ -177,6 +186,7 @@ function picture(data, step, stage, moment) {
   return svgKit.pickable(figure, stage, (id) => about(data, step.nodes[id]));
 }
 
+/** @param {Data} data @param {TreeNode} node */
 const about = (data, node) => [
   format.token(node.text, 40),
   `level ${node.depth}, ${labels.of(node.status)}`,
@@ -193,6 +203,7 @@ function legend(moment) {
   return moment.level ? svgKit.key(all, beam) : svgKit.key(all, beam, [rhombus(0, 0, 4, "sv-pruned-mark"), "pruned"]);
 }
 
+/** @param {Trace.GrowthNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note, step);
   if (data.marks.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to grow.");

@@ -1,5 +1,5 @@
+// @ts-check
 // Independent heads: one hidden state, several heads, each with its own list for its own place, blind to the others.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -10,19 +10,14 @@ import { Tip } from "../kit/tip.js";
 const MOST_HEADS = 8,
   MOST = 10;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.HeadsNote} note */
 function read(note) {
-  return coerce
-    .list(note.heads)
-    .slice(0, MOST_HEADS)
-    .map((head, place) => ({
-      number: coerce.number(head.head) || place + 1,
-      tokens: coerce.list(head.tokens).slice(0, MOST),
-      texts: coerce.list(head.texts).map(coerce.text),
-      probability: coerce.numbers(head.probability),
-    }));
+  return note.heads.slice(0, MOST_HEADS).map(({ head, tokens, texts, probability }) => ({ number: head, tokens: tokens.slice(0, MOST), texts, probability }));
 }
 
-/** The best verdict on a token at a depth: a head's list is the same under every branch. */
+/** The best verdict on a token at a depth: a head's list is the same under every branch. @param {Step} step @param {number} token */
 function verdict(step, depth, token) {
   const order = ["accepted", "relaxed", "rejected", "resampled", "skipped"];
   const candidates = step.nodes.filter(
@@ -31,6 +26,7 @@ function verdict(step, depth, token) {
   return candidates.sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status))[0] || null;
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function place(data, step, stage) {
   const { u } = stage;
   const top = 64 * u,
@@ -51,6 +47,7 @@ function place(data, step, stage) {
   };
 }
 
+/** @param {Step} step @param {Stage} stage */
 function cell(step, at, stage, head, place, rank) {
   const token = head.tokens[rank];
   const node = verdict(step, head.number, token);
@@ -74,6 +71,7 @@ function cell(step, at, stage, head, place, rank) {
   );
 }
 
+/** @param {Step} step @param {Stage} stage */
 function column(step, at, stage, head, place) {
   const middle = (place + 0.5) * at.wide;
   const start = at.width / 2,
@@ -88,11 +86,13 @@ function column(step, at, stage, head, place) {
   ];
 }
 
+/** @param {Trace.HeadsNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.length) return svgKit.caption("The heads proposed nothing in this step.");
   const at = place(data, step, stage);
   const middle = at.width / 2;
+  /** @type {Child[]} */
   const parts = data.map((head, number) => column(step, at, stage, head, number));
   parts.push(box(middle - 44 * at.u, 0, 88 * at.u, 18 * at.u, "sv-hidden-state", 9));
   parts.push(text(stage, middle, 13 * at.u, "hidden state", { anchor: "middle", kind: "sv-hidden-state-label" }));

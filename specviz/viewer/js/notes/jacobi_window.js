@@ -1,11 +1,12 @@
+// @ts-check
 // The Jacobi window: what stood at each place of the picture in the last few rounds, until it was settled.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { text } from "../kit/svgKit.js";
+import { noteOf } from "../run/parseStep.js";
 
 const ROUNDS = 10;
 const FEWEST = 2;
@@ -16,20 +17,21 @@ function span(rows) {
   return Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - first + 1;
 }
 
-/** Rounds up to this one, oldest first: where each began and what it guessed; no more than leave a place `least` pixels. */
+/** Rounds up to this one, oldest first: where each began and what it guessed; no more than leave a place `least` pixels. @param {Stage} stage @param {number} width */
 function rounds(stage, width, least) {
   let rows = [];
   for (let at = stage.cursor; at >= 0 && rows.length < ROUNDS; at -= 1) {
     const step = stage.trace.steps[at];
-    const note = step.notes.find((entry) => entry.type === "jacobi_window");
+    const note = noteOf(step, "jacobi_window");
     if (!note) break;
-    const more = [{ at, step, guesses: coerce.list(note.codes), redrawn: coerce.amount(note.redrawn) }, ...rows];
+    const more = [{ at, step, guesses: note.codes, redrawn: note.redrawn }, ...rows];
     if (rows.length >= FEWEST && width / span(more) < least) break;
     rows = more;
   }
   return rows;
 }
 
+/** @param {Trace.JacobiWindowNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const label = 52 * stage.u;
   const width = stage.column - label - 4;
@@ -45,12 +47,12 @@ function draw(note, step, stage) {
       const x = label + (row.step.position - first + place) * size;
       const accepted = place < row.step.path.length;
       const tile = codes.tile(book, code, x, line * high + (high - size) / 2, size - 1, `sv-heat-cell ${accepted ? "sv-kept-code" : ""}`, 1);
-      tile.style.opacity = accepted ? 1 : place < row.redrawn ? 0.7 : 0.35;
-      if (row.at === stage.cursor) tile.dataset.id = place + 1;
+      tile.style.opacity = accepted ? "1" : place < row.redrawn ? "0.7" : "0.35";
+      if (row.at === stage.cursor) tile.dataset.id = String(place + 1);
       parts.push(tile);
     });
   });
-  const many = coerce.list(note.codes).length, redrawn = coerce.number(note.redrawn);
+  const { codes: { length: many }, redrawn } = note;
   const summary =
     `${step.path.length} of ${format.count(many, "guess", "guesses")} kept; ${redrawn} were resampled from what ` +
     `the last pass thought at their place, ${many - redrawn} were new to the window.`;

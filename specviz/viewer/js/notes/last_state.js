@@ -1,29 +1,31 @@
+// @ts-check
 // Drafts from the last token's state: tokens a pass against the length of the text, and which half drafted each step.
-import * as coerce from "../kit/coerce.js";
 import * as curves from "../kit/curves.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { disc, line, rhombus, text } from "../kit/svgKit.js";
+import { noteOf } from "../run/parseStep.js";
 
 const MOST = 600,
   AROUND = 12;
-const size = (value) => Math.min(1e9, Math.max(0, coerce.amount(value)));
+/** @param {number} value */
+const size = (value) => Math.min(1e9, Math.max(0, value));
 const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 
+/** @param {Trace.LastStateNote} note */
 function reach(note) {
   const length = format.count(size(note.length), "token");
-  const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nothing else reads" : "";
+  const probe = note.probed ? " and the state of a [SPEC] token behind it, which nothing else reads" : "";
   return `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
 }
 
-/** Why this half drafts; empty where there is no choice. */
+/** Why this half drafts; empty where there is no choice. @param {Trace.LastStateNote} note */
 function choice(note) {
-  const score = coerce.number(note.score),
-    threshold = coerce.number(note.threshold);
+  const { score, threshold } = note;
   if (threshold === null) return "";
-  if (score === null) return `${HALF[note.half] || "Nobody"} drafts.`;
+  if (score === null) return `${HALF[note.half]} drafts.`;
   const bar = format.probability(threshold);
   if (note.half === "suffix")
     return `The memories expect ${format.probability(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
@@ -31,19 +33,18 @@ function choice(note) {
   return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts.`;
 }
 
-/** (length, tokens, half) of every step that tells of them. */
+/** (length, tokens, half) of every step that tells of them. @param {Stage} stage @param {Trace.LastStateNote} note @param {Step} step */
 function points(stage, note, step) {
-  const all = coerce.list(stage.trace && stage.trace.steps);
-  const from = Math.max(0, Math.min(stage.cursor - MOST / 2, all.length - MOST)) || 0;
-  const series = [];
-  all.slice(from, from + MOST).forEach((round, at) => {
-    const row = coerce.list(round.notes).find((other) => other.type === "last_state");
-    if (row && !round.cut)
-      series.push({ at: from + at, length: size(row.length), tokens: round.emitted.length, half: row.half });
+  const { steps } = stage.trace;
+  const from = Math.max(0, Math.min(stage.cursor - MOST / 2, steps.length - MOST));
+  const series = steps.slice(from, from + MOST).flatMap((round, at) => {
+    const row = noteOf(round, "last_state");
+    return row && !round.cut ? [{ at: from + at, length: size(row.length), tokens: round.emitted.length, half: row.half }] : [];
   });
   return series.length ? series : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
 }
 
+/** @param {Trace.LastStateNote} note @param {Step} step @param {Stage} stage */
 function chart(note, step, stage) {
   const { u } = stage;
   const series = points(stage, note, step);
@@ -67,7 +68,7 @@ function chart(note, step, stage) {
   ]);
   const marks = series.map((point) => {
     const mark = point.half === "suffix" ? rhombus(x(point.length), y(point.tokens), 4.5 * u, "sv-candidate-mark") : disc(x(point.length), y(point.tokens), 3.2 * u, "sv-accepted-mark");
-    mark.setAttribute("data-step", point.at);
+    mark.setAttribute("data-step", String(point.at));
     return mark;
   });
   const path = mean.map(([a, b], at) => `${at ? "L" : "M"}${svgKit.round(a)} ${svgKit.round(b)}`).join("");
@@ -84,34 +85,35 @@ function chart(note, step, stage) {
   const spoken = `Tokens a pass from a text of ${first} to one of ${last} tokens; this step brought ${step.emitted.length}`;
   const figure = svgKit.frame(stage.column, top + high + 22 * u, spoken, parts);
   figure.addEventListener("click", (event) => {
-    const mark = event.target.closest("[data-step]");
-    if (mark && stage.go) stage.go(Number(mark.dataset.step));
+    const mark = dom.closest(event, "[data-step]");
+    if (mark) stage.go(Number(mark.dataset.step));
   });
   const at = Math.max(0, series.indexOf(current));
   const near = series.slice(Math.max(0, at - AROUND), at + AROUND + 1);
   return { figure, series, current: { length: current.length, tokens: near.reduce((sum, point) => sum + point.tokens, 0) / near.length } };
 }
 
+/** @param {Trace.LastStateNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const { figure, series, current } = chart(note, step, stage);
-  const badge = dom.h("b", { class: `sv-badge sv-half-${note.half === "suffix" ? "suffix" : "tree"}` }, HALF[note.half] || "?");
+  const badge = dom.h("b", { class: `sv-badge sv-half-${note.half}` }, HALF[note.half]);
   const counts = Object.keys(HALF)
-    .map((half) => [half, series.filter((point) => point.half === half)])
-    .filter(([, rows]) => rows.length);
-  const summary = counts.map(([half, rows]) => {
+    .map((half) => ({ half, rows: series.filter((point) => point.half === half) }))
+    .filter(({ rows }) => rows.length);
+  const summary = counts.map(({ half, rows }) => {
     const mean = rows.reduce((sum, point) => sum + point.tokens, 0) / rows.length;
     return `${HALF[half]}: ${format.count(rows.length, "step")}, ${format.probability(mean)} tokens a pass`;
   });
   const key = svgKit.key(
     [disc(0, 0, 5, "sv-accepted-mark"), "network"],
-    ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-candidate-mark"), "memory"]] : []),
+    ...(counts.some(({ half }) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-candidate-mark"), "memory"]] : []),
     [line(-7, 0, 7, 0, "sv-mean-line"), "running mean"],
   );
   const totals = dom.h("p", { class: "sv-mute" }, summary.join("; ") + ".");
   const run = [badge, figure, key];
   const measured = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", current, Math.min(330 * stage.u, stage.tall - 130 * stage.u));
   // A hybrid's story is which half drafts; that of the network alone is that long texts do not confuse it.
-  if (measured && coerce.number(note.threshold) === null)
+  if (measured && note.threshold === null)
     return dom.h("div", {}, measured.figure, svgKit.caption(measured.sentence), svgKit.more(stage, run, svgKit.caption(reach(note)), totals, measured.source));
   return dom.h("div", {}, run, svgKit.caption(choice(note)), svgKit.more(stage, svgKit.caption(reach(note)), totals, measured ? [measured.figure, svgKit.caption(measured.sentence), measured.source] : null));
 }

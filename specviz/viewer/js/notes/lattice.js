@@ -1,5 +1,5 @@
+// @ts-check
 // A lattice of guesses that do not know each other, the beams that were led through it, and the gauge of the draft's length.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -13,23 +13,20 @@ const MOST = 32,
 
 function column(raw) {
   return {
-    texts: coerce.list(raw.texts).slice(0, ROWS).map(coerce.text),
-    tokens: coerce.list(raw.tokens).slice(0, ROWS),
-    probability: coerce.list(raw.probability).map((share) => Math.min(1, Math.max(0, coerce.amount(share)))),
-    size: coerce.amount(raw.size),
+    texts: raw.texts.slice(0, ROWS),
+    tokens: raw.tokens.slice(0, ROWS),
+    probability: raw.probability.map((share) => Math.min(1, Math.max(0, share))),
   };
 }
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.LatticeNote} note */
 function read(note) {
-  const columns = coerce.list(note.columns).slice(0, MOST).map(column);
-  const beams = coerce
-    .list(note.beams)
-    .slice(0, columns.length)
-    .map((beam) => ({ parents: coerce.list(beam.parents), picks: coerce.list(beam.picks) }));
-  const gauge = note.gauge && typeof note.gauge === "object" ? note.gauge : {};
-  const fence = coerce.number(note.fence);
-  const ended = note.ended === undefined ? fence !== null : note.ended === true;
-  return { columns, beams, path: best(beams), fence, ended, gauge, weight: coerce.number(note.weight) };
+  const columns = note.columns.slice(0, MOST).map(column);
+  const beams = note.beams.slice(0, columns.length);
+  const { fence, ended, gauge, weight } = note;
+  return { columns, beams, path: best(beams), fence, ended: ended ?? fence !== null, gauge, weight };
 }
 
 /** The rows that the best beam took, first place first. */
@@ -43,12 +40,14 @@ function best(beams) {
   return rows;
 }
 
+/** @param {Data} data */
 const moments = (data) => [
   { key: "lattice", label: "Lattice", upTo: -1 },
   ...data.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, place ${at + 1}`, upTo: at })),
   { key: "path", label: "Path", upTo: data.beams.length, done: true },
 ];
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   if (moment.upTo < 0) {
     return "One drafter pass gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
@@ -66,6 +65,7 @@ function sentence(data, step, moment) {
   return `The best beam is the draft.${other}${end}${outcome}`;
 }
 
+/** @param {Data} data @param {Stage} stage */
 function place(data, stage) {
   const { u } = stage;
   const wide = Math.max(54 * u, Math.min(150 * u, (stage.column - 4) / Math.max(1, data.columns.length)));
@@ -75,6 +75,7 @@ function place(data, stage) {
 
 const middle = (at, row) => at.top + (row + 0.5) * at.pitch - 2 * at.u;
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function cell(data, step, stage, at, moment, number, rank) {
   const guesses = data.columns[number];
   const { u } = at;
@@ -91,10 +92,11 @@ function cell(data, step, stage, at, moment, number, rank) {
     { class: `sv-cell ${look}`, "data-id": drafted ? drafted.id : null },
     box(left - 2 * u, high, width + 6 * u, at.pitch - 4 * u, "sv-cell-box", 4),
     text(stage, left + 2 * u, high + 13 * u, format.token(guesses.texts[rank] || `#${guesses.tokens[rank]}`, most), { kind: "sv-word" }),
-    box(left + 2 * u, high + 16 * u, Math.max(1, (width - 2 * u) * guesses.probability[rank]), 2.2 * u, "sv-q", 1),
+    box(left + 2 * u, high + 16 * u, Math.max(1, (width - 2 * u) * (guesses.probability[rank] || 0)), 2.2 * u, "sv-q", 1),
   );
 }
 
+/** @param {Data} data */
 function edges(data, at, moment) {
   const lines = [];
   for (let number = 1; number <= Math.min(moment.upTo, data.beams.length - 1); number += 1) {
@@ -110,8 +112,10 @@ function edges(data, at, moment) {
   return lines;
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, moment) {
   const at = place(data, stage);
+  /** @type {Child[]} */
   const parts = [edges(data, at, moment)];
   data.columns.forEach((guesses, number) => {
     const bold = number === moment.upTo;
@@ -129,17 +133,17 @@ function picture(data, step, stage, moment) {
   return dom.h("div", { class: "sv-lattice" }, figure);
 }
 
-/** How long the draft may be: masks now, and the two running means that the next length comes from. */
+/** How long the draft may be: masks now, and the two running means that the next length comes from. @param {Data} data @param {Stage} stage */
 function gauge(data, stage) {
   const { u } = stage;
-  const of = (name) => Math.max(0, coerce.amount(data.gauge[name]));
-  const longest = Math.max(1, of("longest"));
+  const longest = Math.max(1, data.gauge.longest);
   const left = 104 * u;
   const unit = (stage.column - left - 44 * u) / longest;
+  /** @type {[string, number, string][]} */
   const rows = [
-    ["masks now", of("length"), "sv-length-bar"],
-    ["drafted, mean", of("drafted"), "sv-gauge-drafted"],
-    ["accepted, mean", of("accepted"), "sv-gauge-accepted"],
+    ["masks now", Math.max(0, data.gauge.length), "sv-length-bar"],
+    ["drafted, mean", Math.max(0, data.gauge.drafted), "sv-gauge-drafted"],
+    ["accepted, mean", Math.max(0, data.gauge.accepted), "sv-gauge-accepted"],
   ];
   const parts = rows.map(([name, value, kind], row) => [
     text(stage, 0, (14 + row * 19) * u, name, { kind: "sv-mute" }),
@@ -147,7 +151,7 @@ function gauge(data, stage) {
     box(left, (4 + row * 19) * u, Math.max(1, Math.min(longest, value) * unit), 12 * u, kind),
     text(stage, left + longest * unit + 5 * u, (14 + row * 19) * u, String(Math.round(value * 10) / 10)),
   ]);
-  const low = left + of("shortest") * unit;
+  const low = left + Math.max(0, data.gauge.shortest) * unit;
   const how = data.gauge.adaptive ? "the next length follows the means" : "the length is fixed";
   const spoken = rows.map(([name, value]) => `${name}: ${Math.round(value * 10) / 10}`).join(", ");
   return dom.h(
@@ -158,6 +162,7 @@ function gauge(data, stage) {
   );
 }
 
+/** @param {Trace.LatticeNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.columns.length) return svgKit.caption("There was no room for a block in this step.");
@@ -172,7 +177,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "lattice", moments(data), drawMoment), legend, svgKit.more(stage, gauge(data, stage)));
 }
 
-/** In the main tree: what the search has not reached is dim. */
+/** In the main tree: what the search has not reached is dim. @param {Trace.LatticeNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const events = moments(read(note));
   const now = events[scrubber.place(stage, "lattice", events, events.length - 1)];

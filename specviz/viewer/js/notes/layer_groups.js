@@ -1,5 +1,5 @@
+// @ts-check
 // Layers side by side: the draft model's stack collapses into rows, and its fuzzy cache cells turn exact once a round.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -11,23 +11,20 @@ const MOST = 64,
   TOKENS = 24,
   FUZZIEST = 0.5;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.LayerGroupsNote} note */
 function read(note) {
-  const whole = Math.min(MOST, Math.max(0, Math.round(coerce.amount(note.layers))));
-  const groups = coerce
-    .list(note.groups)
-    .slice(0, MOST)
-    .map((row) => coerce.list(row).filter((layer) => Number.isInteger(layer) && layer >= 0 && layer < whole))
-    .filter((row) => row.length);
-  const likeness = coerce
-    .list(note.likeness)
-    .slice(0, MOST)
-    .map((row) => coerce.list(row).slice(0, TOKENS).map(coerce.amount));
+  const whole = Math.min(MOST, Math.max(0, note.layers));
+  const groups = note.groups.slice(0, MOST).map((row) => row.filter((layer) => layer >= 0 && layer < whole)).filter((row) => row.length);
+  const likeness = (note.likeness || []).slice(0, MOST).map((row) => row.slice(0, TOKENS));
   const cells = likeness.flat();
   const mean = cells.length ? cells.reduce((sum, cosine) => sum + cosine, 0) / cells.length : null;
-  const number = (name) => Math.max(0, Math.round(coerce.amount(note[name])));
-  return { whole, groups, likeness, mean, calibrated: note.calibrated === true, number, devices: coerce.list(note.devices) };
+  const { calibrated, exact, repaired, fuzzy, devices } = note;
+  return { whole, groups, likeness, mean, calibrated, exact, repaired, fuzzy, devices };
 }
 
+/** @param {Data} data */
 function sentence(data, moment) {
   if (moment.key === "stack") return `The draft model has ${format.count(data.whole, "layer")}, one after the other.`;
   if (moment.key === "rows") {
@@ -36,15 +33,15 @@ function sentence(data, moment) {
       `${format.count(data.groups.length, "stage")} instead of ${data.whole}. Feed-forward stays in order. First and last layer are always alone.`
     );
   }
-  if (!data.calibrated) return `Nothing is repaired: ${format.count(data.number("fuzzy"), "cached token")} stay fuzzy.`;
+  if (!data.calibrated) return `Nothing is repaired: ${format.count(data.fuzzy, "cached token")} stay fuzzy.`;
   if (data.mean === null) return "No drafted token of the last round stayed, so there was nothing to repair.";
   return (
-    `One exact pass over ${format.count(data.number("exact"), "token")} overwrote ` +
-    `${format.count(data.number("repaired"), "fuzzy one")}, which were ${format.probability(data.mean)} like the exact ones (cosine).`
+    `One exact pass over ${format.count(data.exact, "token")} overwrote ` +
+    `${format.count(data.repaired, "fuzzy one")}, which were ${format.probability(data.mean)} like the exact ones (cosine).`
   );
 }
 
-/** Where a layer's box stands: in the stack at its number, in the rows at its group. */
+/** Where a layer's box stands: in the stack at its number, in the rows at its group. @param {Data} data */
 function place(data, at, layer, stacked) {
   const row = data.groups.findIndex((group) => group.includes(layer));
   const inside = data.groups[row] ? data.groups[row].indexOf(layer) : 0;
@@ -54,6 +51,7 @@ function place(data, at, layer, stacked) {
   return { x: at.left + (stacked ? 0 : inside * wide), y: (stacked ? layer : row) * pitch, wide: wide - 3, tall };
 }
 
+/** @param {Data} data @param {Stage} stage */
 function stack(data, stage, moment) {
   const { u } = stage;
   const at = { left: 0, wide: stage.column * 0.42, high: Math.min(240 * u, Math.max(120 * u, 16 * u * data.whole)), u };
@@ -69,7 +67,7 @@ function stack(data, stage, moment) {
   return { parts, high: at.high };
 }
 
-/** Cache cells of the tokens that the exact pass overwrote: layer by token, orange as far as a cell was off. */
+/** Cache cells of the tokens that the exact pass overwrote: layer by token, orange as far as a cell was off. @param {Data} data @param {Stage} stage */
 function cells(data, stage, moment) {
   const { u } = stage;
   const left = stage.column * 0.5,
@@ -91,6 +89,7 @@ function cells(data, stage, moment) {
   return { parts, high: 22 * u + data.likeness.length * tall };
 }
 
+/** @param {Data} data @param {Stage} stage */
 function picture(data, stage, moment) {
   const layerStack = stack(data, stage, moment);
   const side = data.likeness.length ? cells(data, stage, moment) : { parts: [], high: 0 };
@@ -98,6 +97,7 @@ function picture(data, stage, moment) {
   return svgKit.frame(stage.column, Math.max(layerStack.high, side.high) + 4, sentence(data, moment), layerStack.parts, edge, side.parts);
 }
 
+/** @param {Trace.LayerGroupsNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.whole || !data.groups.length) return svgKit.caption("This draft model has no layers to show.");
@@ -114,7 +114,7 @@ function draw(note, step, stage) {
     [square("sv-fuzzy-cell"), "fuzzy cell"],
   );
   const where = data.devices.length
-    ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(data.devices.map(coerce.text))].join(", ")}.`)
+    ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(data.devices)].join(", ")}.`)
     : null;
   return dom.h("div", {}, scrubber.make(stage, "layer_groups", moments, drawMoment), key, where);
 }

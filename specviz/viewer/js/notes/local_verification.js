@@ -1,6 +1,6 @@
+// @ts-check
 // Local verification: pooled mass of every drafted cell as heat, the failures, the islands they grew to, and the waves.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -8,26 +8,25 @@ import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
 import { chain } from "./coarse_codes.js";
+import { noteOf } from "../run/parseStep.js";
 
-const number = coerce.number;
-
+/** @param {Trace.LocalVerificationNote} note @param {Step} step */
 function read(note, step) {
-  const mass = coerce.list(note.mass).map((share) => number(share) || 0);
-  const wave = coerce.list(note.waves).map((count) => number(count) || 0);
+  const { mass, waves } = note;
   // A wave resamples at least one cell, so there are no more waves than cells; each becomes an event.
-  if (wave.some((index) => !Number.isInteger(index) || index < 0 || index >= step.nodes.length)) throw new Error("no such wave");
-  const failed = new Set(coerce.list(note.failed));
+  if (waves.some((index) => index < 0 || index >= step.nodes.length)) throw new Error("no such wave");
+  const failed = new Set(note.failed);
   const owner = new Map();
-  coerce.list(note.islands).forEach((island, at) => coerce.list(island).forEach((node) => owner.set(node, at)));
+  note.islands.forEach((island, at) => island.forEach((node) => owner.set(node, at)));
   const cells = step.nodes
     .slice(1)
-    .filter((node) => node.grid)
-    .map((node) => ({
+    .flatMap((node) => (node.grid ? [{ node, row: node.grid[0], column: node.grid[1] }] : []))
+    .map(({ node, row, column }) => ({
       id: node.id,
-      row: node.grid[0],
-      column: node.grid[1],
+      row,
+      column,
       mass: mass[node.id - 1] || 0,
-      wave: wave[node.id - 1] || 0,
+      wave: waves[node.id - 1] || 0,
       failed: failed.has(node.id),
       island: owner.has(node.id) ? owner.get(node.id) : -1,
       code: node.token,
@@ -35,10 +34,10 @@ function read(note, step) {
   return cells;
 }
 
-/** Nodes whose cache entries were left as they were although something in front of them changed. */
+/** Nodes whose cache entries were left as they were although something in front of them changed. @param {Trace.LocalVerificationNote} note */
 export function stale(note, cells) {
-  if (note.rewritten !== false) return new Set();
-  if (Array.isArray(note.stale)) return new Set(note.stale);
+  if (note.rewritten) return new Set();
+  if (note.stale) return new Set(note.stale);
   // An older trace does not list them: what was kept behind the first code resampled.
   const first = Math.min(...cells.filter((cell) => cell.wave).map((cell) => cell.id));
   return new Set(cells.filter((cell) => !cell.wave && cell.id > first).map((cell) => cell.id));
@@ -90,15 +89,17 @@ function board(cells, note, stage, moment, { top, rows, columns, size, last }) {
   });
 }
 
+/** @param {Trace.LocalVerificationNote} note */
 function sentence(cells, note) {
   const failed = cells.filter((cell) => cell.failed).length;
   if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)} in one target pass.`;
   return (
-    `${failed} of ${format.count(cells.length, "cell")} failed; ${cells.filter((cell) => cell.wave).length} in ${format.count(coerce.list(note.islands).length, "island")} ` +
-    `were resampled, by ${format.count(number(note.passes) || 1, "target pass", "target passes")}.`
+    `${failed} of ${format.count(cells.length, "cell")} failed; ${cells.filter((cell) => cell.wave).length} in ${format.count(note.islands.length, "island")} ` +
+    `were resampled, by ${format.count(note.passes, "target pass", "target passes")}.`
   );
 }
 
+/** @param {Trace.LocalVerificationNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const cells = read(note, step);
   if (!cells.length) return svgKit.caption("No row was drafted in this step.");
@@ -106,9 +107,9 @@ function draw(note, step, stage) {
   const moments = [{ key: -1, label: "pooled mass" }];
   for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "what stays" });
   const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
-  if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
-  const wait = last > 1 && note.rewritten !== false ? "Between waves kept cells' cache entries wait: an approximation." : "";
-  const coarse = step.notes.find((other) => other.type === "coarse_codes");
+  if (!note.rewritten) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
+  const wait = last > 1 && note.rewritten ? "Between waves kept cells' cache entries wait: an approximation." : "";
+  const coarse = noteOf(step, "coarse_codes");
   const top = Math.min(...cells.map((cell) => cell.row));
   const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
   const columns = Math.max(...cells.map((cell) => cell.column)) + 1;

@@ -1,5 +1,5 @@
+// @ts-check
 // A tree of several sources: the main tree takes their colours, and the pane counts what each of them brought.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -11,13 +11,14 @@ import { JUDGED } from "../run/parseStep.js";
 const KINDS = { drafter: "drafter", context: "this text", outputs: "earlier outputs", both: "both agree" };
 
 function kind(source) {
-  const names = coerce.text(source).split("+");
+  const names = source.split("+");
   return names.length > 1 && names.includes("drafter") ? "both" : names[0];
 }
 
-const of = (note, id) => kind(coerce.list(note.sources)[id]);
+/** @param {Trace.MergedTreeNote} note */
+const of = (note, id) => kind(note.sources[id] || "");
 
-/** Nodes, judged and kept, by source. */
+/** Nodes, judged and kept, by source. @param {Trace.MergedTreeNote} note @param {Step} step */
 function tally(note, step) {
   const counts = Object.keys(KINDS).map((key) => ({ key, sent: 0, judged: 0, kept: 0 }));
   for (const node of step.nodes.slice(1)) {
@@ -30,7 +31,7 @@ function tally(note, step) {
   return counts.filter((row) => row.sent);
 }
 
-/** A bar a source: as long as its nodes, filled as far as they were kept. */
+/** A bar a source: as long as its nodes, filled as far as they were kept. @param {Stage} stage */
 function bars(rows, stage) {
   const { u } = stage;
   const left = 104 * u,
@@ -50,14 +51,15 @@ function bars(rows, stage) {
   return svgKit.frame(stage.column, rows.length * pitch + 6, spoken, parts);
 }
 
+/** @param {Trace.MergedTreeNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const rows = tally(note, step);
   if (!rows.length) return svgKit.caption("Neither the drafter nor the memories had anything that paid in this step.");
-  const sent = (coerce.number(note.kept) || 1) - 1;
-  const longest = coerce.list(note.grafts).sort((a, b) => b.matched - a.matched)[0];
+  const sent = note.kept - 1;
+  const longest = [...note.grafts].sort((a, b) => b.matched - a.matched)[0];
   const summary =
     `${format.count(sent, "node")} of ${labels.drafted(step)} went to the target: the best by the probability of ` +
-    `their whole path. Expected ${format.probability(coerce.number(note.expected))} tokens` +
+    `their whole path. Expected ${format.probability(note.expected)} tokens` +
     (step.veiled ? "." : `, got ${step.emitted.length}.`);
   const graft = longest
     ? `The longest match was ${format.count(longest.matched, "token")}; ${format.count(longest.count, "token")} hung from it.`
@@ -67,11 +69,11 @@ function draw(note, step, stage) {
   return dom.h("div", {}, bars(rows, stage), key, svgKit.caption(summary), svgKit.more(stage, dom.h("p", { class: "sv-mute" }, graft)));
 }
 
-/** In the main tree: a coloured ground under every node. */
+/** In the main tree: a coloured ground under every node. @param {Trace.MergedTreeNote} note */
 function overlay(note) {
   const ground = (item) => {
     const source = item.kind === "node" && item.id ? of(note, item.id) : null;
-    return KINDS[source] ? box(item.x - 4, item.y - 13, item.w + 8, 26, `sv-src-${source} sv-source-ground`, 7) : null;
+    return source && KINDS[source] ? box(item.x - 4, item.y - 13, item.w + 8, 26, `sv-src-${source} sv-source-ground`, 7) : null;
   };
   return { under: (treeLayout) => [...treeLayout.items.values()].map(ground) };
 }

@@ -1,31 +1,32 @@
+// @ts-check
 // STAND: the memory of n-grams filling over the run, the n-gram that this step found in it, and what it says comes next.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
+import { noteOf } from "../run/parseStep.js";
 
 const MOST_STEPS = 400,
   MOST_CELLS = 1200;
-const count = (note) => Math.max(0, coerce.amount(note.entries));
+/** @param {Trace.NgramRowsNote} note */
+const count = (note) => Math.max(0, note.entries);
 const WORDS = { 4: "the last three tokens", 3: "the last two tokens", 2: "the last token", 1: "nothing but how often tokens come" };
 
-/** Of every step of the run around this one: its place, n-grams in the store, and n of the longest one found (0: none). */
-function history(stage, note) {
-  const steps = coerce.list(stage.trace && stage.trace.steps);
-  const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, steps.length - MOST_STEPS)) || 0;
-  const known = steps.slice(from, from + MOST_STEPS).map((step, place) => {
-    const other = step.notes.find((entry) => entry.type === "ngram_rows");
-    return other && { at: from + place, entries: count(other), order: longest(other) };
+/** Of every step of the run around this one: its place, n-grams in the store, and n of the longest one found (0: none). @param {Stage} stage */
+function history(stage) {
+  const { steps } = stage.trace;
+  const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, steps.length - MOST_STEPS));
+  return steps.slice(from, from + MOST_STEPS).flatMap((step, place) => {
+    const note = noteOf(step, "ngram_rows");
+    return note ? [{ at: from + place, entries: count(note), order: longest(note) }] : [];
   });
-  const series = known.filter(Boolean);
-  return series.length ? series : [{ at: stage.cursor, entries: count(note), order: longest(note) }];
 }
 
-const longest = (note) => Math.min(4, Math.max(0, ...coerce.list(note.rows).map((row) => (row && row.node === 0 && coerce.number(row.order)) || 0)));
+/** @param {Trace.NgramRowsNote} note */
+const longest = (note) => Math.min(4, Math.max(0, ...note.rows.map((row) => (row.node === 0 ? row.order : 0))));
 
-/** The store as cells, a row of it each: filled before the run, in the run, by the last step, and those still to come. */
+/** The store as cells, a row of it each: filled before the run, in the run, by the last step, and those still to come. @param {Trace.NgramRowsNote} note @param {Stage} stage */
 function store(series, note, stage) {
   const { u } = stage;
   const first = series[0].entries,
@@ -49,7 +50,7 @@ function store(series, note, stage) {
   return svgKit.frame(stage.column, top + Math.ceil(all / each / across) * size + 2, `${now} n-grams in memory`, label, parts);
 }
 
-/** The longest n-gram found, step by step: the taller the surer. A click goes to the step. */
+/** The longest n-gram found, step by step: the taller the surer. A click goes to the step. @param {Stage} stage */
 function matches(series, stage) {
   const { u } = stage;
   const left = 96 * u,
@@ -67,18 +68,18 @@ function matches(series, stage) {
   );
   const figure = svgKit.frame(stage.column, high + 4, "Longest n-gram found, step by step", text(stage, 0, 16 * u, "n of the match", { kind: "sv-mute" }), bars);
   figure.addEventListener("click", (event) => {
-    const bar = event.target.closest("[data-step]");
+    const bar = dom.closest(event, "[data-step]");
     if (bar) stage.go(Number(bar.dataset.step));
   });
   return figure;
 }
 
-/** The tokens that were looked up, and what memory says follows them: filled as far as it became a draft. */
+/** The tokens that were looked up, and what memory says follows them: filled as far as it became a draft. @param {Step} step @param {Stage} stage */
 function hit(row, step, stage) {
   const { u } = stage;
   const path = [];
   for (let node = step.nodes[row.node]; node; node = step.nodes[node.parent]) path.unshift(node.text);
-  const before = stage.trace && stage.trace.run ? noteRegistry.contextOf(stage, step).slice(0, -1) : [];
+  const before = noteRegistry.contextOf(stage, step).slice(0, -1);
   const looked = [...before, ...path].slice(-Math.max(1, row.order - 1)).map((word) => format.token(word, 12));
   const parts = [];
   let x = 0;
@@ -88,15 +89,14 @@ function hit(row, step, stage) {
     x += wide + 4 * u;
   }
   parts.push(text(stage, x + 4 * u, 14 * u, `→ ${row.order}-gram, followed by`, { kind: "sv-mute" }));
-  const texts = coerce.list(row.texts),
-    taken = new Set(coerce.list(row.order_taken).slice(0, row.picked)),
+  const { texts, perturbed: noisy } = row,
+    taken = new Set(row.order_taken.slice(0, row.picked)),
     left = 104 * u;
   const rows = Math.max(4, Math.min(texts.length, Math.floor((stage.tall - 240 * u) / (17 * u))));
-  const noisy = coerce.list(row.perturbed);
   const rank = (at) => (taken.size ? taken.has(at) : noisy.length ? noisy.filter((value) => value > noisy[at]).length < row.picked : at < row.picked);
   texts.slice(0, rows).forEach((word, at) => {
     const y = (26 + 17 * at) * u;
-    const share = coerce.list(row.probability)[at] || 0;
+    const share = row.probability[at] || 0;
     const status = rank(at) ? noteRegistry.verdict(step, row.node, row.tokens[at]) || "skipped" : "unused";
     const wide = stage.column - left - 48 * u;
     parts.push(
@@ -115,9 +115,10 @@ function hit(row, step, stage) {
 
 noteRegistry.register("ngram_rows", {
   title: "N-gram memory",
+  /** @param {Trace.NgramRowsNote} note @param {Step} step @param {Stage} stage */
   draw(note, step, stage) {
-    const rows = coerce.list(note.rows).filter((row) => row && step.nodes[row.node]);
-    const series = history(stage, note);
+    const rows = note.rows.filter((row) => step.nodes[row.node]);
+    const series = history(stage);
     if (!rows.length) return dom.h("div", {}, store(series, note, stage), matches(series, stage), svgKit.caption("The store holds no n-gram that ends here yet, so nothing was drafted."));
     const row = stage.picked ? noteRegistry.focus(rows, stage) : rows[0];
     const summary = `Memory knew ${WORDS[row.order] || `a ${row.order}-gram`}: ${format.count(row.picked, "follower")} became the draft.`;
@@ -134,25 +135,24 @@ noteRegistry.register("ngram_rows", {
   },
 });
 
-/** Left: the row as stored, likeliest first. Right: the order after the noise. Lines show who moved; picks are bold. */
+/** Left: the row as stored, likeliest first. Right: the order after the noise. Lines show who moved; picks are bold. @param {Step} step */
 function slopes(row, step, w) {
   const { s } = dom;
-  const texts = coerce.list(row.texts);
+  const { texts, probability: stored, perturbed: noisy } = row;
   const order = (values) => texts.map((_, index) => index).sort((a, b) => (values[b] ?? 0) - (values[a] ?? 0));
-  const stored = coerce.list(row.probability);
   const plot = {
     row,
     step,
     w,
     stored,
-    noisy: coerce.list(row.perturbed),
+    noisy,
     top: 26,
     pitch: 19,
     from: w * 0.53,
     to: w * 0.63,
-    most: Math.max(1e-9, ...stored.filter(Number.isFinite)),
+    most: Math.max(1e-9, ...stored),
     left: order(stored),
-    right: order(coerce.list(row.perturbed)),
+    right: order(noisy),
   };
   const { top, pitch, from, to, right } = plot;
   const head = (x, anchor, text) => s("text", { x, y: 10, "text-anchor": anchor, class: "sv-mute" }, text);
@@ -167,7 +167,7 @@ function slopes(row, step, w) {
   );
 }
 
-/** One token: its name and bar at its stored place, a line to its place after the noise, its name and value there. */
+/** One token: its name and bar at its stored place, a line to its place after the noise, its name and value there. @param {string} text */
 function slope(plot, text, index) {
   const { s } = dom;
   const { row, w, stored, noisy, top, pitch, from, to, left, right } = plot;
@@ -177,7 +177,7 @@ function slope(plot, text, index) {
   const picked = right.indexOf(index) < row.picked;
   const status = picked ? noteRegistry.verdict(plot.step, row.node, row.tokens[index]) || "skipped" : "unused";
   const width = Math.max(1, (w * 0.09 * (stored[index] || 0)) / plot.most);
-  const value = Number.isFinite(noisy[index]) ? noisy[index].toFixed(1) : "–";
+  const value = index in noisy ? noisy[index].toFixed(1) : "–";
   return s(
     "g",
     { class: `sv-slope sv-is-${status} ${picked ? "sv-picked" : ""}` },

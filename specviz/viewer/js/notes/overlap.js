@@ -1,14 +1,15 @@
+// @ts-check
 // Speculative sampling: the target's and the drafter's distribution side by side; what they share is the probability of acceptance.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 
 noteRegistry.register("overlap", {
   title: "p against q",
+  /** @param {Trace.OverlapNote} note @param {Step} step @param {Stage} stage */
   draw(note, step, stage) {
-    const positions = coerce.list(note.positions);
+    const { positions } = note;
     if (!positions.length) return dom.h("p", {}, "No guess was judged in this step.");
     const position = noteRegistry.focus(positions, stage);
     const node = step.nodes[position.node];
@@ -41,7 +42,7 @@ function distributionKey() {
   return dom.h("p", { class: "sv-mute sv-distribution-legend" }, parts);
 }
 
-/** The tokens that matter most, as many as there is room for. */
+/** The tokens that matter most, as many as there is room for. @param {Step} step @param {Book | null} book */
 function distributionTable(position, step, book, room) {
   const most = Math.max(1e-9, ...position.p, ...position.q);
   const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;

@@ -1,46 +1,39 @@
+// @ts-check
 // Relaxed acceptance: the codebook as a map with a drafted code's nearest latent codes shaded, and the sum that decided about it.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, line, text } from "../kit/svgKit.js";
-import { sentChildren } from "../run/parseStep.js";
-
-const number = coerce.number;
+import { noteOf, sentChildren } from "../run/parseStep.js";
 
 const judged = new WeakMap();
 
-/** A note's judgements. Every step of a run is asked for them whenever another limit is tried, so they are read once. */
+/** A note's judgements. Every step of a run is asked for them whenever another limit is tried, so they are read once. @param {Trace.RelaxedNote} note @param {Step} step */
 export function read(note, step) {
   if (!judged.has(note)) judged.set(note, unpack(note, step));
   return judged.get(note);
 }
 
+/** @param {Trace.RelaxedNote} note @param {Step} step */
 function unpack(note, step) {
-  const rows = coerce.list(note.nodes).filter((row) => step.nodes[row.node] && number(row.p) !== null);
+  const rows = note.nodes.filter((row) => step.nodes[row.node]);
   return rows.map((row) => {
     const node = step.nodes[row.node];
     return {
-      node: row.node,
+      ...row,
       code: node.token,
       status: node.status,
       draw: node.draw,
-      p: row.p,
-      q: number(row.q) === null ? 1 : row.q,
-      limit: number(row.limit) || 0,
-      moved: number(row.moved) || 0,
-      count: number(row.count) || 0,
       near: codes.list(row.near),
-      mass: coerce.list(row.mass),
-      sums: coerce.list(row.sums),
     };
   });
 }
 
 const isKept = (row) => row.status === "accepted" || row.status === "relaxed";
-const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
+/** @param {Trace.RelaxedNote} note @returns {[string, number]} */
+const setting = (note) => (note.delta === null ? ["λ", note.factor || 1] : ["δ", note.delta]);
 
 /** How many of them the map shades; an older trace knows the ids of ten at most, and says so. */
 export function shading(row, shaded) {
@@ -48,13 +41,13 @@ export function shading(row, shaded) {
   return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
 }
 
-/** The codes a judged one may stand for, and the others that were considered, as far as the map has them. */
+/** The codes a judged one may stand for, and the others that were considered, as far as the map has them. @param {Book | null} book */
 export function region(row, book) {
   const known = (list) => list.filter((code) => codes.has(book, code));
   return { inside: new Set(known(row.near.slice(0, row.count))), beyond: new Set(known(row.near.slice(row.count))) };
 }
 
-/** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. */
+/** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. @param {Book | null} book @param {Stage} stage @param {number} width @param {number} height */
 function map(row, book, stage, width, height) {
   const [x, y] = codes.places(book, width, height);
   const { inside, beyond } = region(row, book);
@@ -73,7 +66,7 @@ function map(row, book, stage, width, height) {
     const inRegion = code === own || inside.has(code);
     const size = inRegion ? 9 : 7;
     const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, inRegion ? "sv-code-dot" : "sv-code-dot sv-considered-code", 1.5);
-    dot.setAttribute("fill", codes.colour(book, code));
+    dot.setAttribute("fill", codes.colour(book, code) || "");
     if (code === own) dot.classList.add("sv-drafted-code");
     parts.push(dot);
   }
@@ -85,7 +78,7 @@ function map(row, book, stage, width, height) {
   return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), figure);
 }
 
-/** p alone, P with the nearest latent codes, and q with the draw, on one scale. */
+/** p alone, P with the nearest latent codes, and q with the draw, on one scale. @param {Trace.RelaxedNote} note @param {Stage} stage @param {number} width */
 function bars(row, note, stage, width) {
   const { u } = stage;
   const room = 100 * u; // for "P = almost 1" beside a bar
@@ -105,9 +98,9 @@ function bars(row, note, stage, width) {
   parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-p-bar", 1));
   let from = scale(row.p);
   const masses = row.mass.slice(0, row.count);
-  const rest = row.moved - masses.reduce((sum, share) => sum + (number(share) || 0), 0);
+  const rest = row.moved - masses.reduce((sum, share) => sum + share, 0);
   for (const mass of [...masses, Math.max(0, rest)]) {
-    const wide = ((number(mass) || 0) / widest) * (width - room);
+    const wide = (mass / widest) * (width - room);
     if (wide < 0.4) continue;
     parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-neighbour-bar", 1));
     from += wide;
@@ -126,6 +119,7 @@ function bars(row, note, stage, width) {
   return svgKit.frame(width, height, sentence(row, note), parts);
 }
 
+/** @param {Trace.RelaxedNote} note */
 function sentence(row, note) {
   const [name, value] = setting(note);
   const total = row.p + row.moved;
@@ -145,23 +139,24 @@ function sentence(row, note) {
   return `${verdict} ${exactly}`;
 }
 
-/** The mass a code may take over under another limit, from the noted sums of its nearest latent codes. */
+/** The mass a code may take over under another limit, from the noted sums of its nearest latent codes. @param {string} name @param {number} value */
 function massUnder(row, name, value) {
   const most = name === "δ" ? value : (value - 1) * row.p;
   let mass = 0;
-  for (const [, sum] of row.sums) if (number(sum) !== null && sum <= most + 1e-12) mass = Math.max(mass, sum);
+  for (const [, sum] of row.sums) if (sum <= most + 1e-12) mass = Math.max(mass, sum);
   return mass;
 }
 
 const walked = new WeakMap();
 
-/** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. */
+/** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. @param {Trace.RelaxedNote} note @param {Step} step @param {string} name @param {number} value */
 export function replayPath(note, step, name, value) {
   const key = name + value;
   if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, replay: walk(note, step, name, value) });
   return walked.get(note).replay;
 }
 
+/** @param {Trace.RelaxedNote} note @param {Step} step @param {string} name @param {number} value */
 function walk(note, step, name, value) {
   const rows = new Map(read(note, step).map((row) => [row.node, row]));
   const path = [];
@@ -176,25 +171,25 @@ function walk(note, step, name, value) {
   }
 }
 
-/** What another limit would change about the kept path of a step. */
+/** What another limit would change about the kept path of a step. @param {Trace.RelaxedNote} note @param {Step} step @param {string} name @param {number} value */
 export function pathChanges(note, step, name, value) {
   const { path } = replayPath(note, step, name, value);
   return { kept: path.filter((id) => !step.path.includes(id)), lost: step.path.filter((id) => !path.includes(id)) };
 }
 
-/** The limit that the reader tries; it holds for this run and this parameter only. */
+/** The limit that the reader tries; it holds for this run and this parameter only. @param {Stage} stage @param {string} name */
 export function triedLimit(stage, name) {
   const { limit } = stage.moments;
   return limit && limit.run === stage.trace.run && limit.name === name ? limit.value : null;
 }
 
-/** What the whole run would have kept: [now, recorded, whether some step is unsure]. */
+/** What the whole run would have kept: [now, recorded, whether some step is unsure]. @param {Stage} stage @param {string} name @param {number} value */
 function overall(stage, name, value) {
   let all = 0,
     before = 0,
     open = false;
   for (const step of stage.trace.steps) {
-    const recorded = step.notes.find((entry) => entry.type === "relaxed");
+    const recorded = noteOf(step, "relaxed");
     if (!recorded) continue;
     const replayed = replayPath(recorded, step, name, value);
     all += replayed.count;
@@ -209,6 +204,7 @@ const WHY =
   "Another limit would have changed later drafts; a sibling's p is what the codes tried before it left; and the sums over " +
   "nearest latent codes are known for 1–6, 8, 10, 12, 16 … of them, so a looser limit may take more. “Or more”: the walk came to codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
 
+/** @param {Trace.RelaxedNote} note @param {Step} step @param {Stage} stage */
 function slider(note, step, stage) {
   const rows = read(note, step);
   if (!rows.some((row) => row.draw !== null)) {
@@ -239,7 +235,7 @@ function slider(note, step, stage) {
   return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("span", { class: "sv-mute" }, APPROXIMATE));
 }
 
-/** In the main tree: which codes would be kept or lost under the limit that is tried. */
+/** In the main tree: which codes would be kept or lost under the limit that is tried. @param {Trace.RelaxedNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const [name] = setting(note);
   const value = triedLimit(stage, name);
@@ -258,6 +254,7 @@ function overlay(note, step, stage) {
   };
 }
 
+/** @param {Trace.RelaxedNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const rows = read(note, step);
   if (!rows.length) return svgKit.caption("No code was judged in this step.");

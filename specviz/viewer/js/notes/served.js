@@ -1,3 +1,4 @@
+// @ts-check
 // What a production engine tells of a round: drafted tokens as boxes, those without a name hatched, and who shared the pass.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -7,6 +8,7 @@ import { box, text } from "../kit/svgKit.js";
 
 const SIZE = 26;
 
+/** @param {Trace.ServedNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const named = step.nodes.length - 1;
   const parts = [];
@@ -23,7 +25,7 @@ function draw(note, step, stage) {
   const words =
     `${step.path.length} of ${format.count(named + note.untold, "drafted token", "drafted tokens")} kept.` +
     (note.untold ? ` The engine counts ${note.untold} rejected ones and does not say which they were.` : "") +
-    (note.batch > 1 ? ` ${note.batch} requests shared this pass.` : "");
+    ((note.batch || 0) > 1 ? ` ${note.batch} requests shared this pass.` : "");
   const figure = svgKit.frame(Math.max(SIZE, parts.length * (SIZE / 2 + 3)), SIZE + 4, words, parts);
   return dom.h("div", {}, svgKit.caption(words), parts.length ? figure : null);
 }

@@ -1,28 +1,30 @@
+// @ts-check
 // A server's own counters over time: of its drafts so far, how many had their first, second, … token accepted.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { line, text } from "../kit/svgKit.js";
+import { noteOf } from "../run/parseStep.js";
 
-const TYPE = "served_counters";
 const MOST_PLACES = 8;
 const STYLES = 5; // of sv-curve
 
-/** Every sample of the run up to and with `step`. */
+/** Every sample of the run up to and with `step`. @param {Step} step @param {Stage} stage */
 function samples(step, stage) {
+  /** @type {Trace.CounterSample[]} */
   const found = [];
   for (const one of stage.trace.steps.slice(0, step.index + 1)) {
-    for (const note of one.notes.filter(({ type }) => type === TYPE)) found.push(...coerce.list(note.samples));
+    const note = noteOf(one, "served_counters");
+    if (note) found.push(...note.samples);
   }
-  const counted = found.map(({ ms, drafts, accepted }) => ({ ms: coerce.number(ms), drafts: coerce.number(drafts), accepted: coerce.list(accepted) }));
-  return counted.filter(({ ms, drafts }) => ms > 0 && drafts > 0);
+  return found.filter(({ ms, drafts }) => ms > 0 && drafts > 0);
 }
 
 const percent = (part) => `${Math.round(100 * part)} %`;
-const share = (sample, place) => Math.min(1, Math.max(0, coerce.amount(sample.accepted[place]) / sample.drafts));
+const share = (sample, place) => Math.min(1, Math.max(0, (sample.accepted[place] || 0) / sample.drafts));
 
+/** @param {Trace.ServedCountersNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const all = samples(step, stage);
   const last = all.at(-1);
@@ -32,6 +34,7 @@ function draw(note, step, stage) {
   const [left, right, top, floor] = [40 * u, width - 52 * u, 10 * u, height - 20 * u];
   const x = (ms) => left + ((right - left) * ms) / last.ms;
   const y = (part) => floor - (floor - top) * part;
+  /** @type {Child[]} */
   const parts = [0, 0.5, 1].map((part) => [
     line(left, y(part), right, y(part), "sv-grid"),
     text(stage, left - 6, y(part) + 4, percent(part), { anchor: "end", kind: "sv-mute" }),
@@ -42,7 +45,7 @@ function draw(note, step, stage) {
     const points = all.map((sample) => [svgKit.round(x(sample.ms)), svgKit.round(y(share(sample, place)))]);
     parts.push(dom.s("path", { d: `M${points.map((point) => point.join(" ")).join("L")}`, class: `sv-curve sv-curve-${place % STYLES}` }));
     // Later places are accepted less often, so labels are pushed down where they would touch.
-    below = Math.max(below + 12 * u, points.at(-1)[1] + 4);
+    below = Math.max(below + 12 * u, points[points.length - 1][1] + 4);
     parts.push(text(stage, right + 7, below, `${place + 1}: ${percent(share(last, place))}`, { bold: true }));
   }
   parts.push(text(stage, left, height - 3, "0 s", { kind: "sv-mute" }), text(stage, right, height - 3, `${(last.ms / 1e3).toFixed(1)} s`, { anchor: "end", kind: "sv-mute" }));
@@ -53,4 +56,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.frame(width, height, words, parts), svgKit.caption(words));
 }
 
-noteRegistry.register(TYPE, { title: "Acceptance over time", draw });
+noteRegistry.register("served_counters", { title: "Acceptance over time", draw });

@@ -1,23 +1,23 @@
+// @ts-check
 // A learned vector for every step of drafting: how long each is, and how far drafting gets with them and without.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.StepEmbeddingsNote} note */
 function read(note) {
-  const numbers = (name) =>
-    coerce
-      .list(note[name])
-      .slice(0, 16)
-      .map((count) => Math.max(0, coerce.amount(count)));
-  const compared = Array.isArray(note.without);
-  const names = compared ? ["asked", "with", "without"] : ["reached", "kept", "none"];
-  const [total, ours, bare] = names.map(numbers);
+  /** @param {number[] | null} counts */
+  const numbers = (counts) => (counts || []).slice(0, 16).map((count) => Math.max(0, count));
+  const compared = note.without !== null;
+  const [total, ours, bare] = (compared ? [note.asked, note.with, note.without] : [note.reached, note.kept, null]).map(numbers);
   const depths = total.filter((many) => many > 0).length;
-  return { norms: numbers("norms"), total, ours, bare, depths, compared };
+  return { norms: numbers(note.norms), total, ours, bare, depths, compared };
 }
 
+/** @param {Data} data @param {Stage} stage */
 function bars(data, stage) {
   const { u } = stage;
   const roomy = Math.max(34, Math.min(44, (stage.tall / u - 150) / Math.max(1, data.depths)));
@@ -26,7 +26,7 @@ function bars(data, stage) {
   const rows = Array.from({ length: data.depths }, (_, depth) => {
     const y = depth * pitch + 2;
     const bar = (values, at, kind) => {
-      const share = Math.min(1, values[depth] / data.total[depth]);
+      const share = Math.min(1, (values[depth] || 0) / data.total[depth]);
       return [
         box(left, at, Math.max(1, share * scale), 13 * u, kind, 2),
         text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${data.total[depth]}`, {
@@ -43,6 +43,7 @@ function bars(data, stage) {
   return svgKit.frame(stage.column, Math.max(1, data.depths) * pitch, sentence(data), rows);
 }
 
+/** @param {Data} data */
 function sentence(data) {
   if (data.compared)
     return "Of the tokens that came, how many the drafter would have guessed first: with its vectors, and without.";
@@ -51,6 +52,7 @@ function sentence(data) {
   return `Of the levels reached so far, how often the target took a drafted token${switched}.`;
 }
 
+/** @param {Trace.StepEmbeddingsNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
   const lengths = data.norms.map((norm, at) => `step ${at}: ${norm.toFixed(2)}`).join(" · ");

@@ -1,5 +1,5 @@
+// @ts-check
 // Token recycling: the rows of the successor matrix that were unfolded into this tree, and which successors were used.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -8,8 +8,9 @@ import * as svgKit from "../kit/svgKit.js";
 
 noteRegistry.register("successors", {
   title: "Successor rows",
+  /** @param {Trace.SuccessorsNote} note @param {Step} step @param {Stage} stage */
   draw(note, step, stage) {
-    const rows = coerce.list(note.rows);
+    const { rows } = note;
     const summary = rows.length
       ? "A row became the children of one node: the tokens that the target last ranked highest after it."
       : "The matrix knows no successor of this token yet, so nothing was drafted.";
@@ -25,23 +26,24 @@ noteRegistry.register("successors", {
   },
 });
 
-/** As many successors as there is room for, likeliest first; one further back that was drafted and kept takes the last place. */
+/** As many successors as there is room for, likeliest first; one further back that was drafted and kept takes the last place. @param {Step} step */
 function shownRanks(row, step, room) {
-  const count = coerce.list(row.texts).length;
+  const count = row.texts.length;
   const ranks = Array.from({ length: Math.min(count, room) }, (_, rank) => rank);
   const kept = row.tokens.findIndex((token, rank) => rank < row.used && noteRegistry.verdict(step, row.node, token) === "accepted");
   if (kept >= room) ranks[room - 1] = kept;
   return ranks;
 }
 
+/** @param {Step} step @param {Stage} stage */
 function successorTable(rows, step, stage) {
   const focused = noteRegistry.focus(rows, stage);
   const room = Math.max(2, Math.floor((stage.column - 116 * stage.u) / (66 * stage.u)));
-  const most = Math.max(1, ...rows.map((row) => coerce.list(row.texts).length));
+  const most = Math.max(1, ...rows.map((row) => row.texts.length));
   const heads = Array.from({ length: Math.min(room, most) }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
   const body = rows.map((row) => {
-    const name = dom.h("th", { scope: "row" }, format.token(coerce.text(row.text), 9));
-    const texts = coerce.list(row.texts);
+    const name = dom.h("th", { scope: "row" }, format.token(row.text, 9));
+    const { texts } = row;
     const ranks = shownRanks(row, step, room);
     const cells = ranks.map((rank) => successorCell(row, rank, texts[rank], step));
     const rest = texts.length - ranks.length;
@@ -59,6 +61,7 @@ function successorTable(rows, step, stage) {
   );
 }
 
+/** @param {string} text @param {Step} step */
 function successorCell(row, rank, text, step) {
   const status = rank < row.used ? noteRegistry.verdict(step, row.node, row.tokens[rank]) || "skipped" : null;
   const title = `${format.token(text, 40)}: rank ${rank + 1}, ${status ? labels.of(status) : "remembered, not drafted"}`;

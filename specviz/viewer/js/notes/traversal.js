@@ -1,5 +1,5 @@
+// @ts-check
 // Leaf-to-root verification: a cursor walks the tree in post-order, every node a tank that its weight fills.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -12,23 +12,17 @@ import { sentChildren } from "../run/parseStep.js";
 const MOST = 2000;
 const DONE = { accepted: "accepted", failed: "rejected", passed: "accepted" };
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.TraversalNote} note @param {Step} step */
 function read(note, step) {
-  const number = coerce.number;
-  const visits = coerce
-    .list(note.visits)
+  const visits = note.visits
     .slice(0, MOST)
-    .map((visit) => ({
-      node: visit.node,
-      start: number(visit.start),
-      weight: number(visit.weight),
-      draw: number(visit.draw),
-      outcome: visit.outcome,
-    }))
     .filter((visit) => step.nodes[visit.node]);
-  return { visits, rescued: new Set(coerce.list(note.rescued)), topDown: number(note.top_down) };
+  return { visits, rescued: new Set(note.rescued), topDown: note.top_down };
 }
 
-/** Every visit is a moment; the last one looks back at the coin that decided. */
+/** Every visit is a moment; the last one looks back at the coin that decided. @param {Data} data @param {Step} step */
 function moments(data, step) {
   const { visits } = data;
   const events = visits.map((visit, place) => ({
@@ -41,9 +35,10 @@ function moments(data, step) {
   return [...events, { key: "result", label: "Result", visit: deciding, place: visits.length - 1 }];
 }
 
-/** What has happened up to a moment: the last visit of every node. */
+/** What has happened up to a moment: the last visit of every node. @param {Data} data */
 const known = (data, place) => new Map(data.visits.slice(0, place + 1).map((visit) => [visit.node, visit]));
 
+/** @param {Step} step */
 function sentence(step, visit) {
   const node = step.nodes[visit.node];
   const name = format.quote(node.text);
@@ -63,7 +58,7 @@ function sentence(step, visit) {
   return `${leaf}: ${name} weighs ${format.probability(visit.weight)}. ${coin}: ${end}.`;
 }
 
-/** The tank of the visited node, with the coin as a line across it. */
+/** The tank of the visited node, with the coin as a line across it. @param {Step} step @param {Stage} stage */
 function scales(step, visit, stage) {
   const { u } = stage;
   const height = 92 * u,
@@ -71,7 +66,7 @@ function scales(step, visit, stage) {
   const before = visit.start !== null && format.probability(visit.start) !== format.probability(visit.weight);
   const coin = visit.draw === null ? null : floor - (floor - 8) * Math.min(1, visit.draw);
   const node = step.nodes[visit.node];
-  const look = DONE[visit.outcome] || "skipped";
+  const look = DONE[visit.outcome];
   const right = 78 * u;
   return dom.s(
     "g",
@@ -91,7 +86,7 @@ function scales(step, visit, stage) {
       stage,
       right + 8 * u,
       80 * u,
-      visit.outcome === "passed" ? "kept with its path" : coerce.text(visit.outcome),
+      visit.outcome === "passed" ? "kept with its path" : visit.outcome,
       {
         bold: true,
         kind: "sv-outcome",
@@ -111,7 +106,7 @@ function row(data, stage, { place, visit: current }, high) {
     tall = 34 * u;
   return data.visits.map((visit, at) => {
     const x = 2 + at * pitch;
-    const look = at > place ? "sv-upcoming" : `sv-is-${DONE[visit.outcome] || "skipped"}`;
+    const look = at > place ? "sv-upcoming" : `sv-is-${DONE[visit.outcome]}`;
     const parts = [tank(x, high, wide, tall, at > place ? 0 : fill(visit), look)];
     if (at <= place && visit.outcome === "failed" && wide > 5)
       parts.push(cross(x + wide / 2, high + tall / 2, wide / 3.2));
@@ -122,7 +117,7 @@ function row(data, stage, { place, visit: current }, high) {
   });
 }
 
-/** A star, for what was rescued. */
+/** A star, for what was rescued. @param {number} x @param {number} y */
 function star(x, y, r) {
   const points = Array.from({ length: 10 }, (_, at) => {
     const far = at % 2 ? r * 0.45 : r;
@@ -134,8 +129,9 @@ function star(x, y, r) {
 
 const last = (moment) => moment.key === "result";
 
+/** @param {Data} data @param {Step} step */
 function result(data, step) {
-  if (step.veiled || data.topDown === null) return null;
+  if (step.veiled) return null;
   const acceptedCount = step.path.length;
   const more = acceptedCount - data.topDown;
   const side =
@@ -148,6 +144,7 @@ function result(data, step) {
   return svgKit.caption(dom.h("b", {}, `${acceptedCount} kept.`), other);
 }
 
+/** @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, moment) {
   const high = 116 * stage.u,
     height = high + 52 * stage.u;
@@ -157,6 +154,7 @@ function picture(data, step, stage, moment) {
   return svgKit.pickable(figure, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
+/** @param {Trace.TraversalNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.visits.length) return svgKit.caption("Nothing was drafted in this step, so there was nothing to judge.");
@@ -175,7 +173,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "traversal", moments(data, step), drawMoment), legend);
 }
 
-/** In the main tree: a tank beside every node visited so far, the cursor, and the rest of the tree dimmed. */
+/** In the main tree: a tank beside every node visited so far, the cursor, and the rest of the tree dimmed. @param {Trace.TraversalNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (!data.visits.length) return null;
@@ -188,6 +186,7 @@ function overlay(note, step, stage) {
   };
 }
 
+/** @param {Plan} treeLayout @param {number} u @param {Data} data */
 function besideItem(treeLayout, u, visit, data, current) {
   const item = treeLayout.items.get(visit.node);
   if (!item) return null;
@@ -197,7 +196,7 @@ function besideItem(treeLayout, u, visit, data, current) {
   return dom.s(
     "g",
     { class: "sv-gauge" },
-    tank(x, item.y - high / 2, (small ? 3.5 : 5) * u, high, fill(visit), `sv-is-${DONE[visit.outcome] || "skipped"}`),
+    tank(x, item.y - high / 2, (small ? 3.5 : 5) * u, high, fill(visit), `sv-is-${DONE[visit.outcome]}`),
     data.rescued.has(visit.node) && visit.outcome !== "failed"
       ? star(item.x + item.w + 8 * u, item.y - 8 * u, 6 * u)
       : null,
@@ -205,6 +204,7 @@ function besideItem(treeLayout, u, visit, data, current) {
   );
 }
 
+/** @param {Item} item @param {number} u */
 const cursor = (item, u) => [
   dom.s("rect", {
     x: item.x - 13 * u,

@@ -1,11 +1,12 @@
+// @ts-check
 // A drafter trained on whole trees: the tree it grew before its training, the one it grows now, and how far each was right.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, disc, line, rhombus, text } from "../kit/svgKit.js";
 import { Tip } from "../kit/tip.js";
+import { noteOf } from "../run/parseStep.js";
 
 const MOST = 400,
   STEPS = 60;
@@ -17,23 +18,23 @@ function tree(tokens, parents, texts) {
     if (id && !nodes[parent]) return;
     const up = id ? nodes[parent] : null;
     const path = up ? `${up.path} ${tokens[id]}` : "";
-    nodes[id] = { id, path, text: texts[id], depth: up ? up.depth + 1 : 0, children: [] };
+    nodes[id] = { id, path, text: texts[id] || "", depth: up ? up.depth + 1 : 0, children: [] };
     if (up) up.children.push(nodes[id]);
   });
   return nodes.filter(Boolean);
 }
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.TreeRewardNote} note @param {Step} step */
 function read(note, step) {
   const sent = step.nodes.filter((node) => node.status !== "pruned");
   const field = (name) => sent.map((node) => node[name]);
   const after = tree(field("token"), field("parent"), field("text"));
-  const reference = note.reference && typeof note.reference === "object" ? note.reference : null;
-  const texts = reference ? coerce.list(reference.texts).map(coerce.text) : [];
-  const before = reference ? tree(coerce.list(reference.tokens), coerce.list(reference.parents), texts) : null;
-  const branches = coerce
-    .list(note.branches)
-    .filter((branch) => step.nodes[branch.node] && coerce.number(branch.length) !== null);
-  return { after, before, branches, reward: coerce.number(note.reward), was: coerce.number(note.before) };
+  const { reference } = note;
+  const before = reference && tree(reference.tokens, reference.parents, reference.texts);
+  const branches = note.branches.filter((branch) => step.nodes[branch.node]);
+  return { after, before, branches, reward: note.reward, was: note.before };
 }
 
 /** Paths of a tree that the written text goes down: the root's, then one more for every token that was right. */
@@ -54,10 +55,10 @@ function writtenFrom(steps, at) {
   return tokens;
 }
 
-/** Accepted length as far as text was written: behind the end of a run nothing says what the other tree would have got. */
+/** Accepted length as far as text was written: behind the end of a run nothing says what the other tree would have got. @param {Step} step */
 const judged = (step, written) => Math.min(step.path.length, written.length);
 
-/** Rows of leaves from top to bottom, parents in the middle of their children. */
+/** Rows of leaves from top to bottom, parents in the middle of their children. @param {number} width @param {number} height */
 function layOut(nodes, depth, width, height) {
   const leaves = nodes.filter((node) => !node.children.length);
   let next = 0;
@@ -107,13 +108,13 @@ function drawTree(stage, nodes, others, right, { top, height, depth, side }) {
   return [edges, marks];
 }
 
-/** Tokens right in the trees before (below the line) and after (above it), step by step. A click goes to the step. */
+/** Tokens right in the trees before (below the line) and after (above it), step by step. A click goes to the step. @param {Stage} stage */
 function history(stage) {
   const { u } = stage;
-  const steps = coerce.list(stage.trace && stage.trace.steps);
+  const { steps } = stage.trace;
   const from = Math.max(0, Math.min(stage.cursor - STEPS / 2, steps.length - STEPS));
   const rows = steps.slice(from, from + STEPS).map((step, place) => {
-    const note = step.notes.find((other) => other.type === "tree_reward");
+    const note = noteOf(step, "tree_reward");
     const before = note ? read(note, step).before : null;
     const written = writtenFrom(steps, from + place);
     return [judged(step, written), before ? rightPaths(before, written).length - 1 : 0];
@@ -141,7 +142,7 @@ function history(stage) {
   const spoken = `Tokens accepted in ${rows.length} steps: ${total(1)} before training, ${total(0)} after`;
   const figure = svgKit.frame(stage.column, 2 * half + 3, spoken, names, bars, line(left, half + 1, left + rows.length * pitch, half + 1, "sv-axis"));
   figure.addEventListener("click", (event) => {
-    const bar = event.target.closest("[data-step]");
+    const bar = dom.closest(event, "[data-step]");
     if (bar) stage.go(Number(bar.dataset.step));
   });
   const apart = rows.map(([now, was]) => Math.abs(now - was));
@@ -152,11 +153,12 @@ function history(stage) {
   return [figure, dom.h("div", { class: "sv-chooser" }, dom.button(label, "Where the two trees differ most", () => stage.go(from + at)))];
 }
 
+/** @param {Trace.TreeRewardNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note, step);
   if (data.after.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to compare.");
   const { u } = stage;
-  const written = writtenFrom(coerce.list(stage.trace && stage.trace.steps), stage.cursor);
+  const written = writtenFrom(stage.trace.steps, stage.cursor);
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
   const now = judged(step, written);
   const was = data.before && !step.veiled ? rightPaths(data.before, written) : [""];
@@ -188,12 +190,14 @@ function draw(note, step, stage) {
   return dom.h("div", {}, figure, svgKit.key(...legend), svgKit.caption(spoken), data.before && !step.veiled ? history(stage) : null, svgKit.more(stage, svgKit.caption(reward(data))));
 }
 
+/** @param {Data} data @param {Step} step */
 function about(data, step, id) {
   const branch = data.branches.find((entry) => entry.node === id);
   const more = branch ? [`expected accepted length ${branch.length.toFixed(2)}`] : [];
   return [...Tip.about(step, step.nodes[id]), ...more];
 }
 
+/** @param {Data} data @param {Step} step */
 function sentence(data, step, now, was) {
   if (!data.before) return "Training rewarded whole trees: the more tokens of a branch the target keeps, the better.";
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
@@ -204,9 +208,8 @@ function sentence(data, step, now, was) {
   return gained + lost ? `Training gained ${format.count(gained, "node")} and lost ${lost} here: ${kept}.` : `The same tree: ${kept}.`;
 }
 
-/** What training went by. */
+/** What training went by. @param {Data} data */
 function reward(data) {
-  if (data.reward === null) return "The reward of this tree was not recorded.";
   const was = data.was === null ? "" : `, before training ${data.was.toFixed(2)}`;
   return `Tree reward: log Σ exp(L) over the branches, L the tokens of a branch that the target is expected to keep: ${data.reward.toFixed(2)}${was}.`;
 }

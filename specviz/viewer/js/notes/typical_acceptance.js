@@ -1,5 +1,5 @@
+// @ts-check
 // Typical acceptance: a guess stays when the target's p of it is above a bar that sinks where the target is unsure.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -9,20 +9,17 @@ import { cross, disc, line, text } from "../kit/svgKit.js";
 const MOST = 80;
 const MOST_NATS = 64; // no vocabulary has an entropy near it, and the axis has a mark for each nat or two
 
+/** @param {Trace.TypicalAcceptanceNote} note @param {Step} step */
 function read(note, step) {
-  const number = coerce.number;
-  const rows = coerce
-    .list(note.positions)
-    .slice(0, MOST)
-    .map((row) => ({
-      node: row.node,
-      text: coerce.text(row.text),
-      p: number(row.p),
-      bar: number(row.threshold),
-      entropy: number(row.entropy),
-      status: step.nodes[row.node] ? step.nodes[row.node].status : "skipped",
-    }));
-  return rows.filter((row) => row.p !== null && row.bar !== null && row.entropy !== null && row.entropy >= 0 && row.entropy <= MOST_NATS);
+  const rows = note.positions.slice(0, MOST).map(({ node, text, p, threshold, entropy }) => ({
+    node,
+    text,
+    p,
+    bar: threshold,
+    entropy,
+    status: step.nodes[node] ? step.nodes[node].status : "skipped",
+  }));
+  return rows.filter((row) => row.entropy >= 0 && row.entropy <= MOST_NATS);
 }
 
 const above = (row) => row.p > row.bar;
@@ -36,6 +33,7 @@ function curve(rows) {
   return (entropy) => (delta === null ? flat : Math.min(flat, delta * Math.exp(-entropy)));
 }
 
+/** @param {Stage} stage */
 function axes(rows, stage) {
   const { u } = stage;
   const width = stage.column,
@@ -50,6 +48,7 @@ function axes(rows, stage) {
   return { width, height, left, top, floor, widest, lowest, x, y };
 }
 
+/** @param {Stage} stage */
 function grid(at, stage) {
   const parts = [];
   for (let power = 0; power >= at.lowest; power -= 1) {
@@ -80,6 +79,7 @@ function region(rows, at) {
   ];
 }
 
+/** @param {Stage} stage */
 function point(row, at, stage, chosen) {
   const { u } = stage;
   const x = at.x(row.entropy),
@@ -112,6 +112,7 @@ function sentence(row) {
   );
 }
 
+/** @param {Trace.TypicalAcceptanceNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const rows = read(note, step);
   if (!rows.length) return svgKit.caption("No guess was judged in this step.");
@@ -121,7 +122,7 @@ function draw(note, step, stage) {
   parts.push(rows.map((row) => point(row, at, stage, row === focused)));
   const spoken = `${format.count(rows.length, "guess", "guesses")} by entropy and probability, with the bar. ${sentence(focused)}`;
   const figure = svgKit.pickable(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) => {
-    const row = rows.find((guess) => guess.node === id);
+    const row = rows.find((guess) => guess.node === id) || focused;
     return [
       format.token(row.text, 40),
       `p ${format.probability(row.p)}, bar ${format.probability(row.bar)}`,

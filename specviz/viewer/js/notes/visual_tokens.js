@@ -1,5 +1,5 @@
+// @ts-check
 // What target and drafter are shown of a prompt with a picture: the picture twice, covered where the drafter gets no patch.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -9,14 +9,15 @@ import { box, text } from "../kit/svgKit.js";
 
 const MOST = 600;
 
+/** @typedef {ReturnType<typeof read>} Data */
+
+/** @param {Trace.VisualTokensNote} note */
 function read(note) {
-  const set = (name) => new Set(promptImage.places(note[name]));
-  const [visual, kept, unseen] = ["visual", "kept", "unseen"].map(set);
-  const target = Math.max(0, coerce.amount(note.target));
-  return { target, drafter: Math.max(0, coerce.amount(note.drafter)), visual, kept, unseen };
+  const [visual, kept, unseen] = [note.visual, note.kept, note.unseen].map((spans) => new Set(promptImage.places(spans)));
+  return { target: Math.max(0, note.target), drafter: Math.max(0, note.drafter), visual, kept, unseen };
 }
 
-/** Long rows of patches are cut in the middle, in both strips alike. */
+/** Long rows of patches are cut in the middle, in both strips alike. @param {Data} data */
 function shownPlaces(data) {
   const all = Array.from({ length: Math.min(data.target, 20000) }, (_, place) => place);
   if (all.length <= MOST) return all;
@@ -24,6 +25,7 @@ function shownPlaces(data) {
   return all.filter((place) => !spare.has(place)).slice(0, MOST);
 }
 
+/** @param {Data} data */
 function cell(data, place, pieces, drafter) {
   const visual = data.visual.has(place);
   const hidden = drafter && (visual ? !data.kept.has(place) : data.unseen.has(place));
@@ -32,6 +34,7 @@ function cell(data, place, pieces, drafter) {
   return dom.h("span", { class: kind, title: visual ? "a patch of the picture" : null }, word);
 }
 
+/** @param {Data} data @param {string} name */
 function strip(data, name, count, pieces, drafter) {
   const cells = shownPlaces(data).map((place) => cell(data, place, pieces, drafter));
   const spoken = `${name}: ${format.count(count, "token")}`;
@@ -39,6 +42,7 @@ function strip(data, name, count, pieces, drafter) {
   return dom.h("div", {}, head, dom.h("div", { class: "sv-cells", role: "img", "aria-label": spoken }, cells));
 }
 
+/** @param {Data} data */
 function sentence(data) {
   const gone = data.visual.size - data.kept.size;
   const share = data.target ? Math.round((100 * data.drafter) / data.target) : 0;
@@ -47,7 +51,7 @@ function sentence(data) {
   return `Hidden from the drafter: ${all}. Its prefill is ${share} % of the target's.`;
 }
 
-/** The picture as each of the two gets it, and below how long the prompt is that it reads. */
+/** The picture as each of the two gets it, and below how long the prompt is that it reads. @param {Data} data @param {Stage} stage */
 function pictures(data, picture, stage) {
   const { u } = stage;
   const wide = (stage.column - 14 * u) / 2;
@@ -73,9 +77,10 @@ function pictures(data, picture, stage) {
   return svgKit.frame(stage.column, high + 54 * u, sentence(data), parts);
 }
 
+/** @param {Trace.VisualTokensNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
-  const pieces = coerce.list(stage.trace && stage.trace.run && stage.trace.run.prompt_pieces).map(coerce.text);
+  const pieces = stage.trace.run ? stage.trace.run.prompt_pieces : [];
   const picture = promptImage.of(stage);
   const strips = [strip(data, "Target", data.target, pieces, false), strip(data, "Drafter", data.drafter, pieces, true)];
   return dom.h("div", {}, pictures(data, picture, stage), svgKit.caption(sentence(data)), svgKit.more(stage, strips));

@@ -1,4 +1,6 @@
+// @ts-check
 // Two stages that go together: a step on one shows the step of the other that stands where it stands.
+import * as dom from "../kit/dom.js";
 
 /** Tokens written by the end of each step. */
 function tokensByStep(viewer) {
@@ -18,10 +20,11 @@ function stage(id) {
   return host && host.specviz ? host.specviz.stage : null;
 }
 
+/** @type {any} */
 let alignment = null;
 let leading = false;
 
-/** The other stage of the pair follows the one with this id. */
+/** The other stage of the pair follows the one with this id. @param {number} side */
 function alignOther(side) {
   const [viewer, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
   if (alignment.how === "off" || !viewer || !other || viewer.cursor < 0 || other.last < 0 || viewer.running || other.running) return;
@@ -33,11 +36,11 @@ function alignOther(side) {
 
 /** One scale for the clocks of the pair: one length for both autoregressive baselines, or the same seconds where prompts differ. */
 function oneScale() {
-  const pair = [alignment.left, alignment.right].map(stage);
-  if (pair.some((viewer) => !viewer || viewer.last < 0 || viewer.running)) return;
-  const baseline = ({ trace }) => ((trace.end && trace.end.baseline && trace.end.baseline.token_ns) || []).reduce((sum, ns) => sum + ns, 0);
-  const plain = pair.map(baseline);
-  const same = plain.every(Boolean) && pair[0].trace.run.prompt === pair[1].trace.run.prompt;
+  const pair = [alignment.left, alignment.right].flatMap((id) => stage(id) || []);
+  if (pair.length < 2 || pair.some((viewer) => viewer.last < 0 || viewer.running)) return;
+  const plain = pair.map(({ trace: { end } }) => (end && end.baseline ? end.baseline.token_ns : []).reduce((sum, ns) => sum + ns, 0));
+  const prompts = pair.map(({ trace: { run } }) => run && run.prompt);
+  const same = plain.every(Boolean) && prompts[0] === prompts[1];
   const unit = same ? plain : [1, 1];
   const most = Math.max(...pair.map((viewer, side) => Math.max(viewer.total, plain[side]) / unit[side]));
   pair.forEach((viewer, side) => {
@@ -50,7 +53,7 @@ function oneScale() {
 function hear(event) {
   if (leading) return;
   oneScale();
-  const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
+  const side = [alignment.left, alignment.right].find((id) => dom.closest(event, id));
   if (side) alignOther(side);
 }
 

@@ -1,9 +1,8 @@
+// @ts-check
 // What relaxing has cost so far: the mass that kept codes took over from their nearest latent codes, and what bounds it.
-import * as coerce from "../kit/coerce.js";
+import { noteOf } from "./parseStep.js";
 
-const find = (step, type) => step.notes.find((note) => note.type === type);
-
-/** Most guesses that were judged in one place of this step. */
+/** Most guesses that were judged in one place of this step. @param {Step} step */
 function siblings(step, rows) {
   const many = new Map();
   for (const row of rows) {
@@ -16,13 +15,14 @@ function siblings(step, rows) {
 /** How far the distribution of a code can have moved, in total variation: proven above temperature 0, for the exact residual. */
 function bound(note, most, sampled) {
   if (note.form !== "exact" || !sampled) return null;
-  if (typeof note.delta === "number") return 1 - (1 - note.delta) ** most;
-  return typeof note.factor === "number" ? 1 - 1 / note.factor : null;
+  if (note.delta !== null) return 1 - (1 - note.delta) ** most;
+  return note.factor === null ? null : 1 - 1 / note.factor;
 }
 
 /**
  * `mean`: mass taken over by kept latent codes, per code drawn so far. `bound`: the most that one code's distribution can have
  * moved, null where nothing is proven. `pooled`: mean mass of kept codes and their nearest latent codes, of local verification.
+ * @param {Recording} trace @param {number} cursor
  */
 export function until(trace, cursor) {
   let moved = 0,
@@ -33,18 +33,17 @@ export function until(trace, cursor) {
   const pooled = [];
   for (const step of trace.steps.slice(0, cursor + 1)) {
     emitted += step.emitted.length;
-    const local = find(step, "local_verification");
-    const mass = local ? coerce.list(local.mass) : [];
-    for (const id of step.path) if (step.nodes[id].status !== "resampled" && local) pooled.push(coerce.amount(mass[id - 1]));
-    const relaxedNote = find(step, "relaxed");
+    const local = noteOf(step, "local_verification");
+    if (local) for (const id of step.path) if (step.nodes[id].status !== "resampled") pooled.push(local.mass[id - 1] || 0);
+    const relaxedNote = noteOf(step, "relaxed");
     if (!relaxedNote) continue;
     last = relaxedNote;
-    const rows = coerce.list(relaxedNote.nodes).filter((row) => row && typeof row === "object");
+    const rows = relaxedNote.nodes;
     most = Math.max(most, siblings(step, rows));
     for (const row of rows) {
       const node = step.nodes[row.node];
       sampled = sampled || Boolean(node && node.draw !== null);
-      if (node && node.status === "relaxed") moved += coerce.amount(row.moved);
+      if (node && node.status === "relaxed") moved += row.moved;
     }
   }
   if (!emitted || (!last && !pooled.length)) return null;

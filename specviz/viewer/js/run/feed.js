@@ -1,20 +1,36 @@
+// @ts-check
 // Reads the lines of a run: those of a recorded one from its text, those of one that is followed as they come.
 //
 // A text may begin with a control line {"kind":"stage","mode":"live"|"recorded","run":ID,"watch":NOTE}. That of a live run is
 // its whole text and says how it is now: "message" and "fraction" before its first step, "follow" once it has lines,
 // "baseline" while that is timed, "error". A recorded run with "follow" is shown once all its lines are there.
 // Lines are taken by `tail(run, from, take, over)`, which returns what ends it.
-import * as coerce from "../kit/coerce.js";
+import { decodeEnd, decodeNotice, decodeRun } from "./decode.js";
 import { STATUSES, parseStep } from "./parseStep.js";
 
 const MOST_CODES = 65536; // of one picture; those of today's models have a few thousand at most
 
 export class Feed {
+  /** @type {Recording} */
+  trace;
+  followed = "";
+  /** @type {(() => void) | null} */
+  leave = null;
+  next = 0;
+  name = "";
+  /** @type {string | null} */
+  text = null;
+
+  /** @param {{ onReset: () => void, onChange: () => void, tail?: Tail | null, mode?: string }} options */
   constructor({ onReset, onChange, tail = null, mode = "recorded" }) {
-    Object.assign(this, { onReset, onChange, tail, mode, followed: "", leave: null });
+    this.onReset = onReset;
+    this.onChange = onChange;
+    this.tail = tail;
+    this.mode = mode;
     this.clear("");
   }
 
+  /** @param {string} name */
   clear(name) {
     Object.assign(this, { name, text: null, next: 0 });
     this.trace = {
@@ -34,12 +50,13 @@ export class Feed {
     };
   }
 
+  /** @param {string} name */
   restart(name) {
     this.clear(name);
     this.onReset();
   }
 
-  /** Take a whole text, or how a run is whose lines come by themselves. */
+  /** Take a whole text, or how a run is whose lines come by themselves. @param {string} text */
   accept(text) {
     if (typeof text !== "string") return;
     const control = Feed.control(text);
@@ -48,7 +65,7 @@ export class Feed {
       this.unfollow("");
       this.trace.coming = null;
       if (text !== this.text) {
-        this.restart(control && control.run ? String(control.run) : "");
+        this.restart(control ? control.run : "");
         this.text = text;
         this.take(text);
       }
@@ -70,18 +87,19 @@ export class Feed {
     this.leave = this.tail(run, this.name === run ? this.next : 0, take, over);
   }
 
+  /** @param {string} run */
   unfollow(run) {
     if (this.leave) this.leave();
     Object.assign(this, { followed: run, leave: null });
   }
 
-  /** Lines of the run that is followed, or why no more come. A kept run is shown whole; else the stage stays as it is and says why. */
+  /** Lines of the run that is followed, or why no more come. A kept run is shown whole; else the stage stays as it is and says why. @param {string} text */
   more(control, text, why = "") {
     const { coming } = this.trace;
     if (why && control.mode === "recorded") {
       this.unfollow("");
       this.trace.coming = null;
-      this.notice({ error: why });
+      this.notice(decodeNotice({ error: why }));
       this.onChange();
       return;
     }
@@ -94,19 +112,22 @@ export class Feed {
     this.onChange();
   }
 
+  /** @param {string} text */
   static control(text) {
     try {
       const first = JSON.parse(text.slice(0, text.indexOf("\n") + 1 || text.length));
-      return first && first.kind === "stage" ? first : null;
+      return first && first.kind === "stage" ? decodeNotice(first) : null;
     } catch {
       return null;
     }
   }
 
+  /** @param {string} text */
   take(text) {
     for (const line of text.split("\n")) if (line.trim() && !this.known(line)) this.line(line);
   }
 
+  /** @param {string} text */
   line(text) {
     let record;
     try {
@@ -115,20 +136,20 @@ export class Feed {
       return this.problem("a line that is not JSON");
     }
     if (!record || typeof record !== "object") return undefined;
-    if (record.kind === "stage") return this.notice(record);
+    if (record.kind === "stage") return this.notice(decodeNotice(record));
     const seq = Number.isInteger(record.seq) ? record.seq : this.next;
     if (seq < this.next) return undefined;
     if (seq > this.next) this.problem(`${seq - this.next} lines before line ${seq} never arrived`);
-    record.source = text;
+    this.trace.lines.push(text);
     this.use(record);
     this.next = seq + 1;
     return undefined;
   }
 
-  /** A line that has been read, told by its number without parsing the rest. */
+  /** A line that has been read, told by its number without parsing the rest. @param {string} text */
   known(text) {
     const match = /^\{"v":\d+,"seq":(\d+),/.exec(text.slice(0, 40));
-    return Boolean(match) && Number(match[1]) < this.next && text.endsWith("}");
+    return match !== null && Number(match[1]) < this.next && text.endsWith("}");
   }
 
   notice(line) {
@@ -144,9 +165,8 @@ export class Feed {
 
   use(line) {
     const { trace } = this;
-    trace.lines.push(line.source);
     if (line.kind === "run") trace.run = this.run(line);
-    if (line.kind === "end") trace.end = line;
+    if (line.kind === "end") trace.end = decodeEnd(line);
     if (line.kind !== "step") return;
     try {
       const step = parseStep(line);
@@ -156,22 +176,16 @@ export class Feed {
       trace.starts.push(start);
       trace.ends.push(start + step.total);
     } catch (error) {
-      this.problem(`a step that cannot be drawn (${error.message})`);
+      this.problem(`a step that cannot be drawn (${Object(error).message})`);
     }
   }
 
   /** The run line made safe to read. A picture larger than any page can show is left out, and said so. */
   run(line) {
-    const grid = coerce.list(line.grid);
-    const size = grid.length === 2 && grid.every((side) => Number.isInteger(side) && side > 0) ? grid[0] * grid[1] : 0;
-    if (size > MOST_CODES) this.problem(`a picture of ${grid[0]} × ${grid[1]} codes, which is more than a page can draw`);
-    const pieces = coerce.list(line.prompt_pieces).map(coerce.text);
-    return {
-      ...line,
-      grid: size && size <= MOST_CODES ? grid : null,
-      prompt_pieces: pieces,
-      warnings: coerce.list(line.warnings).map(coerce.text),
-      prompt: coerce.text(line.prompt),
-    };
+    const run = decodeRun(line);
+    const [rows, columns] = run.grid || [0, 0];
+    const drawn = rows > 0 && columns > 0 && rows * columns <= MOST_CODES;
+    if (rows * columns > MOST_CODES) this.problem(`a picture of ${rows} × ${columns} codes, which is more than a page can draw`);
+    return { ...run, grid: drawn ? run.grid : null };
   }
 }

@@ -1,3 +1,4 @@
+// @ts-check
 // The strokes of the run overview: stacks of tokens, the phases of each step, the autoregressive baseline, and what was saved.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -22,6 +23,7 @@ function text(pen, view, words, x, y, { align = "left", colour = "mute", size = 
   pen.fillText(words, x, y);
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view */
 export function names(pen, view) {
   const { at } = view;
   text(pen, view, "tokens", at.left - 8, (at.top + at.floor) / 2, { align: "right" });
@@ -30,7 +32,7 @@ export function names(pen, view) {
   if (view.zoom.on) text(pen, view, "whole run", at.left - 8, (at.map + at.height) / 2, { align: "right" });
 }
 
-/** One block a token, from the bottom; a dashed foot where the target overruled the draft. */
+/** One block a token, from the bottom; a dashed foot where the target overruled the draft. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {Step} step */
 export function stack(pen, view, step, index, most) {
   const { at, paint, stage } = view;
   const x = view.x(stage.trace.starts[index]),
@@ -59,6 +61,7 @@ export function stack(pen, view, step, index, most) {
       pen.fillRect(x + from, at.floor - 1, Math.min(3.6, wide - gap - from), 2);
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y */
 function diamond(pen, x, y, r, colour) {
   pen.fillStyle = colour;
   pen.beginPath();
@@ -69,6 +72,7 @@ function diamond(pen, x, y, r, colour) {
   pen.fill();
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {Step} step */
 export function phases(pen, view, step, index) {
   const { at, paint, stage } = view;
   let from = stage.trace.starts[index];
@@ -82,6 +86,7 @@ export function phases(pen, view, step, index) {
   });
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view */
 export function plain(pen, view) {
   const { at, paint } = view;
   if (!view.plain) return;
@@ -96,7 +101,7 @@ export function plain(pen, view) {
   }
 }
 
-/** Times at the ends of both lanes; between the ends, the difference as a measured length. */
+/** Times at the ends of both lanes; between the ends, the difference as a measured length. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view */
 export function ends(pen, view) {
   const { at, stage } = view;
   if (stage.last < 0) return;
@@ -110,16 +115,17 @@ export function ends(pen, view) {
   } else if (view.verdict) difference(pen, view);
 }
 
-/** Whether a time is among those that the lanes show. */
+/** Whether a time is among those that the lanes show. @param {number} ns */
 const seen = (at, ns) => ns >= at.from && ns <= at.to;
 
 /**
  * The verdict in words, where it would stand between the ends of the lanes, and whether it fits there: the gap between the ends
  * is what was saved or lost only where both wrote as much, and a difference worth a word.
+ * @param {import("./overview.js").Overview} view
  */
 export function gain(view) {
   const { at, stage, plain: alone, verdict } = view;
-  if (!verdict || stage.last < 0) return null;
+  if (!alone || !verdict || stage.last < 0) return null;
   const { alike, word } = verdict;
   const other = view.x(alone.total);
   const slower = word === "slower";
@@ -131,10 +137,12 @@ export function gain(view) {
   return { label, word, slower, start, end, other, drawn, fits: drawn && room };
 }
 
-/** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. */
+/** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view */
 function difference(pen, view) {
   const { at, stage } = view;
-  const { label, slower, start, end, other, drawn, fits } = gain(view);
+  const difference = gain(view);
+  if (!difference || !view.plain) return;
+  const { label, slower, start, end, other, drawn, fits } = difference;
   if (seen(at, view.plain.total)) text(pen, view, format.time(view.plain.total), other + 6, at.plain + at.lane / 2);
   if (!drawn) return;
   const bold = true;
@@ -146,7 +154,7 @@ function difference(pen, view) {
   if (fits) text(pen, view, label, (start + end) / 2, y, { align: "center", colour: "bonus", bold });
 }
 
-/** A line with end strokes, open in the middle for its words. */
+/** A line with end strokes, open in the middle for its words. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {number} y */
 function bracket(pen, view, from, to, y, hole) {
   if (to - from < 12) return;
   const open = hole / 2,

@@ -1,22 +1,24 @@
+// @ts-check
 // One step as a motion on a clock from 0 to 1: when each node is drafted, scored by the pass and judged, and when the text moves.
 //
 // The four phases take their recorded parts of the clock where each is long enough to be seen, else those of a teaching scale.
 // The order within a phase is the step's own: levels of the draft, the target's one pass, verdicts as the rule walks the tree.
-import * as coerce from "../kit/coerce.js";
 import { count } from "../kit/format.js";
 import * as labels from "../kit/labels.js";
+import { noteOf } from "./parseStep.js";
 
 const TEACHING = { draft: 34, verify: 18, judge: 26, commit: 22 }; // percent of the motion
 const LEAST = 0.1; // of the motion: a shorter phase is over before it is understood
 const LANDED = 0.62; // of the commit phase, by when all tokens stand in the output; the rest is there to be looked at
 const known = new WeakMap();
 
-/** The motion of a step. */
+/** The motion of a step. @param {Step} step */
 export function of(step) {
   if (!known.has(step)) known.set(step, plan(step));
   return known.get(step);
 }
 
+/** @param {Step} step */
 function plan(step) {
   const depths = step.nodes.slice(1).map((node) => node.depth);
   const motion = { levels: Math.max(0, ...depths), order: verdicts(step), sent: step.counts.sent };
@@ -42,6 +44,7 @@ function plan(step) {
 /** Where each phase lies on the motion's clock, and on the recorded one in nanoseconds from the step's start. */
 function phases(step, { levels, order }) {
   const [drafting, verifying, judging, ...after] = step.times;
+  /** @type {[string, boolean, number][]} */
   const parts = [
     ["draft", levels > 0, drafting],
     ["verify", true, verifying],
@@ -69,6 +72,7 @@ function draft(step, motion, { from, to, long }) {
   const pruned = step.counts.pruned > 0;
   const until = pruned ? from + 0.84 * long : to;
   const slot = (until - from) / motion.levels;
+  /** @type {number[][]} */
   const levels = Array.from({ length: motion.levels }, () => []);
   for (const node of step.nodes.slice(1)) levels[node.depth - 1].push(node.id);
   levels.forEach((ids, at) => {
@@ -102,11 +106,13 @@ function judge(step, motion, { from, long }) {
   }
 }
 
+/** @param {AnyNode} node */
 const decided = (node) => !["root", "skipped", "pruned"].includes(node.status);
 
-/** Of each node on the path that was kept, which child was kept. */
+/** Of each node on the path that was kept, which child was kept. @param {Step} step */
 const keptBelow = (step) => new Map(step.path.map((id) => [step.nodes[id].parent, id]));
 
+/** @param {Step} step @param {TreeNode} node @param {Map<number, number>} kept */
 function causeOf(step, node, kept) {
   for (let one = node; one.id > 0; one = step.nodes[one.parent]) {
     if (decided(one)) return one.id;
@@ -116,21 +122,22 @@ function causeOf(step, node, kept) {
   return null;
 }
 
-/** Ids of the judged nodes in the order of their verdicts: as a note tells of the visits, else down from the root, guess by guess. */
+/** Ids of the judged nodes in the order of their verdicts: as a note tells of the visits, else down from the root, guess by guess. @param {Step} step */
 function verdicts(step) {
   const judged = step.nodes.filter(decided).map((node) => node.id);
-  const visits = step.notes.flatMap((note) => coerce.list(note.visits)).map((visit, at) => [visit && visit.node, at]);
-  const last = new Map(visits);
+  const note = noteOf(step, "traversal");
+  const last = new Map(note && note.visits.map((visit, at) => [visit.node, at]));
   if (last.size) return judged.sort((a, b) => (last.get(a) ?? -1) - (last.get(b) ?? -1) || a - b);
   const kept = keptBelow(step);
   const order = new Set();
-  for (let at = 0; at !== undefined; at = kept.get(at)) {
+  for (let at = 0; at >= 0; at = kept.get(at) ?? -1) {
     for (const id of step.nodes[at].children) if (decided(step.nodes[id])) order.add(id);
   }
   return [...order, ...judged.filter((id) => !order.has(id))];
 }
 
 const part = (motion, test) => motion.phases.find(test) || motion.phases[motion.phases.length - 1];
+/** @param {number} x @param {number} high */
 const between = (x, from, to, low, high) => (to > from ? low + (Math.min(Math.max(x, from), to) - from) * ((high - low) / (to - from)) : low);
 
 /** The recorded clock of the step, in nanoseconds, at a time of the motion; and the other way round. */
@@ -138,6 +145,7 @@ export function recorded(motion, t) {
   const { from, to, start, end } = part(motion, (one) => t < one.to);
   return between(t, from, to, start, end);
 }
+/** @param {number} ns */
 export function timeOf(motion, ns) {
   const { from, to, start, end } = part(motion, (one) => ns < one.end);
   return between(ns, start, end, from, to);
@@ -150,13 +158,13 @@ export function momentAt(motion, t) {
   return at;
 }
 
-/** The last time of a moment, when all that it brings is there. */
+/** The last time of a moment, when all that it brings is there. @param {number} moment */
 export const settled = (motion, moment) => (moment + 1 < motion.moments.length ? motion.moments[moment + 1].at - 1e-6 : 1);
 
 /** Milliseconds that a step takes in slow motion: longer for more levels and more verdicts, as long as a class will look. */
 export const pace = ({ levels, order }) => Math.min(10000, Math.max(4000, 2600 + 260 * levels + 380 * order.length));
 
-/** What is going on at a moment, in words. */
+/** What is going on at a moment, in words. @param {Step} step @param {number} moment */
 export function label(step, motion, moment) {
   const { phase, level, verdict } = motion.moments[moment];
   if (phase === "draft") return `Drafting, level ${level} of ${motion.levels}`;
@@ -168,7 +176,7 @@ export function label(step, motion, moment) {
 
 const shown = new WeakMap();
 
-/** The step as far as it is known at a moment: what is not drafted is "coming", what is not judged "drafted", without its numbers. */
+/** The step as far as it is known at a moment: what is not drafted is "coming", what is not judged "drafted", without its numbers. @param {Step} step @param {number} moment */
 export function seen(step, motion, moment) {
   const { phase } = motion.moments[moment];
   const last = shown.get(step);

@@ -1,5 +1,5 @@
+// @ts-check
 // The run on one clock: tokens of every step, where this run's time went, and the same text written one token at a time.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -11,7 +11,30 @@ import { Zoom } from "./zoom.js";
 
 const VERDICT = "The baseline's time per token ÷ this run's; what was saved is over the tokens of this run";
 
+/** @typedef {{ width: number, height: number, left: number, plot: number, from: number, to: number, span: number, lane: number, plain: number, run: number, floor: number, map: number, top: number, thin?: boolean }} Frame */
+
 export class Overview {
+  /** @type {Step[] | null} */
+  steps = null;
+  /** @type {Trace.Baseline | null} */
+  of = null;
+  /** @type {ReturnType<typeof verdict.baselineTimes>} */
+  plain = null;
+  /** @type {ReturnType<typeof verdict.of>} */
+  verdict = null;
+  /** @type {Frame} */
+  at;
+  /** @type {ReturnType<typeof palette>} */
+  paint;
+  stale = { base: false, veil: false };
+  size = { width: 0, height: 0 };
+  parting = "";
+  scale = "";
+  mapped = 0;
+  drawn = 0;
+  most = 4;
+
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.title = dom.h("h2", { class: "sv-card-title" });
@@ -41,14 +64,15 @@ export class Overview {
     return this.box;
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { stage } = this;
-    if (changed.has("size") || !this.size || !this.size.width)
+    if (changed.has("size") || !this.size.width)
       this.size = { width: this.box.clientWidth, height: this.box.clientHeight };
     if (changed.has("theme") || changed.has("size") || !this.paint) this.paint = palette(stage.root);
     const base = ["data", "run", "theme", "size", "lanes"].some((topic) => changed.has(topic));
     this.stale = {
-      base: base || (this.stale && this.stale.base),
+      base: base || this.stale.base,
       veil: base || changed.has("clock") || changed.has("cursor"),
     };
     if (!base && !this.stale.veil) return;
@@ -117,12 +141,13 @@ export class Overview {
     return { width, height, left, plot, from, to: from + span, span, lane, plain, run, floor, map, top: 4 };
   }
 
-  /** The run as a thin line: the phases of its steps, and how far it is. */
+  /** The run as a thin line: the phases of its steps, and how far it is. @param {number} width @param {number} height */
   line(width, height) {
     const span = Math.max(1, this.stage.total);
     return { width, height, left: 3, plot: width - 6, from: 0, to: span, span, lane: height - 8, run: 4, plain: 2, floor: 0, top: 4, map: height, thin: true };
   }
 
+  /** @param {number} ns */
   x(ns) {
     return this.at.left + ((ns - this.at.from) / this.at.span) * this.at.plot;
   }
@@ -134,7 +159,7 @@ export class Overview {
       canvas.width = Math.round(width * scale);
       canvas.height = Math.round(height * scale);
     }
-    const pen = canvas.getContext("2d");
+    const pen = dom.pen(canvas);
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     if (clear) pen.clearRect(0, 0, width, height);
     return pen;
@@ -176,7 +201,7 @@ export class Overview {
     Object.assign(this, { scale, steps, mapped: steps.length });
   }
 
-  /** Draw with nothing outside the plot being touched. */
+  /** Draw with nothing outside the plot being touched. @param {CanvasRenderingContext2D} pen */
   within(pen, draw) {
     const { left, plot, height } = this.at;
     pen.save();
@@ -199,6 +224,7 @@ export class Overview {
     if (!thin) lanes.ends(pen, this);
   }
 
+  /** @param {CanvasRenderingContext2D} pen */
   drawClock(pen) {
     const { stage, at, paint } = this;
     const now = Math.max(at.left - 3, this.x(stage.clock));
@@ -225,7 +251,7 @@ export class Overview {
     return { ns, y: event.clientY - frame.top };
   }
 
-  /** The step at a time of the clock; past the end, the last one. */
+  /** The step at a time of the clock; past the end, the last one. @param {number} ns */
   stepAt(ns) {
     const { ends } = this.stage.trace;
     let low = 0,
@@ -249,7 +275,7 @@ export class Overview {
     if (!at || stage.last < 0) return null;
     const { ns, y } = this.locate(event);
     if (ns < at.from || ns > at.to || this.zoom.holds(y)) return null;
-    if (y >= at.plain - 2) return plain && ns <= plain.total ? this.aboutPlain(ns) : null;
+    if (y >= at.plain - 2) return plain && ns <= plain.total ? this.aboutPlain(plain, ns) : null;
     if (ns > stage.total) return null;
     const index = this.stepAt(ns);
     const step = stage.trace.steps[index];
@@ -262,8 +288,9 @@ export class Overview {
     ];
   }
 
-  aboutPlain(ns) {
-    const { ends, times } = this.plain;
+  /** @param {NonNullable<Overview["plain"]>} plain @param {number} ns */
+  aboutPlain(plain, ns) {
+    const { ends, times } = plain;
     const index = ends.findIndex((end) => end >= ns);
     return [
       `autoregressive baseline · token ${index + 1}`,
@@ -275,6 +302,6 @@ export class Overview {
 
 /** Time that went into CUDA graphs, which no lane shows. */
 function captured(end) {
-  const ns = end && coerce.number(end.capture_ns);
+  const ns = end && end.capture_ns;
   return ns > 0 ? ` · CUDA graphs captured in ${format.time(ns)}, not counted` : "";
 }

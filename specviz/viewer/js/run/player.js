@@ -1,3 +1,4 @@
+// @ts-check
 // Plays a run back at the pace it was recorded with, times a chosen speed. The engine is never slowed down: only this is.
 // A step that is on screen long enough is shown as a motion; in slow motion every step is, at a pace of its own.
 import * as motion from "./motion.js";
@@ -5,19 +6,31 @@ import * as motion from "./motion.js";
 const VISIBLE = 1e9; // nanoseconds on screen from which a step is shown as a motion
 
 export class Player {
+  /** @param {Stage} stage */
+  playing = false;
+  speed = 1;
+  frame = 0;
+  before = 0;
+  single = false;
+  /** @type {Step[] | null} */
+  steps = null;
+  count = 0;
+  median = 0;
+
+  /** @param {Stage} stage */
   constructor(stage) {
-    Object.assign(this, { stage, playing: false, speed: 1, frame: 0, before: 0, single: false });
+    this.stage = stage;
   }
 
   static SPEEDS = [0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10];
 
-  /** The fastest of the slow speeds at which a typical step stays on screen for at least 0.6 s. */
+  /** The fastest of the slow speeds at which a typical step stays on screen for at least 0.6 s. @param {Recording} trace */
   static comfortable(trace) {
     const target = Player.typical(trace) / 6e8;
     return Player.SPEEDS.filter((speed) => speed >= 0.05 && speed <= Math.max(0.05, target)).pop() || 0.05;
   }
 
-  /** Median time of a step, in nanoseconds. */
+  /** Median time of a step, in nanoseconds. @param {Recording} trace */
   static typical(trace) {
     const times = trace.steps.map((step) => step.total).sort((a, b) => a - b);
     return times[Math.floor(times.length / 2)] || 1;
@@ -105,7 +118,7 @@ export class Player {
     if (this.playing) this.next();
   }
 
-  /** Milliseconds that the motion of a step takes: as long as the step at this speed, in slow motion no less than its pace. */
+  /** Milliseconds that the motion of a step takes: as long as the step at this speed, in slow motion no less than its pace. @param {Step} step */
   lasts(step) {
     const recorded = step.total / 1e6 / this.speed;
     return this.stage.slow ? Math.max(motion.pace(motion.of(step)), recorded) : Math.max(1, recorded);

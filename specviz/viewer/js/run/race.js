@@ -1,3 +1,4 @@
+// @ts-check
 // A race: runs and their autoregressive baselines typing side by side, each at the pace that was recorded.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -8,7 +9,7 @@ import * as verdict from "./verdict.js";
 const SPEEDS = [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10];
 const named = (speed) => (speed === 1 ? "real time" : speed < 1 ? `slowed ${1 / speed}×` : `sped up ${speed}×`);
 
-/** The pace at which a race can be watched: as it was where that takes 1.5 to 8 s, else the one that takes nearest to 4 s. */
+/** The pace at which a race can be watched: as it was where that takes 1.5 to 8 s, else the one that takes nearest to 4 s. @param {number} ns */
 export function comfortable(ns) {
   const wait = (speed) => Math.max(1e-3, ns / 1e9) / speed;
   const off = (speed) => Math.abs(Math.log(wait(speed) / 4));
@@ -16,10 +17,36 @@ export function comfortable(ns) {
 }
 
 export class Race {
-  /** `host` names the components of its stages in data-stages, and under data-name what is remembered of it. */
+  /** @type {Lane[]} */
+  lanes = [];
+  /** @type {any[]} */
+  key = [];
+  /** @type {Stage[]} */
+  held = [];
+  clock = 0;
+  playing = false;
+  waits = false;
+  frame = 0;
+  before = 0;
+  speed = 1;
+  leaving = 0;
+  told = false;
+  live = false;
+  seen = false;
+  word = "";
+
+  /** `host` names the components of its stages in data-stages, and under data-name what is remembered of it. @param {HTMLElement} host */
   constructor(host) {
-    Object.assign(this, { host, lanes: [], clock: 0, playing: false, waits: false, frame: 0, before: 0, speed: 1, key: [], held: [] });
-    this.buttons();
+    this.host = host;
+    this.names = String(host.dataset.stages).split(" ");
+    this.play = dom.button("", "", () => this.toggle(), { class: "sv-race-play" });
+    this.again = dom.button(dom.icon("first"), "Back to the start", () => this.restart(), { "aria-label": "Back to the start" });
+    const title = "Pace of the race, beside the time that it really took";
+    this.pace = dom.h("select", { "aria-label": "Pace of the race", title }, SPEEDS.map((speed) => dom.h("option", { value: speed }, named(speed))));
+    this.pace.addEventListener("change", () => (this.speed = Number(this.pace.value)));
+    this.fold = dom.button("", "", () => this.unfold(!this.open), { class: "sv-race-fold" });
+    this.tools = dom.h("span", { class: "sv-race-tools" }, this.play, this.again, this.pace);
+    this.controls = dom.h("div", { class: "sv-race-controls", role: "group", "aria-label": "Race" }, this.tools, this.fold);
     this.box = dom.h("div", { class: "sv-lanes" });
     this.verdict = dom.h("p", { class: "sv-race-verdict", hidden: true });
     this.watch = dom.h("p", { class: "sv-race-watch", hidden: true });
@@ -35,20 +62,9 @@ export class Race {
     this.draw();
   }
 
-  buttons() {
-    this.play = dom.button("", "", () => this.toggle(), { class: "sv-race-play" });
-    this.again = dom.button(dom.icon("first"), "Back to the start", () => this.restart(), { "aria-label": "Back to the start" });
-    const title = "Pace of the race, beside the time that it really took";
-    this.pace = dom.h("select", { "aria-label": "Pace of the race", title }, SPEEDS.map((speed) => dom.h("option", { value: speed }, named(speed))));
-    this.pace.addEventListener("change", () => (this.speed = Number(this.pace.value)));
-    this.fold = dom.button("", "", () => this.unfold(!this.open), { class: "sv-race-fold" });
-    this.tools = dom.h("span", { class: "sv-race-tools" }, this.play, this.again, this.pace);
-    this.controls = dom.h("div", { class: "sv-race-controls", role: "group", "aria-label": "Race" }, this.tools, this.fold);
-  }
-
   get stages() {
-    const hosts = this.host.dataset.stages.split(" ").map((id) => document.querySelector(`${id} .specviz-host`));
-    return hosts.map((host) => host && host.specviz && host.specviz.stage).filter(Boolean);
+    const hosts = this.names.map((id) => document.querySelector(`${id} .specviz-host`));
+    return hosts.flatMap((host) => (host && host.specviz ? [host.specviz.stage] : []));
   }
   get total() {
     return Math.max(0, ...this.lanes.map(({ lane }) => lane.total));
@@ -63,7 +79,7 @@ export class Race {
   /** A stage has news; it is bound to its component only after its first lines. */
   hear(event) {
     if (!this.host.isConnected) this.destroy();
-    else if (this.host.dataset.stages.split(" ").some((id) => event.target.closest(id))) setTimeout(() => this.read());
+    else if (this.names.some((id) => dom.closest(event, id))) setTimeout(() => this.read());
   }
 
   /** Line up anew where the stages show other runs; while one of them is running there is no race. */
@@ -86,7 +102,7 @@ export class Race {
     this.draw();
   }
 
-  /** Begin once the race is in sight. One thing moves at a time: stages that have just opened stand still until it is over. */
+  /** Begin once the race is in sight. One thing moves at a time: stages that have just opened stand still until it is over. @param {Stage[]} stages */
   start(stages) {
     this.held = stages.filter((stage) => stage.player.hold());
     if (this.seen) this.run();
@@ -100,7 +116,8 @@ export class Race {
   }
 
   /** What the race of one run against its baseline comes to, and what to watch on its stage: told when it is over. */
-  tell([stage]) {
+  tell(stages) {
+    const [stage] = stages;
     const found = this.lanes.length === 2 && this.lanes[1].lane.kind === "baseline" ? verdict.of(stage.trace) : null;
     this.told = found !== null;
     const watch = this.told ? stage.trace.watch : "";
@@ -225,6 +242,7 @@ export class Race {
     if (open) for (const lane of lanes) lane.draw(clock, clock >= Math.max(lane.lane.total, lane.lane.rival.total));
   }
 
+  /** @param {string} text */
   label(button, text, title) {
     dom.say(button, text);
     button.title = title;

@@ -1,22 +1,32 @@
+// @ts-check
 // One lane of a race: a contestant's name, clock and count, and its text or its picture so far.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import { countAt, result } from "./raceLanes.js";
 
 const MOST_BURSTS = 400; // spans of one lane's text, of which only the last lines are in sight
+/** @param {number} ns */
 export const seconds = (ns) => `${(ns / 1e9).toFixed(2)} s`;
 
 /** One contestant: its name, its clock, its count, and its text or its picture so far. */
 export class Lane {
+  shown = 0;
+  drawn = false;
+  /** @type {HTMLImageElement | null} */
+  picture = null;
+  /** A canvas of a picture, else a box of text. @type {any} */
+  body;
+
+  /** @param {RaceLane} lane @param {number | null} place */
   constructor(lane, place) {
-    Object.assign(this, { lane, place, shown: 0 });
+    this.lane = lane;
+    this.place = place;
     this.result = dom.h("span", { class: "sv-lane-result", title: `Beside ${lane.rival.name}` });
     this.tally = dom.h("span", { class: "sv-lane-tally" });
     this.clock = dom.h("b", { class: "sv-lane-clock", title: "Decoding time as it was recorded, without reading the prompt" });
     this.bar = dom.h("i");
-    this.body = lane.grid ? this.canvas() : dom.h("div", { class: "sv-lane-text" });
+    this.body = lane.grid ? this.canvas(lane.grid) : dom.h("div", { class: "sv-lane-text" });
     const name = dom.h("b", { class: "sv-lane-name", title: lane.name }, lane.name);
     const head = dom.h("div", { class: "sv-lane-head" }, name, this.result, dom.h("span", { class: "sv-lane-time" }, this.tally, this.clock));
     const bar = dom.h("div", { class: "sv-lane-bar" }, this.bar);
@@ -24,12 +34,13 @@ export class Lane {
     this.element = dom.h("div", { class: `sv-lane sv-lane-${lane.kind}${lane.grid ? " sv-lane-pictured" : ""}` }, this.body, head, bar, missing);
   }
 
-  canvas() {
-    const { grid, picture } = this.lane;
+  /** @param {[number, number]} grid */
+  canvas(grid) {
+    const { picture } = this.lane;
     if (picture) {
       this.picture = new Image();
       this.picture.addEventListener("load", () => this.paint());
-      this.picture.src = `data:image/png;base64,${coerce.text(picture)}`;
+      this.picture.src = `data:image/png;base64,${picture}`;
     }
     return dom.h("canvas", { class: "sv-lane-picture", width: grid[1] * 4, height: grid[0] * 4, "aria-hidden": "true" });
   }
@@ -72,7 +83,7 @@ export class Lane {
     if (count > known && before <= known) {
       body.append(dom.h("em", { class: "sv-unknown" }, known ? " … other words from here on, not recorded" : "its own words were not recorded"));
     }
-    while (body.childNodes.length > MOST_BURSTS) body.firstChild.remove();
+    while (body.firstChild && body.childNodes.length > MOST_BURSTS) body.firstChild.remove();
     body.scrollTop = body.scrollHeight;
   }
 
@@ -80,20 +91,21 @@ export class Lane {
   paint(from = 0) {
     const { grid, known, tokens, trace } = this.lane;
     const { body, picture, shown } = this;
-    const whole = picture && picture.complete && picture.naturalWidth;
-    const side = Math.max(1, Math.round(whole ? picture.naturalWidth / grid[1] : 4));
+    if (!grid) return;
+    const whole = picture && picture.complete && picture.naturalWidth ? picture : null;
+    const side = Math.max(1, Math.round(whole ? whole.naturalWidth / grid[1] : 4));
     const width = side * grid[1];
     if (body.width !== width) Object.assign(body, { width, height: side * grid[0] });
-    const pen = body.getContext("2d");
+    const pen = dom.pen(body);
     if (!from) pen.clearRect(0, 0, body.width, body.height);
     const plain = getComputedStyle(body).color;
     for (let at = from; at < shown; at += 1) {
       const [row, column] = (tokens[at] && tokens[at].cell) || [Math.floor(at / grid[1]), at % grid[1]];
-      const box = [column * side, row * side, side, side];
-      if (whole && at < known) pen.drawImage(picture, ...box, ...box);
+      const [x, y] = [column * side, row * side];
+      if (whole && at < known) pen.drawImage(whole, x, y, side, side, x, y, side, side);
       else {
-        pen.fillStyle = (at < known && tokens[at] && codes.colour(codes.of(trace.run), tokens[at].token)) || plain;
-        pen.fillRect(box[0], box[1], side - Number(at >= known), side - Number(at >= known));
+        pen.fillStyle = (at < known && tokens[at] && codes.colour(codes.of(trace.run), tokens[at].token ?? -1)) || plain;
+        pen.fillRect(x, y, side - Number(at >= known), side - Number(at >= known));
       }
     }
   }

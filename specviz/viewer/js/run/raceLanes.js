@@ -1,10 +1,10 @@
+// @ts-check
 // The lanes of a race out of traces: when a run and its autoregressive baseline had each token, and what is known of the text.
-import * as coerce from "../kit/coerce.js";
 import * as format from "../kit/format.js";
 import { findNode } from "./parseStep.js";
 import { baselineTimes, pace, word } from "./verdict.js";
 
-/** The run's lane, and its baseline's where one was timed. */
+/** The run's lane, and its baseline's where one was timed. @param {Recording} trace */
 function lanesOf(trace) {
   const { end, run, steps } = trace;
   const plain = baselineTimes(end && end.baseline);
@@ -13,20 +13,22 @@ function lanesOf(trace) {
   const ends = trace.ends.map((at) => at - (readsPrompt(run) ? trace.ends[0] : 0));
   let written = 0;
   const bursts = steps.map((step, index) => ({ at: ends[index], upto: (written += step.emitted.length) }));
-  const grid = Array.isArray(run.grid) ? run.grid : null;
+  const { grid } = run;
+  /** @returns {RaceLane} */
   const lane = (rest) => ({ trace, grid, total: rest.bursts.at(-1).at, count: rest.bursts.at(-1).upto, ...rest });
-  const mine = lane({ name: run.title || run.method, kind: "run", bursts, tokens, known: tokens.length, picture: end && end.picture });
-  if (!plain) return [mine];
+  const mine = lane({ name: run.title || run.method, kind: "run", bursts, tokens, known: tokens.length, picture: end ? end.picture : "" });
+  if (!plain || !end) return [mine];
   const alone = plain.ends.map((at, index) => ({ at, upto: index + 1 }));
   const other = lane({ name: "Autoregressive", kind: "baseline", bursts: alone, ...wordsOf(end, tokens) });
   return [Object.assign(mine, { rival: other }), Object.assign(other, { rival: mine })];
 }
 
-/** Whether the first step of a served run holds the time in which its prompt was read, as no step of ours does. */
+/** Whether the first step of a served run holds the time in which its prompt was read, as no step of ours does. @param {Trace.Run} run */
 function readsPrompt(run) {
-  return run.tier === "served" || coerce.text(run.method).startsWith("vllm_");
+  return run.tier === "served" || run.method.startsWith("vllm_");
 }
 
+/** @param {Step} step */
 function tokensOf(step) {
   return step.emitted.map((token, place) => {
     const node = findNode(step, step.origins[place].id);
@@ -36,10 +38,10 @@ function tokensOf(step) {
 
 /** What the baseline wrote and how much of it is `known`: the run's own words, where they part its own if they were recorded. */
 function wordsOf({ baseline, picture }, tokens) {
-  if (baseline.equal === true) return { tokens, known: tokens.length, picture };
+  if (baseline.equal) return { tokens, known: tokens.length, picture };
   const { first_divergence: parting } = baseline;
-  const common = parting && Number.isInteger(parting.position) ? Math.min(Math.max(0, parting.position), tokens.length) : 0;
-  const own = coerce.list(baseline.pieces).map((piece) => ({ text: coerce.text(piece) }));
+  const common = parting ? Math.min(Math.max(0, parting.position), tokens.length) : 0;
+  const own = baseline.pieces.map((text) => ({ text }));
   const whole = own.length || baseline.picture;
   return { tokens: [...tokens.slice(0, common), ...own], known: whole ? baseline.token_ns.length : common, common, picture: baseline.picture };
 }

@@ -1,11 +1,11 @@
+// @ts-check
 // The one verdict on a run against its autoregressive run, and what it promises of its text: the twin of trace/metrics.py.
 import { DRAWN_RULES, EQUAL_RULES, LEVEL } from "../generated.js";
-import * as coerce from "../kit/coerce.js";
 import * as format from "../kit/format.js";
 
 /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
 export function baselineTimes(baseline) {
-  const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.amount(ns))) : [];
+  const times = baseline ? baseline.token_ns.map((ns) => Math.max(0, ns)) : [];
   let sum = 0;
   const ends = times.map((ns) => (sum += ns));
   return sum ? { times, ends, total: sum } : null;
@@ -14,7 +14,7 @@ export function baselineTimes(baseline) {
 /** "faster", "slower" or, where the difference is not worth a word, "level": of a ratio of times per token. */
 export const word = (ratio) => (ratio > 1 / LEVEL && ratio < LEVEL ? "level" : ratio > 1 ? "faster" : "slower");
 
-/** Time per token against time per token, so lengths may differ; `saved`, in ns, is over the run's own tokens. Null without a baseline. */
+/** Time per token against time per token, so lengths may differ; `saved`, in ns, is over the run's own tokens. Null without a baseline. @param {Recording} trace */
 export function of(trace) {
   const plain = baselineTimes(trace.end && trace.end.baseline);
   const spent = trace.ends[trace.ends.length - 1];
@@ -44,18 +44,18 @@ export function promise({ run, steps }) {
   return rules.some((rule) => DRAWN_RULES.includes(rule)) ? "distribution" : "equal";
 }
 
-/** Where a run that promises the same tokens parts from its baseline, and on what; else nothing. */
+/** Where a run that promises the same tokens parts from its baseline, and on what; else nothing. @param {Recording} trace */
 export function parting(trace) {
   const { end, run } = trace;
   const found = end && end.baseline && end.baseline.first_divergence;
-  if (!found || !Number.isInteger(found.position) || promise(trace) !== "equal") return "";
+  if (!found || promise(trace) !== "equal") return "";
   const where = `after token ${found.position}`;
-  const gap = coerce.number(found.gap);
-  if (gap === null || (run.sampling && run.sampling.temperature)) return where;
+  const { gap } = found;
+  if (gap === null || !run || run.sampling.temperature) return where;
   return `${where}, where two logits ${gap ? `are ${Number(gap.toPrecision(3))} apart` : "tie"}`;
 }
 
-/** What both texts have in common, in words; nothing where no baseline was recorded. */
+/** What both texts have in common, in words; nothing where no baseline was recorded. @param {Recording} trace */
 export function texts(trace) {
   if (!trace.end || !trace.end.baseline) return "";
   const kind = promise(trace);

@@ -1,3 +1,4 @@
+// @ts-check
 // The part of a long run that its lanes show, and below them the map of the whole, whose window is dragged.
 import * as dom from "../kit/dom.js";
 
@@ -6,6 +7,18 @@ const COMFORTABLE = 8; // pixels a step that its lanes open with
 const CLOSEST = 40;
 
 export class Zoom {
+  factor = 1;
+  from = 0;
+  whole = 1;
+  plot = 1;
+  most = 1;
+  at = -1;
+  on = false;
+  dragging = false;
+  /** @type {Step[] | null} */
+  steps = null;
+
+  /** @param {import("./overview.js").Overview} overview */
   constructor(overview) {
     this.overview = overview;
     const by = (factor) => () => this.to(factor ? this.factor * factor : 1);
@@ -16,7 +29,6 @@ export class Zoom {
       dom.button("Whole run", "The whole run in the lanes", by(0)),
       dom.button("+", "Fewer steps, wider (Ctrl and wheel)", by(2), { "aria-label": "Show less of the run" }),
     );
-    Object.assign(this, { factor: 1, from: 0, whole: 1, on: false });
     overview.veil.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.drag();
   }
@@ -62,7 +74,7 @@ export class Zoom {
     this.overview.stage.touch("lanes");
   }
 
-  /** Whether a height in the drawing is the map's. */
+  /** Whether a height in the drawing is the map's. @param {number} y */
   holds(y) {
     return this.on && y >= this.overview.at.map;
   }
@@ -86,7 +98,7 @@ export class Zoom {
     for (const end of ["pointerup", "pointercancel"]) veil.addEventListener(end, () => (this.dragging = false));
   }
 
-  /** The whole run: the most tokens of a step in every pixel. */
+  /** The whole run: the most tokens of a step in every pixel. @param {CanvasRenderingContext2D} pen */
   map(pen) {
     const { at, paint, stage, most } = this.overview;
     const { ends, steps } = stage.trace;
@@ -103,7 +115,7 @@ export class Zoom {
     });
   }
 
-  /** The window on the map, and the current step in it. */
+  /** The window on the map, and the current step in it. @param {CanvasRenderingContext2D} pen */
   window(pen) {
     const { at, paint, stage } = this.overview;
     const place = (ns) => at.left + (ns / this.whole) * at.plot;

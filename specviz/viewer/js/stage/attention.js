@@ -1,5 +1,7 @@
+// @ts-check
 // Where to look first: at which step a recorded run opens, and which of a step's nodes is explained.
 
+/** @param {Step} step */
 const relaxed = (step) => step.path.filter((id) => step.nodes[id].status === "relaxed");
 
 /** A relaxed run opens at the step that relaxes most, the first of those; any other at its beginning. */
@@ -8,7 +10,7 @@ export function opening({ run, steps }) {
   return Math.max(0, counts.indexOf(Math.max(...counts)));
 }
 
-/** The last node that a relaxed rule alone kept, else the last one kept, else the token that ended the step. */
+/** The last node that a relaxed rule alone kept, else the last one kept, else the token that ended the step. @param {Step} step */
 export function nodeToExplain(step) {
   if (!step) return null;
   return relaxed(step).at(-1) ?? step.path.at(-1) ?? (step.bonus ? "bonus" : 0);

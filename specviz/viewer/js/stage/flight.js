@@ -1,13 +1,27 @@
+// @ts-check
 // The tokens of a step on their way from the tree into the output strip, while its motion commits them.
 import * as dom from "../kit/dom.js";
 import * as motion from "../run/motion.js";
 
 const MOST = 40;
+/** @param {number} x */
 const ease = (x) => (x < 0.5 ? 4 * x ** 3 : 1 - (2 - 2 * x) ** 3 / 2);
 
+/** @typedef {{ x: number, y: number }} Point */
+
 export class Flight {
+  /** @type {{ token: HTMLElement, chip: HTMLElement, start: Point, end: Point, at: number, to: number, part: number }[]} */
+  flights = [];
+  /** @type {Step | null} */
+  key = null;
+  stale = false;
+
+  /** @param {Stage} stage */
+  /** @param {Stage} stage @param {import("./strip.js").Strip} strip @param {import("../tree/tree.js").Tree} tree */
   constructor(stage, strip, tree) {
-    Object.assign(this, { stage, strip, tree, flights: [], key: null });
+    this.stage = stage;
+    this.strip = strip;
+    this.tree = tree;
     this.layer = dom.h("div", { class: "sv-flights", "aria-hidden": "true" });
     stage.root.append(this.layer);
   }
@@ -17,6 +31,7 @@ export class Flight {
     return stage.moment !== null && stage.written === stage.cursor;
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { stage } = this;
     if (!this.due) {
@@ -41,7 +56,7 @@ export class Flight {
   clear() {
     for (const { token } of this.flights) {
       token.style.visibility = "";
-      token.parentNode.classList.remove("sv-landing");
+      token.closest(".sv-step-tokens")?.classList.remove("sv-landing");
     }
     this.flights = [];
     this.layer.replaceChildren();
@@ -70,7 +85,7 @@ export class Flight {
         const chip = dom.h("span", { class: `${token.className} sv-flight` }, token.textContent);
         const start = { x: Math.min(Math.max(node.left, until.left), until.right - 30) - corner.left, y: hold(node.top, until) };
         const at = first + 0.15 * long * place;
-        return { token, chip, start, end: { x: end.left - corner.left, y: hold(end.top, from) }, at, to: at + long };
+        return { token, chip, start, end: { x: end.left - corner.left, y: hold(end.top, from) }, at, to: at + long, part: -1 };
       });
     this.layer.replaceChildren(...this.flights.map(({ chip }) => chip));
   }
@@ -83,11 +98,11 @@ export class Flight {
       if (part === flight.part) continue;
       flight.part = part;
       const on = ease(part);
-      chip.style.opacity = part > 0 && part < 1 ? 1 : 0;
+      chip.style.opacity = part > 0 && part < 1 ? "1" : "0";
       chip.style.transform = `translate(${start.x + (end.x - start.x) * on}px, ${start.y + (end.y - start.y) * on}px)`;
       token.style.visibility = part < 1 ? "hidden" : "visible";
     }
     const [first] = this.flights;
-    if (first) first.token.parentNode.classList.toggle("sv-landing", this.flights.some((flight) => flight.part < 1));
+    if (first) first.token.closest(".sv-step-tokens")?.classList.toggle("sv-landing", this.flights.some((flight) => flight.part < 1));
   }
 }

@@ -1,10 +1,11 @@
+// @ts-check
 // The head of the stage: what ran, on what, how exact; and loudly, whatever went wrong.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as verdict from "../run/verdict.js";
 
 export class Header {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.title = dom.h("b", { class: "sv-title" });
@@ -16,6 +17,7 @@ export class Header {
     stage.root.append(dom.h("header", { class: "sv-head" }, this.about, this.badges), this.banners);
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     // On a phone the badges are one row that scrolls, which a keyboard reaches too.
     if (changed.has("size") && this.stage.size === "phone") this.badges.tabIndex = 0;
@@ -44,6 +46,7 @@ export class Header {
     this.facts.replaceChildren(dom.h("p", { class: "sv-full-prompt" }, run.prompt), Header.table(run));
   }
 
+  /** @param {Recording} trace @param {Trace.Run} run */
   badgeList(trace, run) {
     const badge = (text, kind, title) => dom.h("span", { class: `sv-badge ${kind}`, title }, text);
     const [words, kind, title] = this.exactness(trace, run);
@@ -67,7 +70,7 @@ export class Header {
 
   /** A chip where other programs kept the run waiting: why is said when it is pointed at, or opened. */
   static busy(end) {
-    const why = end ? coerce.text(end.busy) : "";
+    const why = end ? end.busy : "";
     if (!why) return [];
     return [
       dom.h(
@@ -79,26 +82,27 @@ export class Header {
     ];
   }
 
-  /** How exact the run is and was: text, class and title of its badge. */
+  /** How exact the run is and was: text, class and title of its badge. @param {Recording} trace @param {Trace.Run} run */
   exactness(trace, run) {
     if (this.promise === "relaxed") {
       // The first clause of the bound, whole: cut in the middle it says nothing.
-      const [clause] = coerce.text(run.bound).split(/[,:;.]\s/, 1);
-      return [clause ? `relaxed · ${clause}` : "relaxed", "sv-relaxed", coerce.text(run.bound) || "The output distribution differs from the target's own"];
+      const [clause] = run.bound.split(/[,:;.]\s/, 1);
+      return [clause ? `relaxed · ${clause}` : "relaxed", "sv-relaxed", run.bound || "The output distribution differs from the target's own"];
     }
     if (this.promise === "distribution") return ["exact in distribution", "sv-exact", "The output follows the target's own distribution"];
     const parts = verdict.parting(trace);
     const why = `in ${run.dtype || "few digits"} a pass over many tokens rounds otherwise than one over a single token`;
     if (parts) return [`exact in ${verdict.finer(run.dtype)} · parts ${parts}`, "sv-exact", `The rule keeps the target's own choice alone, but ${why}: the text parts from plain decoding's ${parts}`];
-    const bound = run.exactness === "relaxed" ? ` ${coerce.text(run.bound)}` : "";
+    const bound = run.exactness === "relaxed" ? ` ${run.bound}` : "";
     const beside = trace.end && trace.end.baseline ? "Token for token what plain decoding wrote beside it." : "Every token is the target's own choice.";
     return ["exact", "sv-exact", beside + bound];
   }
 
+  /** @param {Recording} trace */
   static messages(trace) {
     const messages = [];
     const { end, notice, run, problems } = trace;
-    if (notice && notice.error) messages.push(["error", coerce.text(notice.error)]);
+    if (notice && notice.error) messages.push(["error", notice.error]);
     if (end) messages.push(...Header.ending(trace, end));
     for (const warning of run ? run.warnings : []) messages.push(["warning", warning]);
     if (problems.length)
@@ -109,20 +113,22 @@ export class Header {
     return messages;
   }
 
+  /** @param {Recording} trace */
   static ending(trace, end) {
     const remainder = trace.steps.length
       ? ` The ${format.count(trace.steps.length, "step")} up to there are kept and can be replayed.`
       : "";
-    const more = end.message ? " " + coerce.text(end.message) : "";
+    const more = end.message ? " " + end.message : "";
     if (end.reason === "error") return [["error", `The run failed.${more}${remainder}`]];
     if (end.reason === "out_of_memory") return [["error", `The device ran out of memory.${more}${remainder}`]];
     if (end.reason === "time_limit") return [["note", `The run reached its time limit.${more}${remainder}`]];
     if (end.reason === "cancelled") return [["note", `The run was stopped.${more}${remainder}`]];
-    return end.message ? [["note", coerce.text(end.message)]] : [];
+    return end.message ? [["note", end.message]] : [];
   }
 
+  /** @param {Trace.Run} run */
   static table(run) {
-    const sampling = run.sampling || {};
+    const { sampling } = run;
     const how =
       sampling.temperature > 0
         ? `temperature ${sampling.temperature}, top-k ${sampling.top_k || "all"}, top-p ${sampling.top_p}`
@@ -131,7 +137,7 @@ export class Header {
       ["method", run.method],
       [
         "parameters",
-        Object.entries(run.parameters || {})
+        Object.entries(run.parameters)
           .map(([name, value]) => `${name} ${value}`)
           .join(" · "),
       ],
@@ -145,17 +151,17 @@ export class Header {
       ["bound", run.bound],
       [
         "libraries",
-        Object.entries(run.libraries || {})
+        Object.entries(run.libraries)
           .map(([name, value]) => `${name} ${value}`)
           .join(" · "),
       ],
       ["recorded", run.recorded_at],
     ];
-    const filled = rows.filter(([, value]) => value !== undefined && value !== null && value !== "");
+    const filled = rows.filter(([, value]) => value !== "");
     return dom.h(
       "dl",
       {},
-      filled.map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, coerce.text(value))]),
+      filled.map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, value)]),
     );
   }
 }

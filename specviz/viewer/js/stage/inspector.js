@@ -1,6 +1,6 @@
+// @ts-check
 // The proof of a verdict: what was decided about the chosen node, why, and every number that entered the decision.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -11,7 +11,11 @@ import * as rules from "../tree/rules.js";
 
 const RATIOS = new Set(["ratio", "without_replacement", "relaxed", "traversal"]);
 
+/** @param {(Element | null)[]} parts */
+const given = (parts) => parts.flatMap((part) => part || []);
+
 export class Inspector {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.words = (text) => codes.named(codes.of(stage.trace.run), text);
@@ -50,7 +54,7 @@ export class Inspector {
       );
   }
 
-  /** On a phone the panes are a sheet that the tabs open, and the open one closes. */
+  /** On a phone the panes are a sheet that the tabs open, and the open one closes. @param {string} name @param {string} text */
   tab(name, text, controls) {
     const { stage } = this;
     const show = () => stage.set({ picked: !(stage.size === "phone" && stage.picked && stage.tab === name), tab: name });
@@ -66,6 +70,7 @@ export class Inspector {
     this.tabs[other].focus();
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { stage } = this;
     const moved = stage.step !== this.step || changed.has("node") || changed.has("run");
@@ -110,7 +115,7 @@ export class Inspector {
     if (!step || !selected)
       return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "Click a node to see the proof of its verdict."));
     pane.replaceChildren(
-      ...[
+      ...given([
         this.stage.moment === null ? null : phases.card(this.stage),
         this.head(step, selected),
         dom.h("p", { class: "sv-explanation" }, this.words(rules.explain(step, selected))),
@@ -118,7 +123,7 @@ export class Inspector {
         this.siblings(step, selected),
         this.target(step, selected),
         this.numbers(step, selected),
-      ].filter(Boolean),
+      ]),
     );
     return undefined;
   }
@@ -134,7 +139,7 @@ export class Inspector {
       ...(judged ? [dom.h("p", { class: "sv-explanation" }, rules.explain(step, node)), this.coin(node), this.siblings(shown, node)] : []),
       drafted ? this.numbers(shown, node) : null,
     ];
-    pane.replaceChildren(...parts.filter(Boolean));
+    pane.replaceChildren(...given(parts));
   }
 
   /**
@@ -144,7 +149,7 @@ export class Inspector {
   settle() {
     if (this.rising && this.stage.size === "phone") this.uncover();
     this.rising = false;
-    for (const figure of this.panes.method.querySelectorAll("[data-after]")) figure.settle();
+    if (this.stage.settling) this.stage.settling();
     if (!this.scrolled || !this.anew) return;
     for (const pane of Object.values(this.panes)) pane.scrollTop = 0;
     this.scrolled = this.anew = false;
@@ -154,9 +159,10 @@ export class Inspector {
   uncover() {
     const node = this.stage.root.querySelector('.sv-tree [aria-selected="true"]');
     const hidden = node ? node.getBoundingClientRect().bottom + 20 - this.card.getBoundingClientRect().top : 0;
-    if (hidden > 0) document.scrollingElement.scrollBy({ top: hidden, behavior: "smooth" });
+    if (hidden > 0) window.scrollBy({ top: hidden, behavior: "smooth" });
   }
 
+  /** @param {Step} step @param {AnyNode} node */
   head(step, node) {
     const drafted = node.parent >= 0 && node.id !== "bonus" && node.status !== "pruned";
     const among = drafted ? sentChildren(step, step.nodes[node.parent]).length : 0;
@@ -174,7 +180,7 @@ export class Inspector {
     );
   }
 
-  /** The draw on a line from 0 to 1, the part that accepts shaded. */
+  /** The draw on a line from 0 to 1, the part that accepts shaded. @param {AnyNode} node */
   coin(node) {
     if (node.draw === null || node.draw === undefined || node.threshold === null) return null;
     const { s } = dom;
@@ -236,11 +242,12 @@ export class Inspector {
     );
   }
 
+  /** @param {Step} step @param {AnyNode} node */
   siblings(step, node) {
     if (node.parent < 0) return null;
     const all = step.nodes[node.parent].children.map((id) => step.nodes[id]);
     if (!all.length) return null;
-    const at = Math.max(0, all.indexOf(node));
+    const at = Math.max(0, all.findIndex(({ id }) => id === node.id));
     const from = Math.max(0, Math.min(at - 3, all.length - 7));
     const visible = all.slice(from, from + 7);
     const title =
@@ -253,13 +260,13 @@ export class Inspector {
       visible.some((sibling) => sibling.q !== null),
     );
     table.addEventListener("click", (event) => {
-      const row = event.target.closest("tr[data-id]");
+      const row = dom.closest(event, "tr[data-id]");
       if (row) this.stage.pick(Number(row.dataset.id));
     });
     return table;
   }
 
-  /** The target's own best tokens at the place where this node stands. */
+  /** The target's own best tokens at the place where this node stands. @param {Step} step @param {AnyNode} node */
   target(step, node) {
     const at = node.status === "root" ? 0 : node.parent;
     const rows = step.rows.get(at);
@@ -270,6 +277,7 @@ export class Inspector {
     return this.bars(candidates, `What the target says after ${format.quote(step.nodes[at].text)}`, false);
   }
 
+  /** @param {Step} step @param {AnyNode} node */
   numbers(step, node) {
     const root = node.status === "root";
     const rule = rules.of(step);
@@ -288,7 +296,7 @@ export class Inspector {
       [weighed && weighed.left ? "min(1, r/q)" : "min(1, p/q)", sampled ? formatted(Math.min(1, weighed.p / weighed.q)) : null],
       ["threshold", formatted(node.threshold)],
       ["draw", formatted(node.draw)],
-      ["token id", coerce.text(node.token)],
+      ["token id", node.token],
       ["position", String(step.position + node.depth)],
       ["grid", node.grid ? node.grid.join(", ") : null],
     ].filter(([, value]) => value !== null);

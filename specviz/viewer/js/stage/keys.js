@@ -1,3 +1,4 @@
+// @ts-check
 // The keyboard, heard only while the focus is inside the stage.
 
 const ACTIONS = {
@@ -30,6 +31,7 @@ function usesKey(target, key) {
   return target.getAttribute("role") === "tab" && key.startsWith("Arrow");
 }
 
+/** @param {Stage} stage */
 export function listen(stage) {
   stage.root.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;

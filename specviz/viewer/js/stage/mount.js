@@ -1,3 +1,4 @@
+// @ts-check
 // The way in: SpecvizViewer.mount(element, options), and attach() for the Gradio component.
 import * as dom from "../kit/dom.js";
 import { CSS } from "../generated.js";
@@ -34,11 +35,14 @@ function mount(host, options = {}) {
 }
 
 /** The page's own way of a run's lines, as soon as the page has it. */
+/** @param {string} path @returns {Tail} */
 function tailOf(path) {
-  return (...request) => {
-    let leave = null, later = 0;
+  return (run, from, take, over) => {
+    /** @type {(() => void) | null} */
+    let leave = null;
+    let later = 0;
     const start = () => {
-      if (globalThis.specvizTail) leave = globalThis.specvizTail(path, ...request);
+      if (globalThis.specvizTail) leave = globalThis.specvizTail(path, run, from, take, over);
       else later = setTimeout(start, 100);
     };
     start();
@@ -46,7 +50,7 @@ function tailOf(path) {
   };
 }
 
-/** The Gradio side: `props.value` is the text, and `props.tail` the path of the lines of a run that is followed. */
+/** The Gradio side: `props.value` is the text, and `props.tail` the path of the lines of a run that is followed. @param {HTMLElement} element */
 function attach(element, props, watch) {
   const host = element.querySelector(".specviz-host") || element;
   const tail = props.tail ? tailOf(props.tail) : null;

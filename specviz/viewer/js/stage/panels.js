@@ -1,3 +1,4 @@
+// @ts-check
 // Every panel of the stage, in the order in which they are drawn and read.
 import * as dom from "../kit/dom.js";
 import { Overview } from "../run/overview.js";
@@ -10,6 +11,7 @@ import { Projector } from "./projector.js";
 import { Strip } from "./strip.js";
 import { Transport } from "./transport.js";
 
+/** @param {Stage} stage */
 export function buildPanels(stage) {
   const header = new Header(stage);
   const strip = new Strip(stage);

@@ -1,15 +1,32 @@
+// @ts-check
 // The picture of an image run: it grows with the steps, each cell marked with how it came to be; a click leads to its step.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import { Tip } from "../kit/tip.js";
 import * as distortion from "../run/distortion.js";
-import { findNode } from "../run/parseStep.js";
+import { findNode, noteOf } from "../run/parseStep.js";
+
+/** @typedef {{ index: number, id: number | "bonus", kind: string, token: number }} Cell */
 
 export class Picture {
+  /** @type {boolean | null} */
+  choice = null;
+  /** @type {Step[]} */
+  steps = [];
+  /** @type {Cell[]} */
+  cells = [];
+  /** @type {number[]} */
+  upto = [];
+  /** @type {Map<number, { row: number, rows: number, image: HTMLImageElement }>} */
+  bands = new Map();
+  /** @type {HTMLImageElement | null} */
+  whole = null;
+  rows = 0;
+  columns = 0;
+  read = 0;
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
-    this.choice = null;
     this.head = dom.h("h2", { class: "sv-card-title" });
     this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-verdict-toggle" });
     this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
@@ -19,14 +36,8 @@ export class Picture {
     const box = dom.h("div", { class: "sv-picture-box" }, this.canvas, this.draft, this.marks);
     this.frame = dom.h("div", { class: "sv-picture-frame" }, box);
     this.foot = dom.h("p", { class: "sv-legend sv-picture-summary" });
-    this.card = dom.h(
-      "div",
-      { class: "sv-card sv-picture", hidden: true },
-      dom.h("div", { class: "sv-card-head" }, this.head, this.toggle),
-      this.frame,
-      this.foot,
-    );
-    this.bands = new Map();
+    const head = dom.h("div", { class: "sv-card-head" }, this.head, this.toggle);
+    this.card = dom.h("div", { class: "sv-card sv-picture", hidden: true }, head, this.frame, this.foot);
     this.marks.addEventListener("click", (event) => this.click(event));
     stage.tip.over(this.marks, (event) => this.describe(event));
     stage.flipPicture = () => this.flip();
@@ -43,9 +54,10 @@ export class Picture {
     this.paint();
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { run, steps } = this.stage.trace;
-    const grid = run && Array.isArray(run.grid) ? run.grid : null;
+    const grid = run && run.grid;
     if (changed.has("run")) {
       this.card.hidden = !grid;
       this.stage.root.toggleAttribute("data-image", Boolean(grid));
@@ -57,18 +69,19 @@ export class Picture {
     if (this.steps !== steps) this.clear(steps, grid);
     while (this.read < steps.length) this.take(steps[this.read]);
     const { end } = this.stage.trace;
-    if (end && end.picture && !this.whole) this.whole = this.load(coerce.text(end.picture));
+    if (end && end.picture && !this.whole) this.whole = this.load(end.picture);
     if (["run", "data", "cursor", "ui", "theme"].some((topic) => changed.has(topic))) this.paint();
     else if (changed.has("node")) this.paint();
     if (this.faded !== this.stage.written) this.fade();
   }
 
+  /** @param {Step[]} steps @param {[number, number]} grid */
   clear(steps, [rows, columns]) {
     Object.assign(this, { steps, rows, columns, read: 0, cells: [], upto: [], bands: new Map(), whole: null });
     this.draft.hidden = true;
   }
 
-  /** Note where each token of a step went; a bonus in the place of guesses that failed is a resampled cell. */
+  /** Note where each token of a step went; a bonus in the place of guesses that failed is a resampled cell. @param {Step} step */
   take(step) {
     step.origins.forEach((origin, place) => {
       const node = findNode(step, origin.id);
@@ -81,18 +94,18 @@ export class Picture {
         token: step.emitted[place],
       };
     });
-    const note = step.notes.find((entry) => entry.type === "canvas");
-    if (note && typeof note.png === "string") this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
+    const note = noteOf(step, "canvas");
+    if (note) this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
     this.upto.push(this.cells.length);
     this.read += 1;
   }
 
-  /** Whether a place lies in the picture: what a line says of it is a stranger's word. */
+  /** Whether a place lies in the picture. @param {number[]} place */
   holds([row, column]) {
-    return Number.isInteger(row) && row >= 0 && row < this.rows && column >= 0 && column < this.columns;
+    return row >= 0 && row < this.rows && column >= 0 && column < this.columns;
   }
 
-  /** How a cell came to be: as its token did, but a bonus that overruled the draft is resampled. */
+  /** How a cell came to be: as its token did, but a bonus that overruled the draft is resampled. @param {Step} step */
   static kind(step, origin) {
     return origin.kind === "bonus" && step.overruled ? "resampled" : origin.kind;
   }
@@ -104,12 +117,15 @@ export class Picture {
     return image;
   }
 
+  /** @param {HTMLImageElement} image */
+  static done = (image) => image.complete && image.naturalWidth > 0;
+
   get drawn() {
     return this.upto[this.stage.written] || 0;
   }
 
   paint() {
-    if (!this.steps) return;
+    if (!this.rows) return;
     const total = this.rows * this.columns;
     const painted = this.whole || this.bands.size || this.drawn < 2 * this.columns;
     const until = painted ? "" : ", each by itself until the picture is decoded";
@@ -127,22 +143,23 @@ export class Picture {
 
   /** The pixels so far: of the finished picture where there is one, else of the bands that steps brought. */
   pixels() {
-    if (!this.steps || !this.rows) return;
-    const done = (image) => image && image.complete && image.naturalWidth;
-    const side = done(this.whole) ? this.whole.naturalWidth / this.columns : 4;
+    if (!this.rows) return;
+    const whole = this.whole && Picture.done(this.whole) ? this.whole : null;
+    const side = whole ? whole.naturalWidth / this.columns : 4;
     const width = Math.round(side * this.columns),
       height = Math.round(side * this.rows);
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.frame.style.setProperty("--sv-shape", `${this.columns} / ${this.rows}`);
-    const pen = this.canvas.getContext("2d");
+    const pen = dom.pen(this.canvas);
     pen.clearRect(0, 0, width, height);
     pen.save();
     this.mask(pen, side);
-    if (done(this.whole)) pen.drawImage(this.whole, 0, 0, width, height);
-    else this.sketch(pen, side, done);
+    if (whole) pen.drawImage(whole, 0, 0, width, height);
+    else this.sketch(pen, side);
     pen.restore();
   }
 
+  /** @param {CanvasRenderingContext2D} pen @param {number} side */
   mask(pen, side) {
     const full = Math.floor(this.drawn / this.columns);
     pen.beginPath();
@@ -151,14 +168,15 @@ export class Picture {
     pen.clip();
   }
 
-  sketch(pen, side, done) {
+  /** @param {CanvasRenderingContext2D} pen @param {number} side */
+  sketch(pen, side) {
     const book = codes.of(this.stage.trace.run);
     for (let at = 0; at < this.drawn; at += 1) {
       const cell = this.cells[at];
       codes.paint(pen, book, cell ? cell.token : -1, (at % this.columns) * side, Math.floor(at / this.columns) * side, side);
     }
     for (const [index, band] of this.bands) {
-      if (index > this.stage.cursor || !done(band.image)) continue;
+      if (index > this.stage.cursor || !Picture.done(band.image)) continue;
       pen.drawImage(band.image, 0, band.row * side, this.columns * side, band.rows * side);
     }
   }
@@ -178,21 +196,22 @@ export class Picture {
     if (!book) return;
     const side = 4;
     Object.assign(this.coarse, { width: side * this.columns, height: side * this.rows });
-    const pen = this.coarse.getContext("2d");
+    const pen = dom.pen(this.coarse);
     for (const drafted of steps) {
-      const note = drafted.notes.find((entry) => entry.type === "coarse_codes");
+      const note = noteOf(drafted, "coarse_codes");
       const first = drafted.nodes.find((node) => node.id && node.grid);
-      if (!note || !first) continue;
-      coerce.list(note.codes).forEach((code, at) => {
+      if (!note || !first || !first.grid) continue;
+      const [row] = first.grid;
+      note.codes.forEach((code, at) => {
         const [down, across] = [Math.floor((2 * at) / this.columns), (2 * at) % this.columns];
-        codes.paint(pen, book, code, across * side, (first.grid[0] + 2 * down) * side, 2 * side);
+        codes.paint(pen, book, code, across * side, (row + 2 * down) * side, 2 * side);
       });
       this.draft.hidden = false;
     }
     for (const motion of this.draft.getAnimations()) motion.currentTime = 0;
   }
 
-  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. */
+  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. @param {string} kind @param {number} x @param {number} y */
   static outline(kind, x, y) {
     if (kind === "accepted") return `M${x + 1} ${y + 9}H${x + 9}`;
     if (kind === "bonus") return `M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`;
@@ -232,8 +251,8 @@ export class Picture {
 
   mark() {
     this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
-    const over = this.plain ? [] : [...this.signs(), ...this.chosen(), this.pointed()];
-    this.marks.replaceChildren(this.mesh(), ...over.filter(Boolean));
+    const over = this.plain ? [] : [...this.signs(), ...this.chosen(), ...this.pointed()];
+    this.marks.replaceChildren(this.mesh(), ...over);
     this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.spoken}`);
   }
 
@@ -248,13 +267,15 @@ export class Picture {
   /** Where a drafted code that was not kept would have gone. */
   pointed() {
     const { selected } = this.stage;
-    if (!selected || !selected.grid) return null;
+    if (!selected || !selected.grid) return [];
     const [row, column] = selected.grid;
     const cell = this.cells[row * this.columns + column];
-    if (cell && cell.index === this.stage.cursor && cell.id === selected.id) return null;
+    if (cell && cell.index === this.stage.cursor && cell.id === selected.id) return [];
     const fill = codes.colour(codes.of(this.stage.trace.run), selected.token);
-    return dom.s("rect", { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-rejected-cell" });
+    return [dom.s("rect", { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-rejected-cell" })];
   }
+
+  static NAMES = [["accepted", "strict"], ["relaxed", "relaxed"], ["resampled", "resampled"], ["bonus", "bonus"]];
 
   /** How many cells of each kind there are so far, and what relaxing has cost. */
   tell() {
@@ -289,12 +310,7 @@ export class Picture {
     if (!cell || place >= this.drawn) return null;
     const step = this.steps[cell.index];
     const where = `row ${Math.floor(place / this.columns) + 1}, column ${(place % this.columns) + 1}, step ${cell.index + 1}`;
-    return [...Tip.about(step, findNode(step, cell.id)), where];
+    const node = findNode(step, cell.id);
+    return node && [...Tip.about(step, node), where];
   }
 }
-Picture.NAMES = [
-  ["accepted", "strict"],
-  ["relaxed", "relaxed"],
-  ["resampled", "resampled"],
-  ["bonus", "bonus"],
-];

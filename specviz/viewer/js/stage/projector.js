@@ -1,3 +1,4 @@
+// @ts-check
 // Projector mode: what the last row of a class can read. Output, tree and one sentence in large type, driven by keys alone.
 import * as dom from "../kit/dom.js";
 
@@ -21,6 +22,7 @@ const KEYS = [
 export const scale = ({ width, height }) => Math.max(width < DESK ? 1.2 : SMALLEST, Math.min(width / 1280, height / 720) * SMALLEST);
 
 export class Projector {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     const rows = KEYS.map(([key, text]) => [dom.h("dt", {}, key.split(" ").map((name) => dom.h("kbd", {}, name))), dom.h("dd", {}, text)]);

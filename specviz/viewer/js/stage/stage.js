@@ -1,3 +1,4 @@
+// @ts-check
 // Holds the one state every panel draws from (which step, which node, what time it is) and tells them what has changed.
 import * as dom from "../kit/dom.js";
 import { Tip } from "../kit/tip.js";
@@ -10,23 +11,58 @@ import * as keys from "./keys.js";
 import { buildPanels } from "./panels.js";
 import * as projector from "./projector.js";
 
+/** @typedef {{ text?: string, mode?: string, autoplay?: boolean, speed?: number, tail?: Tail | null }} Options */
+
 export class Stage {
+  /** @type {Set<string>} */
+  changed = new Set();
+  /** @type {Set<number | string>} */
+  opened = new Set();
+  /** @type {string | null} */
+  selectedNote = null;
+  /** @type {Record<string, any>} */
+  moments = {};
+  /** @type {number | "bonus" | null} */
+  node = null;
+  /** @type {number | null} */
+  moment = null;
+  /** @type {number | null} */
+  pointed = null;
+  /** @type {((node: number | null) => void) | null} */
+  pointing = null;
+  /** What the note on show does once the page is laid out. @type {(() => void) | null} */
+  settling = null;
+  /** @type {HTMLDetailsElement[]} */
+  folds = [];
+  /** @type {Panel[]} */
+  panels = [];
+  frame = 0;
+  table = false;
+  tab = "verdict";
+  u = 1;
+  slow = false;
+  projector = false;
+  unfolded = false;
+  cursor = -1;
+  clock = 0;
+  within = 1;
+  zoom = 1;
+  span = 0;
+  width = 0;
+  height = 0;
+  column = 0;
+  tall = 0;
+  size = "";
+  picked = false;
+  flipPicture() {}
+  toggleProjector() {}
+  toggleKeys() {}
+  escape() {}
+
+  /** @param {HTMLElement} host @param {Options} options */
   constructor(host, options = {}) {
     this.options = options;
     this.root = dom.h("section", { class: "specviz", tabindex: "0", "aria-label": "Speculative decoding run" });
-    Object.assign(this, {
-      changed: new Set(),
-      frame: 0,
-      opened: new Set(),
-      table: false,
-      zoom: 1,
-      tab: "verdict",
-      selectedNote: null,
-      moments: {},
-      u: 1,
-      slow: false,
-      projector: false,
-    });
     this.stillness = matchMedia("(prefers-reduced-motion: reduce)");
     this.feed = new Feed({
       onReset: () => this.reset(),
@@ -39,6 +75,12 @@ export class Stage {
     this.player = new Player(this);
     this.panels = buildPanels(this);
     host.replaceChildren(this.root);
+    this.sizes = new ResizeObserver((entries) => {
+      this.measure();
+      // A banner or a longer text moves the panels without a change of the stage's own size.
+      if (entries.some((entry) => entry.target !== this.root)) this.touch("size", "tree");
+    });
+    this.themes = new MutationObserver(() => this.touch("theme"));
     this.watch();
     keys.listen(this);
   }
@@ -129,13 +171,13 @@ export class Stage {
     this.root.dispatchEvent(new CustomEvent("specviz:step", { bubbles: true, detail: { step: cursor } }));
   }
 
-  /** Show a step at a time of its motion. */
+  /** Show a step at a time of its motion. @param {number} cursor */
   at(cursor, within) {
     const step = this.trace.steps[cursor];
     this.show(cursor, this.trace.starts[cursor] + motion.recorded(motion.of(step), within), within);
   }
 
-  /** The reader moves to a time within a step. */
+  /** The reader moves to a time within a step. @param {number} cursor */
   seek(cursor, within) {
     if (this.last < 0) return;
     this.player.pause();
@@ -169,7 +211,7 @@ export class Stage {
     return motion.of(step).moments[moment].node ?? null;
   }
 
-  /** The reader goes to a step: playback and following stop. */
+  /** The reader goes to a step: playback and following stop. @param {number} cursor @param {NodeId} [node] */
   go(cursor, node = null) {
     if (this.last < 0) return;
     this.player.pause();
@@ -182,6 +224,7 @@ export class Stage {
     this.touch("ui");
   }
 
+  /** @param {NodeId} node */
   pick(node) {
     if (!this.step || !findNode(this.shown, node)) return;
     // A second pick of the same node puts the proof away where there is no room to keep it open.
@@ -191,7 +234,7 @@ export class Stage {
     this.root.dispatchEvent(new CustomEvent("specviz:node", { bubbles: true, detail: { step: this.cursor, node } }));
   }
 
-  /** The pointer is over a node, or over none: for drawings that follow it. */
+  /** The pointer is over a node, or over none: for drawings that follow it. @param {number | null} node */
   point(node) {
     if (node === this.pointed) return;
     this.pointed = node;
@@ -228,7 +271,7 @@ export class Stage {
 
   touch(...what) {
     for (const topic of what) this.changed.add(topic);
-    if (!this.frame && this.panels) this.frame = requestAnimationFrame(() => this.flush());
+    if (!this.frame && this.panels.length) this.frame = requestAnimationFrame(() => this.flush());
   }
 
   /** Draw what has changed. */
@@ -244,14 +287,8 @@ export class Stage {
 
   /** Follow the size of the stage and the theme around it. */
   watch() {
-    this.sizes = new ResizeObserver((entries) => {
-      this.measure();
-      // A banner or a longer text moves the panels without a change of the stage's own size.
-      if (entries.some((entry) => entry.target !== this.root)) this.touch("size", "tree");
-    });
     this.sizes.observe(this.root);
     for (const panel of this.panels) if (panel.measured) this.sizes.observe(panel.measured);
-    this.themes = new MutationObserver(() => this.touch("theme"));
     for (const element of [document.documentElement, document.body]) {
       this.themes.observe(element, { attributes: true, attributeFilter: ["class", "data-theme"] });
     }
@@ -263,14 +300,14 @@ export class Stage {
     if (!width || (width === this.width && height === this.height)) return;
     Object.assign(this, { width, height });
     this.u = this.projector ? projector.scale(this) : width >= 1500 ? 1.2 : 1;
-    this.root.style.setProperty("--sv-u", this.projector ? this.u : "");
+    this.root.style.setProperty("--sv-u", this.projector ? String(this.u) : "");
     const size = this.projector ? "large" : Stage.sizeOf(width);
     this.root.dataset.size = size;
     this.size = size;
     this.touch("size", "tree");
   }
 
-  /** Phones stack everything; a narrow column beside another stage keeps its height and shows the proof on demand. */
+  /** Phones stack everything; a narrow column beside another stage keeps its height and shows the proof on demand. @param {number} width */
   static sizeOf(width) {
     if (width < 440 || (width < 640 && matchMedia("(pointer: coarse)").matches)) return "phone";
     if (width < 700) return "compact";

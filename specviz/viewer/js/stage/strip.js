@@ -1,3 +1,4 @@
+// @ts-check
 // The output strip: the emitted text, each token coloured by how it came to be; the current step framed, the future pale.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -10,16 +11,34 @@ const MOST_LETTERS = 200000;
 const MOST_LINES = 6; // a step of more lines does not take the tree's room
 
 export class Strip {
+  /** @type {HTMLElement[]} */
+  groups = [];
+  /** @type {Step[] | null} */
+  steps = null;
+  /** @type {HTMLElement | null} */
+  rest = null;
+  /** @type {HTMLElement | null} */
+  expected = null;
+  at = -1;
+  pieces = 0;
+  letters = 0;
+  counted = 0;
+  lines = 0;
+  width = 0;
+  thumb = false;
+  moved = false;
+
+  /** @param {Stage} stage */
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.text = dom.h("div", { class: "sv-strip", role: "region", tabindex: "0", "aria-label": "Output text" });
     stage.root.append(this.text);
-    this.groups = [];
-    this.at = -1;
     this.text.addEventListener("click", (event) => this.click(event));
     stage.tip.over(this.text, (event) => this.describe(event));
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { trace } = this.stage;
     if (this.steps !== trace.steps) this.clear(trace);
@@ -37,6 +56,7 @@ export class Strip {
     this.moved = false;
   }
 
+  /** @param {Recording} trace */
   clear(trace) {
     this.steps = trace.steps;
     this.groups = [];
@@ -65,6 +85,7 @@ export class Strip {
     this.moved = true;
   }
 
+  /** @param {Step} step */
   add(step) {
     const index = this.groups.length;
     const group = dom.h("span", { class: "sv-step-tokens sv-future", "data-step": index });
@@ -107,9 +128,9 @@ export class Strip {
     this.expected = group;
   }
 
-  /** The elements of a step's tokens. */
+  /** The elements of a step's tokens. @param {number} index @returns {HTMLElement[]} */
   tokens(index) {
-    return this.groups[index] ? [...this.groups[index].children] : [];
+    return this.groups[index] ? [...this.groups[index].querySelectorAll("span")] : [];
   }
 
   get line() {
@@ -125,7 +146,7 @@ export class Strip {
     const lines = Math.min(MOST_LINES, Math.max(this.lines, ...high));
     if (lines === this.lines) return;
     this.lines = lines;
-    this.text.style.setProperty("--sv-step-lines", lines);
+    this.text.style.setProperty("--sv-step-lines", String(lines));
   }
 
   /** Scroll the strip itself, never the page, by whole lines. */
@@ -146,9 +167,9 @@ export class Strip {
   }
 
   find(event) {
-    const token = event.target.closest ? event.target.closest("[data-place]") : null;
-    if (!token || !this.text.contains(token)) return null;
-    const index = Number(token.parentNode.dataset.step);
+    const token = dom.closest(event, "[data-place]");
+    if (!token || !token.parentElement || !this.text.contains(token)) return null;
+    const index = Number(token.parentElement.dataset.step);
     const step = this.stage.trace.steps[index];
     return { index, step, node: findNode(step, step.origins[Number(token.dataset.place)].id) };
   }

@@ -1,3 +1,4 @@
+// @ts-check
 // The transport bar: the same for a live and a recorded run.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -5,10 +6,29 @@ import * as labels from "../kit/labels.js";
 import { Player } from "../run/player.js";
 
 export class Transport {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
-    this.buttons();
-    this.controls();
+    const both = (text, icon) => [dom.h("span", {}, text), dom.icon(icon)];
+    const over = "The next step where the target overruled the draft (R)";
+    this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
+    this.back = dom.button(dom.icon("back"), "One step back (←)", () => stage.back(), { "aria-label": "One step back" });
+    this.play = dom.button("", "Play or pause (space)", () => stage.player.toggle(), { class: "sv-play" });
+    this.step = dom.button(both("Step", "on"), "One step on (→)", () => stage.go(stage.cursor + 1), { class: "sv-step-forward" });
+    this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-next-rejection" });
+    this.slow = dom.button(both("Animate step", "slow"), "", () => stage.toggleSlow(), { class: "sv-slow", "aria-label": "Animate step" });
+    const live = "Show each step as it is computed (End)";
+    this.live = dom.button("● Follow live", live, () => stage.followLive(), { class: "sv-follow-live" });
+    this.slider = dom.h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
+    this.slider.addEventListener("input", () => this.scrub(Number(this.slider.value)));
+    this.slider.addEventListener("keydown", (event) => this.arrow(event));
+    const title = "Playback speed: 1× is as fast as it was recorded";
+    const speeds = Player.SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`));
+    this.speed = dom.h("select", { "aria-label": "Playback speed", title }, speeds);
+    this.speed.addEventListener("change", () => {
+      stage.player.speed = Number(this.speed.value);
+    });
+    this.place = dom.h("output", { class: "sv-step-number" });
     const controls = [
       this.first,
       this.back,
@@ -28,35 +48,7 @@ export class Transport {
     this.spoken = 0;
   }
 
-  buttons() {
-    const { stage } = this;
-    const both = (text, icon) => [dom.h("span", {}, text), dom.icon(icon)];
-    const over = "The next step where the target overruled the draft (R)";
-    this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
-    this.back = dom.button(dom.icon("back"), "One step back (←)", () => stage.back(), { "aria-label": "One step back" });
-    this.play = dom.button("", "Play or pause (space)", () => stage.player.toggle(), { class: "sv-play" });
-    this.step = dom.button(both("Step", "on"), "One step on (→)", () => stage.go(stage.cursor + 1), { class: "sv-step-forward" });
-    this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-next-rejection" });
-    this.slow = dom.button(both("Animate step", "slow"), "", () => stage.toggleSlow(), { class: "sv-slow", "aria-label": "Animate step" });
-    const live = "Show each step as it is computed (End)";
-    this.live = dom.button("● Follow live", live, () => stage.followLive(), { class: "sv-follow-live" });
-  }
-
-  controls() {
-    const { stage } = this;
-    this.slider = dom.h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
-    this.slider.addEventListener("input", () => this.scrub(Number(this.slider.value)));
-    this.slider.addEventListener("keydown", (event) => this.arrow(event));
-    const title = "Playback speed: 1× is as fast as it was recorded";
-    const speeds = Player.SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`));
-    this.speed = dom.h("select", { "aria-label": "Playback speed", title }, speeds);
-    this.speed.addEventListener("change", () => {
-      stage.player.speed = Number(this.speed.value);
-    });
-    this.place = dom.h("output", { class: "sv-step-number" });
-  }
-
-  /** In slow motion the slider goes through the steps' motions, elsewhere from one finished step to the next. */
+  /** In slow motion the slider goes through the steps' motions, elsewhere from one finished step to the next. @param {number} value */
   scrub(value) {
     const { stage } = this;
     if (!stage.slow) return stage.go(value);
@@ -79,6 +71,7 @@ export class Transport {
     return dom.h("div", { class: "sv-hints", "aria-hidden": "true" }, keys);
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { stage } = this;
     const { player } = stage;
@@ -102,10 +95,10 @@ export class Transport {
   slide(none) {
     const { stage, slider } = this;
     const { slow, last, cursor, within } = stage;
-    slider.step = slow ? "any" : 1;
-    slider.max = Math.max(0, slow ? last + 1 : last);
-    slider.value = Math.max(0, slow ? cursor + within : cursor);
-    slider.style.setProperty("--sv-done", `${slider.max > 0 ? (100 * slider.value) / slider.max : 0}%`);
+    const most = Math.max(0, slow ? last + 1 : last);
+    const value = Math.max(0, slow ? cursor + within : cursor);
+    Object.assign(slider, { step: slow ? "any" : 1, max: most, value });
+    slider.style.setProperty("--sv-done", `${most > 0 ? (100 * value) / most : 0}%`);
     const phase = stage.phase ? `, ${stage.phase}` : "";
     slider.setAttribute("aria-valuetext", none ? "no steps yet" : `step ${cursor + 1} of ${last + 1}${phase}`);
   }

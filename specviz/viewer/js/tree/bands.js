@@ -1,3 +1,4 @@
+// @ts-check
 // A tree that is too deep for one row is written like text: in bands of depths, one below the other, with a turn at each end.
 import { curve, edges } from "./edges.js";
 import { MARGIN } from "./items.js";
@@ -55,9 +56,12 @@ export function plan({ items, widths, gap }, drawing, room) {
   return { width: room.width, height, fits: spare >= 0, form: "bands", edges: links(drawing, ends, room.u) };
 }
 
+/** @param {Item} item */
 const top = (item) => item.y - item.tall / 2;
+/** @param {Item} item */
 const bottom = (item) => item.y + item.tall / 2;
 
+/** @param {number} u */
 function links(drawing, ends, u) {
   const turns = new Map();
   return edges(drawing.items, u).map((link) => {
@@ -69,7 +73,7 @@ function links(drawing, ends, u) {
   });
 }
 
-/** Out of the band's end, down between the bands, back to the left, into the next band's start. */
+/** Out of the band's end, down between the bands, back to the left, into the next band's start. @param {number} u */
 function turn(from, to, right, lane, u) {
   const r = 7 * u,
     left = to.x - 11 * u;

@@ -1,9 +1,11 @@
+// @ts-check
 // Draws one laid-out node or edge as SVG. Every verdict differs in colour, in line and in shape.
 import * as dom from "../kit/dom.js";
 import { s } from "../kit/dom.js";
 import { FAILED } from "../run/parseStep.js";
 import { ROUND, letters } from "./items.js";
 
+/** @param {number} x @param {number} y @param {string} kind */
 const box = (x, y, w, h, r, kind) => s("rect", { x, y, width: w, height: h, rx: r, class: kind });
 
 /** A box with its right corners cut off: drafted, then pruned. */
@@ -15,6 +17,7 @@ function chamfered(w, h) {
   });
 }
 
+/** @param {number} x @param {number} y */
 function cross(x, y, r) {
   return s(
     "g",
@@ -24,6 +27,7 @@ function cross(x, y, r) {
   );
 }
 
+/** @param {{ w: number, h: number }} item @param {string} status @param {string} hatch */
 function shape(item, status, hatch) {
   const { w, h } = item;
   if (status === "pruned") return [chamfered(w, h)];
@@ -45,6 +49,7 @@ function shape(item, status, hatch) {
   return parts;
 }
 
+/** @param {Item} item @param {number} u */
 function label(item, u, compact) {
   const size = letters(compact || item.form === "chip" ? 11 : 12.5, u);
   const x =
@@ -54,7 +59,7 @@ function label(item, u, compact) {
   return s("text", { x, y: size * 0.35, "font-size": size }, item.label);
 }
 
-/** The hairline of a probability, on one scale for all nodes, on a faint track whose end is 1: q above p. */
+/** The hairline of a probability, on one scale for all nodes, on a faint track whose end is 1: q above p. @param {number} value @param {string} kind @param {Item} item @param {number} u */
 function bar(value, row, kind, item, u) {
   const { track } = item,
     thick = 2.4 * u;
@@ -67,9 +72,12 @@ function bar(value, row, kind, item, u) {
   );
 }
 
-const qBar = (item, u) => (item.bars && item.node.q !== null ? bar(item.node.q, 0, "sv-q", item, u) : null);
-const pBar = (item, u) => (item.bars ? bar(item.node.p, Number(item.node.q !== null), "sv-p", item, u) : null);
+/** @param {Item} item @param {number} u */
+const qBar = (item, u) => (item.bars && typeof item.node.q === "number" ? bar(item.node.q, 0, "sv-q", item, u) : null);
+/** @param {Item} item @param {number} u */
+const pBar = (item, u) => (item.bars ? bar(item.node.p || 0, Number(item.node.q !== null), "sv-p", item, u) : null);
 
+/** @param {Item} item @param {number} u */
 function diamond(item, u) {
   const r = 9 * u;
   return [
@@ -78,6 +86,7 @@ function diamond(item, u) {
   ];
 }
 
+/** @param {Item} item @param {number} u */
 function dot(item, status, u) {
   const r = ROUND[item.form] * u;
   if (FAILED.has(status)) {
@@ -87,7 +96,7 @@ function dot(item, status, u) {
   return [s("circle", { cx: r, cy: 0, r, class: "sv-box" })];
 }
 
-/** The node's mark and its text, as that of a verdict or of none. */
+/** The node's mark and its text, as that of a verdict or of none. @param {Item} item @param {number} u */
 function face(item, u, hatch, status = item.node.status) {
   if (item.kind === "bonus") return diamond(item, u);
   if (ROUND[item.form]) return dot(item, status, u);
@@ -97,9 +106,10 @@ function face(item, u, hatch, status = item.node.status) {
   return parts;
 }
 
+/** @param {Item} item */
 const statusOf = (item) => (item.kind === "node" ? item.node.status : item.kind);
 
-/** The node's group, at its place, with a wider invisible target for fingers and a ring for focus and selection. */
+/** The node's group, at its place, with a wider invisible target for fingers and a ring for focus and selection. @param {Item} item @param {string} kind */
 function frame(item, kind, ...children) {
   const pad = item.label ? 3 : 4;
   const ring = s("rect", {
@@ -116,10 +126,11 @@ function frame(item, kind, ...children) {
   return s("g", named, hit, ring, children);
 }
 
+/** @param {Item} item */
 export const node = (item, hatch) =>
   frame(item, `sv-is-${statusOf(item)}`, face(item, item.u, hatch), qBar(item, item.u), pBar(item, item.u));
 
-/** The same of a step that moves: as drafted, as judged and its p apart, for each has its time to appear. */
+/** The same of a step that moves: as drafted, as judged and its p apart, for each has its time to appear. @param {Item} item */
 export function layers(item, hatch) {
   const { u } = item;
   const layer = (status) => s("g", { class: `sv-node sv-form-${item.form} sv-is-${status}` }, face(item, u, hatch, status));
@@ -145,7 +156,7 @@ export function hatch(id) {
 
 /** A small sample of a verdict for the legend. */
 export function sample(status, id) {
-  const item = { w: 17, h: 11, form: "full" };
+  const item = { w: 17, h: 11 };
   const parts =
     status === "bonus"
       ? [s("path", { d: "M2 0L8.5 -6.5L15 0L8.5 6.5Z", class: "sv-diamond" })]

@@ -1,3 +1,4 @@
+// @ts-check
 // The form and the size of the tree's items: judged nodes large, the rest as small as need be.
 import * as format from "../kit/format.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
@@ -37,16 +38,17 @@ function formOf(item, form, { chosen, shrink }) {
 /** Text that tells the accepted path shrinks less than the rest of a drawing that has to become smaller. */
 const sizeOf = (item, { u, shrink }) => u * (ROUND[item.form] || (FAILED.has(item.node.status) && shrink < LEGIBLE) ? shrink : Math.sqrt(shrink));
 
-/** The size of a label: boxes shrink around it, and labels become shorter, but it stays at least 11 px. */
+/** The size of a label: boxes shrink around it, and labels become shorter, but it stays at least 11 px. @param {number} size @param {number} u */
 export const letters = (size, u) => Math.max(11, size * u);
 const LINE = 14; // the least height of a box with a label
 
+/** @param {Item} item */
 const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
 
 // Pixels a side of a picture code drawn as its patch, frame included, by form.
 const PATCH = { full: 28, bare: 24, small: 17 };
 
-/** Size of a code that is drawn as its patch: a square, the bars as wide as it is. */
+/** Size of a code that is drawn as its patch: a square, the bars as wide as it is. @param {Item} item @param {number} u */
 function measurePatch(item, u) {
   const bonus = item.kind === "bonus";
   const h = (bonus ? 24 : PATCH[item.form]) * u;
@@ -55,7 +57,7 @@ function measurePatch(item, u) {
   Object.assign(item, { label: "", side, h, tall, w: bonus ? 47 * u : h, track: h - 4 * u });
 }
 
-/** Form, label and size of one item. */
+/** Form, label and size of one item. @param {Item} item */
 export function measureItem(item, form, room) {
   const { measure } = room;
   item.form = formOf(item, form, room);

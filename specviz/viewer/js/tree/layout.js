@@ -1,3 +1,4 @@
+// @ts-check
 // Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
 //
 // Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
@@ -42,14 +43,24 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
   return drawing;
 }
 
+// What measureItem and the places of the tree write later.
+const UNPLACED = { form: "", label: "", bars: false, u: 1, side: 0, track: 0, place: 0, on: false, off: 0, band: 0, x: 0, y: 0, w: 0, h: 0, tall: 0 };
+
+/** @typedef {{ root: Item, items: Map<number | string, Item> }} Drawing */
+/** @typedef {ReturnType<typeof plan> & { form: string }} Sizing */
+/** @typedef {{ drawing: Drawing, sizing: Sizing, banded?: NonNullable<ReturnType<typeof bands.plan>>, fits: boolean }} Fitting */
+
+/** @param {Step} step @param {Set<number>} visible @param {number} limit @param {boolean} fold @returns {Drawing} */
 function assemble(step, visible, limit, fold) {
   const size = step.nodes.map((node) => Number(!fold || node.status !== "pruned"));
   for (let id = step.nodes.length - 1; id > 0; id -= 1) size[step.nodes[id].parent] += size[id];
   const items = new Map();
   let chips = 0;
+  /** @param {number} id @param {number} parent @returns {Item} */
   const add = (id, parent) => {
     const node = step.nodes[id];
-    const item = { id, kind: "node", node, parent, depth: node.depth, children: [] };
+    /** @type {Item} */
+    const item = { ...UNPLACED, id, kind: "node", node, parent, depth: node.depth, children: [], hidden: 0 };
     items.set(id, item);
     const children = node.children.filter((child) => visible.has(child));
     item.children = children.map((child) => add(child, id));
@@ -73,13 +84,15 @@ function assemble(step, visible, limit, fold) {
   return { root, items };
 }
 
-/** A count at the root of what was pruned and is not drawn. */
+/** A count at the root of what was pruned and is not drawn. @param {Drawing} drawing @param {string} text @param {number} hidden */
 function addPruned({ root, items }, text, hidden) {
   root.children.push(addItem(items, PRUNED_CHIP, "chip", { text, status: "chip", parent: 0 }, root, hidden));
 }
 
+/** @param {Map<number | string, Item>} items @param {string} id @param {string} kind @param {Bonus | Chip} node @param {Item} parent */
 function addItem(items, id, kind, node, parent, hidden = 0) {
-  const item = { id, kind, node, parent: parent.id, depth: parent.depth + 1, children: [], hidden };
+  /** @type {Item} */
+  const item = { ...UNPLACED, id, kind, node, parent: parent.id, depth: parent.depth + 1, children: [], hidden };
   items.set(id, item);
   return item;
 }
@@ -87,8 +100,11 @@ function addItem(items, id, kind, node, parent, hidden = 0) {
 /**
  * Slide the subtrees of every item's children together until their outlines touch, depth by depth (Reingold and Tilford
  * 1981). Writes each child's `off` from its parent and returns the upper and lower edge of the subtree at every depth.
+ * @param {Item} item
+ * @returns {{ top: number[], bottom: number[] }}
  */
 function outline(item) {
+  /** @type {{ top: number[], bottom: number[] }} */
   const joined = { top: [], bottom: [] };
   for (const child of item.children) {
     const contour = outline(child);
@@ -118,17 +134,21 @@ function extent(root) {
   return { above, tall: above + Math.max(...bottom) };
 }
 
+/** @param {Item} item @param {number} y */
 function settle(item, y) {
   item.y = y;
   for (const child of item.children) settle(child, y + child.off);
 }
 
+/** @param {Item[]} items */
 function columns(items) {
+  /** @type {number[]} */
   const widths = [];
   for (const item of items) widths[item.depth] = Math.max(widths[item.depth] || 0, item.w);
   return widths;
 }
 
+/** @param {Drawing} drawing */
 function plan(drawing, form, room) {
   const items = [...drawing.items.values()];
   for (const item of items) measureItem(item, form, room);
@@ -168,6 +188,8 @@ const fullRoom = (room) => ({
 /**
  * Lay out a step. `room` has width and height in CSS pixels, u (size of everything relative to 12.5 px text),
  * measure(text, size, bold), and may have limit, opened (ids whose hidden children are wanted) and chosen (a node to enlarge).
+ * @param {Step} step
+ * @returns {Plan}
  */
 export function tree(step, frame) {
   const room = fullRoom(frame);
@@ -178,17 +200,19 @@ export function tree(step, frame) {
   return finished(readable && readable.fits ? readable : shrunk(step, room, foldable), room);
 }
 
-/** The step as large as it fits into the room. */
+/** The step as large as it fits into the room. @param {Step} step */
 function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
-  let found;
-  for (room.shrink of sizes) {
+  let found,
+    at = 0;
+  do {
+    room.shrink = sizes[at];
     found = fitted(step, room, fold, forms);
-    if (found.fits) break;
-  }
+    at += 1;
+  } while (!found.fits && at < sizes.length);
   return found;
 }
 
-/** The step in the roomiest form that fits, with fewer items where none does. */
+/** The step in the roomiest form that fits, with fewer items where none does. @param {Step} step */
 function fitted(step, room, fold, forms) {
   const whole = fittingForm(choose(step, room.limit, room.opened, fold), room, step, forms);
   if (whole.fits || room.opened.size) return whole;
@@ -200,33 +224,38 @@ function fitted(step, room, fold, forms) {
   return whole;
 }
 
+/** @param {Fitting} fitting @returns {Plan} */
 function finished({ drawing, sizing, banded }, room) {
   const { items } = drawing;
   if (banded) return { items, ...banded };
   return { items, ...placeItems(sizing, drawing, room), edges: edges(items, room.u * room.shrink), form: sizing.form };
 }
 
-/** A drawing in the roomiest form that fits, in one row or in bands; in the densest where none does. */
+/** A drawing in the roomiest form that fits, in one row or in bands; in the densest where none does. @param {Drawing} drawing @param {Step} step @returns {Fitting} */
 function fittingForm(drawing, room, step, forms) {
-  for (const id of step.path) if (drawing.items.has(id)) drawing.items.get(id).on = true;
+  for (const item of drawing.items.values()) item.on = typeof item.id === "number" && step.path.includes(item.id);
+  /** @type {Sizing} */
   let sizing;
-  for (const form of forms) {
-    sizing = { ...plan(drawing, form, room), form: form.unverified };
+  let at = 0;
+  do {
+    sizing = { ...plan(drawing, forms[at], room), form: forms[at].unverified };
     if (sizing.fits) return { drawing, sizing, fits: true };
     const banded = narrow(sizing) ? inBands(sizing, drawing, room) : null;
-    if (banded && banded.fits) return { drawing, banded, fits: true };
-  }
+    if (banded && banded.fits) return { drawing, sizing, banded, fits: true };
+    at += 1;
+  } while (at < forms.length);
   const banded = sizing.least > room.width ? inBands(sizing, drawing, room) : null;
   return banded && banded.height * room.width < sizing.least * room.height
-    ? { drawing, banded, fits: banded.fits }
+    ? { drawing, sizing, banded, fits: banded.fits }
     : { drawing, sizing, fits: false };
 }
 
-/** Hardly more than a line: a chain, or a deep tree with few branches. */
+/** Hardly more than a line: a chain, or a deep tree with few branches. @param {{ items: Item[], widths: number[] }} sizing */
 function narrow({ items, widths }) {
   return items.length <= widths.length + 1 || (widths.length >= DEEP && items.length <= 3 * widths.length);
 }
 
+/** @param {{ items: Item[], widths: number[], gap: number }} sizing @param {Drawing} drawing */
 function inBands(sizing, drawing, room) {
   settle(drawing.root, 0);
   return bands.plan(sizing, drawing, { ...room, u: room.u * room.shrink });

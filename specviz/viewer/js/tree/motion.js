@@ -1,3 +1,4 @@
+// @ts-check
 // The drawn tree of a step that moves: its parts fade in and out as its clock says. Only opacity, and the sweep's place, change.
 import * as dom from "../kit/dom.js";
 import * as motion from "../run/motion.js";
@@ -5,7 +6,13 @@ import * as draw from "./draw.js";
 
 const WIDE = 90; // pixels of the sweep's tail
 
+/** @typedef {{ from: number, to: number }} Span */
+
 export class Motion {
+  on = false;
+  /** @type {{ element: ElementCSSInlineStyle, from: number, to: number, leaves: boolean, value: number | null }[]} */
+  ramps = [];
+
   constructor() {
     this.sweep = dom.h("div", { class: "sv-sweep", "aria-hidden": "true", hidden: true });
     this.stop();
@@ -16,15 +23,17 @@ export class Motion {
     this.sweep.hidden = true;
   }
 
-  /** `element` appears in a span of the clock, or leaves in it. */
+  /** `element` appears in a span of the clock, or leaves in it. @param {SVGElement | null} element */
   ramp(element, span, leaves = false) {
     if (element && span) this.ramps.push({ element, ...span, leaves, value: null });
   }
 
-  /** Draw a laid-out step in layers. Returns its edges and nodes, in the order of the static drawing. */
+  /** Draw a laid-out step in layers. Returns its edges and nodes, in the order of the static drawing. @param {Step} step */
   draw(step, plan, hatch) {
     this.stop();
-    Object.assign(this, { on: true, plan, of: motion.of(step) });
+    this.on = true;
+    this.plan = plan;
+    this.of = motion.of(step);
     const edges = plan.edges.map((link) => this.edge(link));
     const nodes = [...plan.items.values()].map((item) => this.node(item, hatch));
     this.sweep.style.height = `${Math.floor(plan.height) - 2}px`;
@@ -41,6 +50,7 @@ export class Motion {
     return born.get(first);
   }
 
+  /** @param {Item} item */
   node(item, hatch) {
     const { group, drafted, judged, scored } = draw.layers(item, hatch);
     this.ramp(group, this.born(item));
@@ -62,13 +72,14 @@ export class Motion {
     return [drafted, judged];
   }
 
+  /** @param {Item} item */
   verdict(item, drafted, judged) {
     const span = this.of.judged.get(item.id) || { from: 1, to: 1 };
     this.ramp(judged, span);
     this.ramp(drafted, span, true);
   }
 
-  /** When the sweep has passed an item. */
+  /** When the sweep has passed an item. @param {Item} item */
   passed(item) {
     const { from, to } = this.of.verify;
     const at = from + (to - from) * ((item.x + item.w + WIDE) / (this.plan.width + WIDE));
@@ -83,7 +94,7 @@ export class Motion {
       const value = leaves ? 1 - come : come;
       if (value === ramp.value) continue;
       ramp.value = value;
-      ramp.element.style.opacity = value;
+      ramp.element.style.opacity = String(value);
     }
     this.move(t);
   }

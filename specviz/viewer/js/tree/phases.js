@@ -1,3 +1,4 @@
+// @ts-check
 // The phases of a step that moves, in a teacher's words, and by what scale its clock goes.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -30,11 +31,11 @@ const SENTENCES = {
   },
 };
 
-/** What is going on in the step on show, and why it takes as long as it does. */
+/** What is going on in the step on show, and why it takes as long as it does. @param {Stage} stage */
 export function card(stage) {
   const { step } = stage;
   const of = motion.of(step);
-  const moment = of.moments[stage.moment];
+  const moment = of.moments[stage.moment ?? 0];
   return dom.h(
     "div",
     { class: `sv-phase sv-in-${moment.phase}` },
@@ -44,7 +45,7 @@ export function card(stage) {
   );
 }
 
-/** How the motion's clock goes, and what was recorded. */
+/** How the motion's clock goes, and what was recorded. @param {Step} step */
 export function scale(step) {
   const { phases, teaching } = motion.of(step);
   const shares = phases.map(({ name, from, to }) => `${name} ${Math.round(100 * (to - from))} %`).join(", ");

@@ -1,35 +1,42 @@
+// @ts-check
 // Why a guess was kept or not: for every accept rule of the schema, one plain sentence about this very node.
 import { count, probability, quote } from "../kit/format.js";
 import { FAILED, sentChildren, weigh } from "../run/parseStep.js";
 
 const KEPT = new Set(["accepted", "relaxed"]);
 
+/** @param {AnyNode} node */
 const isKept = (node) => KEPT.has(node.status);
+/** @param {AnyNode} node */
 const below = (node) => (node.children.length ? ", and all that was drafted below it goes with it" : "");
+/** @param {AnyNode} node */
 const fate = (node) => (isKept(node) ? "so it is kept" : `so it is dropped${below(node)}`);
+/** @param {Step} step @param {AnyNode} node */
 const after = (step, node) => quote(step.nodes[node.parent].text);
+/** @param {Step} step */
 export const failed = (step, ids) => ids.filter((id) => FAILED.has(step.nodes[id].status)).length;
 
+/** @param {AnyNode} node @param {Step} step */
 function ordinal(node, step) {
   const among = sentChildren(step, step.nodes[node.parent]).length;
   return among > 1 ? `guess ${node.rank + 1} of ${among}` : "the only guess";
 }
 
-/** The token that won at `node`'s place: the accepted sibling, else the bonus if it hangs there. */
+/** The token that won at `node`'s place: the accepted sibling, else the bonus if it hangs there. @param {Step} step @param {AnyNode} node */
 export function winner(step, node) {
   const sibling = step.nodes[node.parent].children.map((id) => step.nodes[id]).find(isKept);
   if (sibling) return sibling;
   return step.bonus && step.bonus.parent === node.parent ? step.bonus : null;
 }
 
-/** "The draw 0.63 is not below 0.20, ", or nothing where nothing was drawn. */
+/** "The draw 0.63 is not below 0.20, ", or nothing where nothing was drawn. @param {AnyNode} node */
 function coin(node) {
   if (node.draw === null || node.threshold === null) return "";
   const where = node.draw < node.threshold ? "below" : "not below";
   return `The draw ${probability(node.draw)} is ${where} ${probability(node.threshold)}`;
 }
 
-/** The coin and what follows from it, as one sentence with or without the coin. */
+/** The coin and what follows from it, as one sentence with or without the coin. @param {AnyNode} node */
 function verdict(node, tail = "") {
   const coinText = coin(node);
   const end = `${fate(node)}${tail}.`;
@@ -54,6 +61,7 @@ const match = chosen(
     `After ${after(step, node)} the target first draws its own token, with the random numbers of this position:`,
 );
 
+/** @param {Step} step @param {AnyNode} node */
 function ratio(step, node) {
   if (isKept(node) && node.threshold !== null && node.threshold >= 1) {
     return "The target likes this token at least as much as the drafter did (p ≥ q), so it is kept whatever the draw.";
@@ -68,6 +76,7 @@ function ratio(step, node) {
   return `${share} ${verdict(node, tail)}`;
 }
 
+/** @param {Step} step @param {AnyNode} node */
 function withoutReplacement(step, node) {
   const tried = failed(step, step.nodes[node.parent].children.slice(0, node.rank));
   const left = tried
@@ -78,6 +87,7 @@ function withoutReplacement(step, node) {
   return `Guesses are tried in the order they were drawn. ${left} It is kept with probability ${share}. ${verdict(node, tail)}`;
 }
 
+/** @param {Step} step @param {AnyNode} node */
 function traversal(step, node) {
   const coinText = coin(node);
   const order = "Whole paths are judged, deepest node first";
@@ -92,6 +102,7 @@ function traversal(step, node) {
   );
 }
 
+/** @param {Step} step @param {AnyNode} node */
 function typical(step, node) {
   const bar =
     "A guess may stay when the target finds it typical: p above a bar that sinks where the target is unsure.";
@@ -103,7 +114,7 @@ function typical(step, node) {
   return `${bar} ${numbers}, ${fate(node)}.`;
 }
 
-/** What the strict ratio rule would have said, where the numbers allow it. */
+/** What the strict ratio rule would have said, where the numbers allow it. @param {Step} step @param {AnyNode} node */
 function strict(step, node) {
   const weighed = weigh(step, node);
   if (!weighed || node.draw === null) return "";
@@ -114,11 +125,13 @@ function strict(step, node) {
   return ` Strictly (${what} = ${probability(bar)}${left}) it would have been ${outcome}.`;
 }
 
+/** @param {Step} step @param {AnyNode} node */
 const relaxed = (step, node) =>
   "A code may stand for its nearest latent codes, so the target's probability of all of them together is set against " +
   `${(weigh(step, node) || { q: 0 }).q === 1 ? "1, as the guess was chosen, not drawn" : "the drafter's"}. ` +
   `${verdict(node)}${strict(step, node)}`;
 
+/** @param {Step} step @param {AnyNode} node */
 function local(step, node) {
   const alone = node.p === null ? "" : `, the code alone has ${probability(node.p)}`;
   const bar = node.threshold === null ? "" : ` The bar is ${probability(node.threshold)}${alone}.`;

@@ -1,4 +1,6 @@
+// @ts-check
 // Makes the drawn tree a tree for keyboards and screen readers: one node in the tab order, arrows walk the branches.
+import * as dom from "../kit/dom.js";
 import { Tip } from "../kit/tip.js";
 import { PRUNED_CHIP } from "./layout.js";
 
@@ -7,10 +9,10 @@ export class Roving {
     this.tree = tree;
     this.current = null;
     tree.svg.addEventListener("keydown", (event) => this.key(event));
-    tree.svg.addEventListener("focusin", (event) => this.focus(event.target.closest("[data-id]")));
+    tree.svg.addEventListener("focusin", (event) => this.focus(dom.closest(event, "[data-id]")));
   }
 
-  /** Give a node's group its role, level, place among its siblings and spoken name. */
+  /** Give a node's group its role, level, place among its siblings and spoken name. @param {Item} item @param {Step} step @param {Map<number | string, Item>} items */
   describe(group, item, step, items) {
     const up = items.get(item.parent);
     const siblings = up ? up.children : [item];
@@ -29,7 +31,7 @@ export class Roving {
     return group;
   }
 
-  /** The spoken name of an item, as far as the step is known. What is not drafted yet is neither heard nor hit. */
+  /** The spoken name of an item, as far as the step is known. What is not drafted yet is neither heard nor hit. @param {Item} item @param {Step} step */
   name(group, item, step) {
     const node = item.kind === "bonus" ? step.bonus : item.kind === "node" ? step.nodes[item.id] : item.node;
     const coming = !node || node.status === "coming";
@@ -40,7 +42,7 @@ export class Roving {
     else group.removeAttribute("aria-hidden");
   }
 
-  /** What a count in the tree stands for. */
+  /** What a count in the tree stands for. @param {Item} item */
   static count(item) {
     return item.id === PRUNED_CHIP
       ? `${item.node.text} before the pass`
@@ -82,7 +84,7 @@ export class Roving {
     return plan.items.get(/^\d+$/.test(name) ? Number(name) : name);
   }
 
-  /** The item an arrow leads to. Left and right change depth; up and down go to the nearest item of the same depth. */
+  /** The item an arrow leads to. Left and right change depth; up and down go to the nearest item of the same depth. @param {Item} item @param {Map<number | string, Item>} items */
   toward(key, item, items) {
     if (key === "ArrowRight") return item.children.find((child) => child.on) || item.children[0];
     if (key === "ArrowLeft") return items.get(item.parent);
@@ -94,7 +96,7 @@ export class Roving {
   }
 
   key(event) {
-    const group = event.target.closest("[data-id]");
+    const group = dom.closest(event, "[data-id]");
     if (!group || event.ctrlKey || event.metaKey || event.altKey) return;
     const { key } = event;
     if (key === "Enter") this.tree.take(group.dataset.id);

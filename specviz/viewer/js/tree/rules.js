@@ -1,11 +1,12 @@
+// @ts-check
 // The accept rules by name: title, formula and reason; and the sentences for what no rule judges: root, bonus, skipped.
 import { DRAWN_RULES } from "../generated.js";
-import * as coerce from "../kit/coerce.js";
 import * as format from "../kit/format.js";
 import { count, quote } from "../kit/format.js";
 import { FAILED, sentChildren } from "../run/parseStep.js";
 import { REASONS, failed, winner } from "./reasons.js";
 
+/** @param {string} name @param {string} words */
 const card = (name, title, words, formula) => [name, { title, words, formula, why: REASONS[name] }];
 export const ALL = Object.fromEntries([
   card("none", "no draft", "The target draws its own token.", "x ~ p"),
@@ -29,12 +30,14 @@ export const ALL = Object.fromEntries([
   card("local", "local verification", "Keep a code when it and its look-alikes reach the bar together.", "keep c  ⇔  Σ p(c and neighbours) ≥ bar"),
 ]);
 
+/** @param {Step} step */
 export function of(step) {
   const known = Object.hasOwn(ALL, step.rule) ? ALL[step.rule] : null;
   const name = format.short(step.rule, 40);
   return known || { title: name, words: "", formula: "", why: () => `The rule “${name}” judged this node.` };
 }
 
+/** @param {Step} step @param {AnyNode} node */
 function skipped(step, node) {
   if (step.veiled) return "Not judged yet: what do you expect?";
   if (step.rule === "traversal" && step.end.id !== 0) {
@@ -56,9 +59,9 @@ const ROOT =
   "and the target reads it together with the draft.";
 const PRUNED = "Drafted, then cut before the target's pass: its probability was too small for the room there is.";
 
-/** The sentence for any node or the bonus of a step. */
+/** The sentence for any node or the bonus of a step. @param {Step} step @param {AnyNode} node */
 export function explain(step, node) {
-  if (node.id === "bonus") return bonus(step);
+  if (node.id === "bonus") return bonus(step, node);
   if (node.status === "root") return ROOT;
   if (node.status === "pruned") return PRUNED;
   if (node.status === "skipped") return skipped(step, node);
@@ -67,8 +70,9 @@ export function explain(step, node) {
   return of(step).why(step, node) + strictly;
 }
 
-function bonus(step) {
-  const token = quote(step.bonus.text);
+/** @param {Step} step @param {AnyNode} node */
+function bonus(step, { text, source }) {
+  const token = quote(text);
   const where = quote(step.end.text);
   if (step.nodes.length === 1) {
     return `Nothing was drafted, so this pass yields the target's own next token, ${token}, and no more.`;
@@ -77,7 +81,7 @@ function bonus(step) {
     return `The draft ends at ${where}, but the target's pass has already looked one token further: ${token} comes free.`;
   }
   const tried = failed(step, step.end.children);
-  if (step.bonus.source === "residual") {
+  if (source === "residual") {
     const all = tried === 1 ? "The guess" : `All ${tried} guesses`;
     const guarantee = DRAWN_RULES.includes(step.rule) ? ", so the output keeps the target's own distribution" : "";
     const left = "what is left of the target's distribution once the drafter's share is taken out";
@@ -94,11 +98,11 @@ function bonus(step) {
 
 const CUTS = { eos: "the end-of-text token", budget: "the token budget", context: "the end of the context" };
 
-/** One line under the tree: why the step ended where it did. */
+/** One line under the tree: why the step ended where it did. @param {Step} step */
 export function ending(step) {
   if (step.cut) {
     const emitted = count(step.emitted.length, "token");
-    return `Cut short by ${CUTS[step.cut] || format.short(coerce.text(step.cut), 30)}: ${emitted} of this step entered the output.`;
+    return `Cut short by ${CUTS[step.cut] || format.short(step.cut, 30)}: ${emitted} of this step entered the output.`;
   }
   if (!step.bonus) return "";
   const token = quote(step.bonus.text);

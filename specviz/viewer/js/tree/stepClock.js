@@ -1,3 +1,4 @@
+// @ts-check
 // The clock within a step, under the tree: which phase is shown, where in it, and by what scale; it can be dragged.
 import * as dom from "../kit/dom.js";
 import * as labels from "../kit/labels.js";
@@ -5,6 +6,7 @@ import * as motion from "../run/motion.js";
 import * as phases from "./phases.js";
 
 export class StepClock {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.label = dom.h("b", { class: "sv-phase-label" });
@@ -37,6 +39,7 @@ export class StepClock {
     return stage.within < 1 || (wanted && !stage.calm);
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { stage } = this;
     const { on } = this;
@@ -49,7 +52,7 @@ export class StepClock {
     const over = stage.step.veiled ? labels.tally(stage.step) : motion.label(stage.step, of, of.moments.length - 1);
     const label = stage.phase || over;
     dom.say(this.label, label);
-    this.slider.value = stage.within;
+    this.slider.value = String(stage.within);
     this.slider.setAttribute("aria-valuetext", label);
   }
 

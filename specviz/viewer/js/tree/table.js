@@ -1,11 +1,12 @@
+// @ts-check
 // The current step as a table: the same facts as the tree, for screen readers and for copying.
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
 
 export class Table {
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.box = dom.h("div", {
@@ -16,13 +17,14 @@ export class Table {
       hidden: true,
     });
     this.box.addEventListener("click", (event) => {
-      const row = event.target.closest("[data-id]");
+      const row = dom.closest(event, "[data-id]");
       if (row) stage.pick(row.dataset.id === "bonus" ? "bonus" : Number(row.dataset.id));
     });
   }
 
   static HEADS = ["#", "parent", "depth", "token", "id", "q", "p", "threshold", "draw", "verdict"];
 
+  /** @param {Step} step */
   draw(step) {
     const head = dom.h(
       "tr",
@@ -31,7 +33,7 @@ export class Table {
     );
     const most = step.nodes.slice(0, 2000);
     const book = codes.of(this.stage.trace.run);
-    const rows = most.map((node) => Table.row(node, node.id, book));
+    const rows = most.map((node) => Table.row(node, String(node.id), book));
     if (step.bonus) rows.push(Table.row(step.bonus, "+", book));
     const caption = dom.h(
       "caption",
@@ -42,6 +44,7 @@ export class Table {
     this.select(this.stage.node);
   }
 
+  /** @param {AnyNode} node @param {string} name @param {Book | null} book */
   static row(node, name, book) {
     const cells = [
       name,
@@ -58,12 +61,12 @@ export class Table {
     return dom.h(
       "tr",
       { "data-id": node.id, class: `sv-is-${node.status}` },
-      cells.map((cell) => dom.h("td", {}, codes.named(book, coerce.text(cell)))),
+      cells.map((cell) => dom.h("td", {}, codes.named(book, String(cell)))),
     );
   }
 
   select(id) {
     for (const row of this.box.querySelectorAll("tr[data-id]"))
-      row.classList.toggle("sv-chosen", row.dataset.id === String(id));
+      row.classList.toggle("sv-chosen", row.getAttribute("data-id") === String(id));
   }
 }

@@ -1,3 +1,4 @@
+// @ts-check
 // The step tree: draws the current step, lets the reader pan, zoom, open collapsed branches and pick a node.
 import { LEGEND } from "../generated.js";
 import * as codes from "../kit/codes.js";
@@ -17,6 +18,15 @@ import { Table } from "./table.js";
 import { waiting } from "./waiting.js";
 
 export class Tree {
+  /** What is drawn, once something is. @type {Plan} */
+  plan;
+  zoom = 1;
+  framing = false;
+  /** @type {{ id: number | string, x: number, y: number } | null} */
+  anchor = null;
+  /** @type {{ width: number, height: number } | null} */
+  size = null;
+  /** @param {Stage} stage */
   constructor(stage) {
     this.stage = stage;
     this.hatch = dom.id("hatch");
@@ -31,28 +41,11 @@ export class Tree {
     this.coming = dom.h("div", { class: "sv-coming", role: "status" });
     stage.root.append(this.coming);
     this.why = dom.h("p", { class: "sv-ending" });
-    this.tools = this.buttons();
-    this.card = dom.h(
-      "div",
-      { class: "sv-card sv-tree-card" },
-      dom.h("div", { class: "sv-card-head" }, this.head, this.legend),
-      this.scroller,
-      this.table.box,
-      this.empty,
-      dom.h("div", { class: "sv-card-foot" }, this.clock.box, this.why, this.tools),
-    );
-    this.roving = new Roving(this);
-    pan(this.scroller);
-    this.listen();
-  }
-
-  buttons() {
-    const { stage } = this;
     const zoom = (by) => () => stage.set({ zoom: by ? Math.min(4, Math.max(0.5, stage.zoom * by)) : 1 });
     this.toggle = dom.button("Table", "The same step as a table (T)", () => stage.set({ table: !stage.table }), {
       "aria-pressed": "false",
     });
-    return dom.h(
+    const tools = dom.h(
       "div",
       { class: "sv-tools" },
       dom.button("−", "Smaller: more of the tree (−)", zoom(1 / 1.5), { "aria-label": "Zoom out" }),
@@ -62,13 +55,25 @@ export class Tree {
       dom.button(dom.icon("projector"), "Projector mode (P)", () => stage.toggleProjector(), { "aria-label": "Projector mode" }),
       dom.button(dom.icon("full"), "Full screen (F)", () => stage.fullScreen(), { "aria-label": "Full screen" }),
     );
+    this.card = dom.h(
+      "div",
+      { class: "sv-card sv-tree-card" },
+      dom.h("div", { class: "sv-card-head" }, this.head, this.legend),
+      this.scroller,
+      this.table.box,
+      this.empty,
+      dom.h("div", { class: "sv-card-foot" }, this.clock.box, this.why, tools),
+    );
+    this.roving = new Roving(this);
+    pan(this.scroller);
+    this.listen();
   }
 
   listen() {
     const { stage } = this;
     this.svg.addEventListener("click", (event) => {
-      const group = event.target.closest("[data-id]");
-      if (group) this.take(group.dataset.id, true);
+      const group = dom.closest(event, "[data-id]");
+      if (group) this.take(String(group.dataset.id), true);
     });
     this.scroller.addEventListener(
       "wheel",
@@ -83,7 +88,7 @@ export class Tree {
     this.svg.addEventListener("pointerleave", () => stage.point(null));
   }
 
-  /** Pick a node, or open the branch a count stands for. */
+  /** Pick a node, or open the branch a count stands for. @param {string} name */
   take(name, byPointer = false) {
     const { stage } = this;
     if (name.startsWith("chip")) {
@@ -98,16 +103,18 @@ export class Tree {
 
   describe(event) {
     const { shown: step } = this.stage;
-    const group = event.target.closest ? event.target.closest("[data-id]") : null;
+    const group = dom.closest(event, "[data-id]");
     const over = group ? Number(group.dataset.id) : null;
     this.stage.point(Number.isInteger(over) ? over : null);
     if (!group || !step) return null;
-    const name = group.dataset.id;
-    if (name.startsWith("chip")) return [Roving.count(this.plan.items.get(name)), "click to see them"];
+    const name = String(group.dataset.id);
+    const item = this.plan.items.get(name);
+    if (item && item.kind === "chip") return [Roving.count(item), "click to see them"];
     const node = findNode(step, name === "bonus" ? name : Number(name));
     return node && node.status !== "coming" ? Tip.about(step, node) : null;
   }
 
+  /** @param {Set<string>} changed */
   update(changed) {
     const { stage } = this;
     const fresh = stage.step !== this.step;
@@ -145,7 +152,7 @@ export class Tree {
     this.why.hidden = stage.within < 1 && !stage.projector;
     this.why.replaceChildren(...codes.named(codes.of(trace.run), step ? this.sentence(step) : ""));
     if (!step) return this.head.replaceChildren("Step tree");
-    const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
+    const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector && trace.run ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
     // No longer than when it is over, so that the head keeps its height while the step moves.
     const judged = stage.moment === null || !stage.shown.veiled;
@@ -154,7 +161,7 @@ export class Tree {
     return undefined;
   }
 
-  /** Why the step ended; before a class the verdict that has just fallen or was asked for. */
+  /** Why the step ended; before a class the verdict that has just fallen or was asked for. @param {Step} step */
   sentence(step) {
     const { selected, moment, shown, picked, projector } = this.stage;
     const judging = moment !== null && shown.veiled;
@@ -200,6 +207,7 @@ export class Tree {
     this.select(focused);
   }
 
+  /** @param {Step} step */
   paint(step) {
     const { items, width, height } = this.plan;
     const { u } = this.stage;
@@ -215,8 +223,8 @@ export class Tree {
       this.roving.describe(nodes[at], item, this.stage.shown, items);
       if (overlay.dim) nodes[at].classList.toggle("sv-dim", overlay.dim(item));
     });
-    this.svg.setAttribute("width", Math.floor(width));
-    this.svg.setAttribute("height", Math.floor(height));
+    this.svg.setAttribute("width", String(Math.floor(width)));
+    this.svg.setAttribute("height", String(Math.floor(height)));
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
     this.svg.replaceChildren(draw.hatch(this.hatch), marks(overlay.under), lines, ...nodes, marks(overlay.over));
     codes.tint(this.svg, step, codes.of(this.stage.trace.run), items);
@@ -258,11 +266,16 @@ export class Tree {
   /** Where in the frame the chosen node stands, or the frame's middle when it is out of sight. */
   anchored() {
     const { width, height } = this.room();
-    const item = this.plan && (this.plan.items.get(this.stage.node) || this.plan.items.get(0));
+    const item = this.plan && this.item();
     if (!item) return null;
     const x = item.x + item.w / 2 - this.scroller.scrollLeft,
       y = item.y - this.scroller.scrollTop;
     return x > 0 && x < width && y > 0 && y < height ? { id: item.id, x, y } : { id: item.id, x: width / 2, y: height / 2 };
+  }
+
+  /** The item of the chosen node, else the root's. */
+  item() {
+    return this.plan.items.get(this.stage.node ?? 0) || this.plan.items.get(0);
   }
 
   /** Zooming goes on around the chosen node. */
@@ -277,7 +290,8 @@ export class Tree {
     const { width, height } = this.room();
     if (plan.width <= width + 1 && plan.height <= height + 1) return;
     const moves = this.stage.within < 1 && this.stage.shown.veiled;
-    const end = plan.items.get(moves ? (this.stage.node ?? 0) : "bonus") || plan.items.get(this.stage.node) || plan.items.get(0);
+    const end = (!moves && plan.items.get("bonus")) || this.item();
+    if (!end) return;
     scroller.scrollLeft = Math.max(0, end.x + end.w + 20 - width);
     scroller.scrollTop = Math.max(0, end.y - height / 2);
   }

@@ -1,5 +1,5 @@
+// @ts-check
 // What is said in the tree's place before a run has a step, and over the tree while another run is to come.
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 
 /** Fill the boxes `empty` and `coming` for this trace; each is hidden where it has nothing to say. */
@@ -8,7 +8,7 @@ export function waiting({ run, end, notice, steps, coming: next }, empty, coming
   coming.hidden = !next;
   coming.replaceChildren(...word(next));
   if (steps.length) return;
-  const busy = run ? !end && { message: "The target is reading the prompt (prefill)…" } : notice && !notice.error && notice;
+  const busy = run ? !end && { message: "The target is reading the prompt (prefill)…", fraction: null } : notice && !notice.error && notice;
   const idle = end
     ? "The run ended before its first step."
     : notice
@@ -17,11 +17,11 @@ export function waiting({ run, end, notice, steps, coming: next }, empty, coming
   empty.replaceChildren(...(busy ? word(busy) : [dom.h("p", {}, idle)]));
 }
 
-/** How far a run is that has no step yet. */
+/** How far a run is that has no step yet. @param {{ message: string, fraction: number | null } | null} notice */
 function word(notice) {
   if (!notice) return [];
-  const part = typeof notice.fraction === "number" ? Math.max(0, Math.min(1, notice.fraction)) : null;
-  const text = coerce.text(notice.message) + (part === null ? "" : ` · ${Math.round(100 * part)} %`);
+  const part = notice.fraction === null ? null : Math.max(0, Math.min(1, notice.fraction));
+  const text = notice.message + (part === null ? "" : ` · ${Math.round(100 * part)} %`);
   const bar = part === null ? [] : [dom.h("progress", { max: 1, value: part, "aria-label": text })];
   return [dom.h("span", { class: "sv-spinner", "aria-hidden": "true" }), dom.h("p", {}, text), ...bar];
 }

@@ -1,0 +1,102 @@
+// @ts-check
+// What comes in a line, checked once: records and notes as trace.d.ts declares them. What is wrong comes no further than here.
+import { SHAPES } from "../generated.js";
+
+/** @type {Record<string, (value: any) => boolean>} */
+const LEAVES = {
+  integer: Number.isSafeInteger,
+  number: Number.isFinite,
+  string: (value) => typeof value === "string",
+  boolean: (value) => typeof value === "boolean",
+  null: (value) => value === null,
+};
+/** @type {Record<string, any>} */
+const NOTHING = { integer: 0, number: 0, boolean: false };
+
+/** By record, its fields with their types as TypeScript writes them. @type {Record<string, string[][]>} */
+const FIELDS = {};
+for (const [name, shape] of Object.entries(SHAPES)) FIELDS[name] = shape.split(";").map((field) => field.split(":"));
+/** @type {Record<string, string>} */
+const NOTES = Object.fromEntries(FIELDS.Notes);
+
+/** A value that is of this type, its records whole; undefined for any other. @param {string} type @param {any} value @param {boolean} patient */
+function checked(type, value, patient) {
+  if (type in LEAVES) return LEAVES[type](value) ? value : undefined;
+  if (type in FIELDS) return isObject(value) ? record(type, value, patient) : undefined;
+  if (type.endsWith("[]")) return list(value, type.slice(0, -2).replace(/^\(|\)$/g, ""), patient);
+  if (type.endsWith("]")) {
+    const parts = type.slice(1, -1).split(",");
+    return Array.isArray(value) && value.length === parts.length && parts.every((part, at) => LEAVES[part](value[at])) ? value : undefined;
+  }
+  if (type.endsWith(">")) return isObject(value) && list(Object.values(value), type.slice("Record<string,".length, -1), patient) ? value : undefined;
+  const at = type.lastIndexOf("|");
+  if (at < 0) return type === `"${value}"` ? value : undefined;
+  const found = checked(type.slice(0, at), value, patient);
+  return found === undefined ? checked(type.slice(at + 1), value, patient) : found;
+}
+
+/** @param {any} value @param {string} type @param {boolean} patient */
+function list(value, type, patient) {
+  if (!Array.isArray(value)) return undefined;
+  if (type in LEAVES) return value.every(LEAVES[type]) ? value : undefined;
+  const whole = value.map((entry) => checked(type, entry, patient));
+  return whole.includes(undefined) ? undefined : whole;
+}
+
+/** @param {any} value */
+const isObject = (value) => Boolean(value) && typeof value === "object" && !Array.isArray(value);
+
+/**
+ * A record with every field. A null takes the place of what is wrong where it may, an empty list or text that of what is missing.
+ * Where that does not make it whole it is undefined, but a `patient` caller is given zeros and empty texts.
+ * @param {string} name @param {any} value @param {boolean} patient
+ */
+function record(name, value, patient) {
+  const whole = { ...value };
+  for (const [field, type] of FIELDS[name]) {
+    const given = value[field];
+    whole[field] = checked(type, given, patient);
+    if (whole[field] !== undefined) continue;
+    if (!patient && !type.endsWith("|null") && (given !== undefined || !/^string$|\[\]$/.test(type))) return undefined;
+    whole[field] = nothing(type);
+  }
+  return whole;
+}
+
+/** @param {string} type */
+function nothing(type) {
+  if (type.endsWith("|null")) return null;
+  if (type.endsWith("]")) return [];
+  if (type.endsWith(">")) return {};
+  return type in FIELDS ? record(type, {}, true) : NOTHING[type] ?? "";
+}
+
+/** @param {any} value */
+export const text = (value) => (typeof value === "string" ? value : value === null || value === undefined ? "" : String(value));
+
+/** @param {any} value @returns {number | null} */
+export const number = (value) => (Number.isFinite(value) ? value : null);
+
+/** What a control line says of a run. @param {any} line @returns {Notice} */
+export const decodeNotice = (line) => ({
+  ...line,
+  run: text(line.run),
+  message: text(line.message),
+  error: text(line.error),
+  fraction: number(line.fraction),
+});
+
+/** @param {any} line @returns {Trace.Run} */
+export const decodeRun = (line) => record("Run", line, true);
+
+/** @param {any} line @returns {Trace.End} */
+export const decodeEnd = (line) => record("End", line, true);
+
+/**
+ * A note of a known type with its fields, and of another as it is; one that is not as its type promises has no type, and stands
+ * as it came under `source`. @param {any} note @returns {Note}
+ */
+export function decodeNote(note) {
+  const kind = Object.hasOwn(NOTES, note.type) && NOTES[note.type];
+  return kind ? record(kind, note, false) || { type: null, source: note } : { ...note, type: text(note.type) };
+}
