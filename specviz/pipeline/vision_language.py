@@ -20,7 +20,7 @@ from specviz.models.heads.heads import drafting_heads, ours, vision_heads
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import one_picture, png_pieces
-from specviz.models.vision.scenes_vocabulary import warnings
+from specviz.models.vision.scenes import warnings
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused

@@ -1,20 +1,26 @@
 """Prompt of a vision-language model: token ids, pixels, and the positions of the picture's tokens.
 
-Two readers: our own small model's (a square of fixed size), and one for any model with its own processor.
+A model's processor is transformers' own, or its picture part where the whole one requires packages for videos too: those of
+Qwen-VL and SmolVLM2 require torchvision and num2words. A picture needs the image processor, the tokenizer, the chat template, and
+the expansion of the placeholder; so does our own small model, which reads a square.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import torch
 from jinja2 import TemplateError
 from PIL import Image
 from torch import Tensor
+from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models.hub.opening import LOCAL, first_line
 from specviz.models.text.load import context_length_of
 from specviz.models.vision.pictures import on_white
 
@@ -51,14 +57,6 @@ class PictureQuestion:
         return tuple(place for place in range(len(self.ids)) if place not in left_out)
 
 
-class PictureReader(Protocol):
-    """Prepares a picture and a question for one model. Shared between runs and their threads."""
-
-    def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        """Return the prompt. ``picture`` is any PIL image, already limited in size and with its EXIF orientation applied.
-        Raises BadInput or ContextFull."""
-
-
 def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> tuple[Box, ...]:
     """Boxes of a row-major grid over ``area``."""
     left, top, right, bottom = area
@@ -82,80 +80,29 @@ def pad_to_square(picture: Image.Image, side: int) -> Image.Image:
     return canvas
 
 
-def pixels(picture: Image.Image) -> Tensor:
-    """Convert an RGB picture to float32 [channel, row, column] in -1 … 1."""
-    flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).float()
-    return (flat.view(picture.height, picture.width, 3).permute(2, 0, 1) / 127.5 - 1).contiguous()
+class PictureReader:
+    """Prepares a picture and a question for one model, by its ``processor``. Shared between runs and their threads.
 
+    ``frame`` makes the picture that the processor reads and a trace shows, in RGB.
+    """
 
-def valid_question(question: str) -> str:
-    """Return the question without surrounding blanks. Raises BadInput if it is empty or cannot be tokenized."""
-    if not question.strip():
-        raise BadInput("There is no question. Type one, such as: Describe the picture.")
-    try:
-        question.encode("utf-8")
-    except UnicodeEncodeError as problem:
-        raise BadInput(f"The question's character {problem.start} is half of a surrogate pair. Remove it.") from None
-    return question.strip()
-
-
-def refuse_too_long(ids: tuple[int, ...], context_length: int, name: str) -> tuple[int, ...]:
-    """Return the ids. Raises ContextFull if the model cannot read them all."""
-    if len(ids) >= context_length:
-        raise ContextFull(
-            f"Picture and question are {len(ids)} tokens; {name} reads at most {context_length}, its own answer included. "
-            "Ask a shorter question or use a smaller picture."
-        )
-    return ids
-
-
-class SquareReader:
-    """Reader for a SmolVLM that sees a single square image, ``side`` pixels and ``grid`` visual tokens on a side."""
-
-    def __init__(self, tokenizer: Any, name: str, model: Any) -> None:
-        config = model.config
-        self.tokenizer, self.name, self.image_token_id = tokenizer, name, int(config.image_token_id)
-        self.side = int(config.vision_config.image_size)
-        self.grid = self.side // int(config.vision_config.patch_size) // int(config.scale_factor)
+    def __init__(self, processor: Any, name: str, model: Any, frame: Callable[[Image.Image], Image.Image] = on_white) -> None:
+        self.processor, self.name, self.config, self.frame = processor, name, model.config, frame
         self.context_length, self.device, self.dtype = context_length_of(model), model.device, model.dtype
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        content = [{"type": "image"}, {"type": "text", "text": plain_words(self.tokenizer, valid_question(question))}]
-        written = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
-        count = self.grid**2
-        mark = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
-        ids = tuple(self.tokenizer(written.replace(mark, mark * count, 1), add_special_tokens=False)["input_ids"])
-        visual = tuple(place for place, token in enumerate(refuse_too_long(ids, self.context_length, self.name))
-                       if token == self.image_token_id)  # fmt: skip
-        square = pad_to_square(picture, self.side)
-        inputs = {"pixel_values": pixels(square)[None, None].to(self.device, self.dtype)}
-        boxes = boxes_of_grid(self.grid, self.grid)
-        return PictureQuestion(ids, inputs, visual, visual, boxes, (self.grid, self.grid), square)
+        """Return the prompt. ``picture`` is any PIL image, already limited in size and with its EXIF orientation applied.
 
-
-def plain_words(tokenizer: Any, question: str) -> str:
-    """Put spaces into any special token spelled out in the question, so that typed text cannot be tokenized as an image token."""
-    for token in tokenizer.all_special_tokens:
-        question = question.replace(token, " ".join(token))
-    return question
-
-
-class ProcessorReader:
-    """Reader for any model whose repository has a processor, using its own chat template and image preprocessing."""
-
-    def __init__(self, processor: Any, name: str, model: Any) -> None:
-        self.processor, self.name, self.config = processor, name, model.config
-        self.context_length, self.device, self.dtype = context_length_of(model), model.device, model.dtype
-
-    def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        tokenizer = self.processor.tokenizer
-        image = on_white(picture)
-        inputs = self._process(image, plain_words(tokenizer, valid_question(question)))
+        Raises BadInput, ContextFull, or ModelUnavailable for a processor that takes no such picture."""
+        image = self.frame(picture)
+        inputs = self._process(image, question)
         ids = tuple(inputs.pop("input_ids")[0].tolist())
-        visual = tuple(place for place, token in enumerate(refuse_too_long(ids, self.context_length, self.name))
-                       if token == self.config.image_token_id)  # fmt: skip
+        if len(ids) >= self.context_length:
+            raise ContextFull(
+                f"Picture and question are {len(ids)} tokens; {self.name} reads at most {self.context_length}, its own answer "
+                "included. Ask a shorter question or use a smaller picture."
+            )
+        visual = tuple(place for place, token in enumerate(ids) if token == self.config.image_token_id)
         if not visual:
             raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
         # Rows and columns of tiles: a number in nested lists, or a tensor; missing without tiles.
@@ -173,20 +120,30 @@ class ProcessorReader:
         return PictureQuestion(ids, moved, visual, hidden, boxes, grid, image, per_token)
 
     def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
-        content = [{"type": "image"}, {"type": "text", "text": question}]
+        words = question.strip()
+        if not words:
+            raise BadInput("There is no question. Type one, such as: Describe the picture.")
+        try:
+            words.encode("utf-8")
+        except UnicodeEncodeError as problem:
+            raise BadInput(f"The question's character {problem.start} is half of a surrogate pair. Remove it.") from None
+        for token in self.processor.tokenizer.all_special_tokens:  # typed text is never tokenized as a picture's token
+            words = words.replace(token, " ".join(token))
+        content = [{"type": "image"}, {"type": "text", "text": words}]
         try:
             written = self.processor.apply_chat_template(
                 [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
             )
         except (TemplateError, TypeError, ValueError, AttributeError):
             # A base model such as PaliGemma has no template: its processor puts the picture first.
-            written = question
+            written = words
         try:
             # The picture is a list in a list: one prompt with one picture.
             return dict(self.processor(images=[[picture]], text=[written], return_tensors="pt"))
         except (TypeError, ValueError, IndexError) as problem:
-            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-            raise ModelUnavailable(f"The processor of {self.name} does not take this picture ({reason}).") from problem
+            raise ModelUnavailable(
+                f"The processor of {self.name} does not take this picture ({first_line(problem)})."
+            ) from problem
 
     def _grid_and_boxes(
         self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
@@ -202,14 +159,104 @@ class ProcessorReader:
         if side * side * tiles != count:
             return (0, 0), ((0.0, 0.0, 1.0, 1.0),) * count
         if tiles == 1:
-            return (side, side), boxes_of_grid(side, side, self._cropped(picture))
+            area = (0.0, 0.0, 1.0, 1.0)
+            if getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):  # to the middle square
+                across, down = min(1.0, picture.height / picture.width), min(1.0, picture.width / picture.height)
+                area = ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
+            return (side, side), boxes_of_grid(side, side, area)
         parts = [box for area in boxes_of_grid(rows, columns) for box in boxes_of_grid(side, side, area)]
         return (0, 0), (*parts, *boxes_of_grid(side, side))
 
-    def _cropped(self, picture: Image.Image) -> Box:
-        """The middle square if the processor crops to it, else the whole picture."""
-        if not getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):
-            return (0.0, 0.0, 1.0, 1.0)
-        wide, high = picture.size
-        across, down = min(1.0, high / wide), min(1.0, wide / high)
-        return ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
+
+Expansion = Callable[[Mapping[str, Any], Mapping[str, Any], str], str]
+"""Expands the placeholder (last argument), given the image processor's output and the settings of processor and tokenizer."""
+
+
+def _by_patches(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
+    """Qwen-VL: one token for each square of merged patches."""
+    return mark * (int(given["image_grid_thw"][0].prod()) // int(settings["merge_size"]) ** 2)
+
+
+def _by_tiles(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
+    """SmolVLM: tiles row by row, each preceded by its row and column, then the whole picture."""
+    rows, columns = int(given["rows"][0][0]), int(given["cols"][0][0])
+    around, tokens = "<fake_token_around_image>", mark * int(settings.get("image_seq_len", 169))
+    tiles = "".join(
+        "".join(f"{around}<row_{row + 1}_col_{column + 1}>{tokens}" for column in range(columns)) + "\n" for row in range(rows)
+    )
+    return f"{tiles}{chr(10) if tiles else ''}{around}<global-img>{tokens}{around}"
+
+
+EXPANSIONS: Mapping[str, Expansion] = {
+    "qwen2_vl": _by_patches,
+    "qwen2_5_vl": _by_patches,
+    "qwen3_vl": _by_patches,
+    "smolvlm": _by_tiles,
+}
+"""Expansions by transformers' model type, for models whose whole processor covers videos too."""
+_MODEL_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "rows", "cols")
+
+
+class PictureProcessor:
+    """Processor for one picture and one question, with the interface of transformers' processors.
+
+    ``settings`` are the whole processor's, with its chat template unless only the tokenizer has one.
+    """
+
+    def __init__(
+        self, image_processor: Any, tokenizer: Any, image_token_id: int, expand: Expansion, settings: Mapping[str, Any]
+    ) -> None:
+        """Raises ValueError if the tokenizer lacks the picture's token."""
+        self.image_processor, self.tokenizer, self._expand, self._settings = image_processor, tokenizer, expand, settings
+        self._mark: Any = tokenizer.convert_ids_to_tokens(image_token_id)
+        if self._mark is None:
+            raise ValueError(f"its tokenizer has no token {image_token_id}, which stands for the picture")
+
+    def apply_chat_template(self, conversation: Sequence[Any], add_generation_prompt: bool, tokenize: bool) -> str:
+        """The conversation in the model's template, with one placeholder for the picture."""
+        return self.tokenizer.apply_chat_template(
+            conversation, chat_template=self._settings.get("chat_template"), add_generation_prompt=add_generation_prompt,
+            tokenize=tokenize,
+        )  # fmt: skip
+
+    def __call__(self, images: Sequence[Sequence[Any]], text: Sequence[str], return_tensors: str) -> dict[str, Any]:
+        """The model's inputs. Raises ValueError unless the text has exactly one placeholder for the picture."""
+        tiled = {"return_row_col_info": True} if self._expand is _by_tiles else {}
+        given = self.image_processor(images=images if tiled else images[0], return_tensors=return_tensors, **tiled)
+        if text[0].count(self._mark) != 1:
+            raise ValueError("the template leaves no place for one picture")
+        written = text[0].replace(self._mark, self._expand(given, self._settings, self._mark))
+        ids = self.tokenizer([written], return_tensors=return_tensors)["input_ids"]
+        found = {name: given[name] for name in _MODEL_INPUTS if name in given}
+        if "image_grid_thw" in found:
+            found["mm_token_type_ids"] = (ids == self.tokenizer.convert_tokens_to_ids(self._mark)).to(torch.long)
+        return {"input_ids": ids, **found}
+
+
+def picture_processor(folder: Path, config: Any) -> Any:
+    """Load the processor of the model in ``folder``."""
+    if config.model_type not in EXPANSIONS:
+        return AutoProcessor.from_pretrained(folder, **LOCAL)
+    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
+    settings: dict[str, Any] = {"merge_size": getattr(image_processor, "merge_size", 1)}
+    for file in (folder / "processor_config.json", folder / "chat_template.json"):
+        settings |= json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if (template := folder / "chat_template.jinja").is_file():
+        settings["chat_template"] = template.read_text(encoding="utf-8")
+    tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+    return PictureProcessor(image_processor, tokenizer, int(config.image_token_id), EXPANSIONS[config.model_type], settings)
+
+
+def square_reader(tokenizer: Any, name: str, model: Any) -> PictureReader:
+    """Reader for a SmolVLM that sees a single square image, whose sides it knows from its configuration."""
+    config = model.config
+    side = int(config.vision_config.image_size)
+    tokens = (side // int(config.vision_config.patch_size) // int(config.scale_factor)) ** 2
+
+    def pixels(images: Sequence[Image.Image], return_tensors: str) -> dict[str, Tensor]:
+        """Float32 [prompt, picture, channel, row, column] in -1 … 1."""
+        rows = torch.frombuffer(bytearray(images[0].tobytes()), dtype=torch.uint8).float().view(side, side, 3)
+        return {"pixel_values": (rows.permute(2, 0, 1) / 127.5 - 1).contiguous()[None, None]}
+
+    processor = PictureProcessor(pixels, tokenizer, int(config.image_token_id), lambda given, settings, mark: mark * tokens, {})
+    return PictureReader(processor, name, model, lambda picture: pad_to_square(picture, side))

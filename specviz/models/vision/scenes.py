@@ -1,15 +1,24 @@
-"""Our small vision-language model: its chat template and special tokens, and the loader of its one file."""
+"""Our small vision-language model: its chat template and special tokens, the loader of its one file, and its limits.
+
+A question or picture beyond its training is reported, since it still answers.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from tokenizers import Tokenizer
 from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
 
 from specviz.models.hub.packed_model import read_model, shipped_file
 from specviz.models.loading_lock import exclusive_loading
+from specviz.models.vision.pictures import open_picture
+from specviz.paths import SCENES
 
 NAME = "scenes-vlm"
 IMAGE, USER, ASSISTANT, END = "<image>", "<|user|>", "<|assistant|>", "<|end|>"
@@ -22,6 +31,8 @@ TEMPLATE = (
     "{% else %}<|assistant|>{{ message['content'] }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+_WORD = re.compile(r"[^\W\d_]+")
+_MOST, _LETTERS = 8, 30
 
 
 def tokenizer_from(written: str) -> PreTrainedTokenizerFast:
@@ -41,3 +52,33 @@ def load(path: Path, attention: str = "sdpa") -> tuple[Any, PreTrainedTokenizerF
     with exclusive_loading():
         packed = read_model(shipped_file(path), AutoModelForImageTextToText, attn_implementation=attention)
     return packed.model.eval().requires_grad_(False), tokenizer_from(packed.tokenizer.to_str())
+
+
+def unknown_words(tokenizer: Any, question: str) -> list[str]:
+    """The words of a question that were rare in training, since they are no single token. Each once, in order."""
+
+    def is_token(text: str) -> bool:
+        return len(tokenizer.encode(text, add_special_tokens=False)) == 1
+
+    words = dict.fromkeys(_WORD.findall(question))
+    return [word for word in words if not any(map(is_token, (word, f" {word}", word.capitalize(), f" {word.lower()}")))]
+
+
+@cache
+def _examples() -> frozenset[str]:
+    return frozenset(_digest(open_picture(path.read_bytes()).image) for path in SCENES.glob("*.png"))
+
+
+def _digest(picture: Image.Image) -> str:
+    return hashlib.sha256(repr(picture.size).encode() + picture.convert("RGB").tobytes()).hexdigest()
+
+
+def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) -> tuple[str, ...]:
+    """Warnings about a picture that is not among the example scenes, and about unknown words in a question."""
+    warnings = []
+    if _digest(picture) not in _examples():
+        warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
+    if unknown := unknown_words(tokenizer, question):
+        named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
+        warnings.append(f"{model} learned no question with {named}, and answers another one.")
+    return tuple(warnings)

@@ -23,8 +23,7 @@ from specviz.models.hub.prepare import prepare
 from specviz.models.loading_lock import exclusive_loading
 from specviz.models.text.load import LoadedText
 from specviz.models.vision import scenes
-from specviz.models.vision.picture_processor import picture_processor
-from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
+from specviz.models.vision.picture_question import PictureReader, picture_processor, square_reader
 from specviz.paths import BASE
 
 
@@ -70,7 +69,7 @@ def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention:
 
 def from_parts(name: str, model: Any, tokenizer: Any) -> LoadedVisionLanguage:
     """A SmolVLM that reads one square, with its tokenizer: the form of the shipped file and of training."""
-    return LoadedVisionLanguage.of(name, model, tokenizer, read=SquareReader(tokenizer, name, model))
+    return LoadedVisionLanguage.of(name, model, tokenizer, read=square_reader(tokenizer, name, model))
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, attention: str) -> LoadedVisionLanguage:
@@ -81,7 +80,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
         if getattr(config, "image_token_id", None) is None:
             raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
         with exclusive_loading():
-            processor = picture_processor(folder, config, name)
+            processor = picture_processor(folder, config)
             opened: Any = AutoModelForImageTextToText.from_pretrained(
                 folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,
                 output_loading_info=True, **LOCAL,
@@ -90,5 +89,5 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
         warnings = loading_warnings(name, folder, loading_info)
         if getattr(processor, "tokenizer", None) is None:
             raise ModelUnavailable(f"{name} has no processor for pictures and text. Get the whole repository.")
-        read = ProcessorReader(processor, name, model.to(device))
+        read = PictureReader(processor, name, model.to(device))
         return LoadedVisionLanguage.of(name, model, processor.tokenizer, read=read, warnings=warnings)

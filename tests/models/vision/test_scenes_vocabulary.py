@@ -10,11 +10,11 @@ from PIL import Image
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from specviz.models.vision import scenes_vocabulary
+from specviz.models.vision import scenes
 from specviz.models.vision.pictures import open_picture
 from specviz.paths import BASE as ROOT
 
-SCENES = json.loads((scenes_vocabulary.SCENES / "index.json").read_text(encoding="utf-8"))["scenes"]
+SCENES = json.loads((scenes.SCENES / "index.json").read_text(encoding="utf-8"))["scenes"]
 
 
 class Words:
@@ -35,8 +35,8 @@ def words() -> Words:
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene["file"])
 def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[str, Any]) -> None:
-    picture = open_picture((scenes_vocabulary.SCENES / scene["file"]).read_bytes()).image
-    assert scenes_vocabulary.warnings("scenes-vlm", words, scene["question"], picture) == ()
+    picture = open_picture((scenes.SCENES / scene["file"]).read_bytes()).image
+    assert scenes.warnings("scenes-vlm", words, scene["question"], picture) == ()
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[st
     ],
 )
 def test_words_that_training_never_asked_with_are_named(words: Words, question: str, unknown_words: list[str]) -> None:
-    assert scenes_vocabulary.unknown_words(words, question) == unknown_words
+    assert scenes.unknown_words(words, question) == unknown_words
 
 
 def test_another_picture_is_said_to_be_answered_by_invention(words: Words) -> None:
-    told = scenes_vocabulary.warnings("scenes-vlm", words, "What is the total?", Image.new("RGB", (64, 64), "white"))
+    told = scenes.warnings("scenes-vlm", words, "What is the total?", Image.new("RGB", (64, 64), "white"))
     assert len(told) == 2 and "its answer is invented" in told[0] and "“total”" in told[1]
