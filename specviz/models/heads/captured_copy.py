@@ -13,9 +13,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout
-from specviz.engine.interfaces import Session, Target, TargetPass
+from specviz.engine.interfaces import Target
 from specviz.engine.stop import heed
-from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.targets.text import TextTarget
 
@@ -49,68 +48,21 @@ def captured_copy(
     own = target.model
     shared = {id(tensor): tensor for tensor in (*own.parameters(), *own.buffers())}
     model = copy.deepcopy(own, shared)
-    body = model.get_decoder()
-    if len(getattr(body, "layers", ())) != len(target.kinds):
+    layers = getattr(model.get_decoder(), "layers", ())
+    if len(layers) != len(target.kinds):
         raise ModelUnavailable(f"{target.name} cannot be copied in a cheaper form: its layers are not where they are looked for.")
-    if layer_numbers is not None:
-        _leave_out(model, body, layer_numbers)
-    head = model.get_output_embeddings()
+    skipped = [layer for number, layer in enumerate(layers) if layer_numbers is not None and number not in layer_numbers]
+    for layer in skipped:
+        layer.forward = _unchanged
+    left_out, head = {id(module) for layer in skipped for module in layer.modules()}, model.get_output_embeddings()
     for module in list(model.modules()):
         for part, child in list(module.named_children()):
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and id(child) not in left_out:
                 heed()
                 setattr(module, part, FewBitLinear(child, layouts[child is head]))
     return TextTarget(model, name or target.name, sorted(target.eos_ids), target.tier)
 
 
-def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
-    """Keep only these layers, renumbered, since a layer's number is its index in the cache."""
-    body.layers = nn.ModuleList([body.layers[number] for number in layer_numbers])
-    for number, layer in enumerate(body.layers):
-        layer.self_attn.layer_idx = number
-    config = model.config.get_text_config()
-    kinds = getattr(config, "layer_types", None)
-    config.num_hidden_layers = len(layer_numbers)
-    if kinds:
-        config.layer_types = [kinds[number] for number in layer_numbers]
-
-
-class ShorterSession:
-    """Session of a copy without some layers. ``taps`` are numbered as in the whole model; each is the input of the first
-    remaining layer from there on."""
-
-    def __init__(self, copied: Target, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:
-        self._places = {tap: sum(number < tap for number in layer_numbers) for tap in taps}
-        self._session: Session = copied.open(capacity, sorted(set(self._places.values())))
-
-    @property
-    def length(self) -> int:
-        """Committed tokens in the cache."""
-        return self._session.length
-
-    def padded(self, nodes: int) -> int:
-        """Rows of a pass over ``nodes``, padding included."""
-        return self._session.padded(nodes)
-
-    def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache."""
-        return self._numbered(self._session.prefill(ids))
-
-    def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over the tree."""
-        return self._numbered(self._session.score(tree))
-
-    def _numbered(self, scored: TargetPass) -> TargetPass:
-        return TargetPass(scored.logits, {tap: scored.hidden[place] for tap, place in self._places.items()})
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the entries of these nodes of the last tree."""
-        self._session.keep(path)
-
-    def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens from the cache."""
-        self._session.rewind(length)
-
-    def close(self) -> None:
-        """Release the memory."""
-        self._session.close()
+def _unchanged(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The forward pass of a layer that is left out: it keeps its number, which hidden states and the cache go by."""
+    return hidden_states

@@ -14,7 +14,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Session, Target
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
-from specviz.models.heads.captured_copy import ShorterSession, captured_copy
+from specviz.models.heads.captured_copy import captured_copy
 from specviz.models.heads.drafts import named_draft
 from specviz.models.heads.heads import SMALL, load_heads
 from specviz.models.heads.placement import several
@@ -115,8 +115,7 @@ def _captured(kind: str, target: CausalTarget, progress: Progress) -> Intermedia
     copied: Target = cached(target.model, ("captured", kind, target.tier), make)
 
     def start(capacity: int, taps: Sequence[int]) -> Session:
-        room = min(capacity, copied.context_length)
-        return copied.open(room, taps) if numbers is None else ShorterSession(copied, room, taps, numbers)
+        return copied.open(min(capacity, copied.context_length), taps)
 
     return _intermediate(kind, target, start, progress, {"tier": target.tier}, title)
 

@@ -13,7 +13,7 @@ from specviz.engine.cached import cached
 from specviz.engine.tiers import Inputs
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.captured_copy import FewBitLinear, ShorterSession, captured_copy
+from specviz.models.heads.captured_copy import FewBitLinear, captured_copy
 from specviz.models.heads.quantisation import as_stored, integer_product, layouts_of
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
@@ -62,7 +62,7 @@ def test_the_copy_is_the_target_but_for_the_rounding(tier: str) -> None:
 def test_layers_may_be_left_out_and_states_keep_their_numbers() -> None:
     target, numbers, taps = deep_target(), [0, 1, 4, 5], (0, 2, 3, 5, DEEP)
     lean = LeanSession(lean_copy(target, layer_numbers=numbers), 40, taps)
-    shorter = ShorterSession(captured_copy(target, PLAIN, numbers), 40, taps, numbers)
+    shorter = captured_copy(target, PLAIN, numbers).open(40, taps)
     for session in (lean, shorter):
         session.prefill(PROMPT)
     for path in ((0, 1, 3), (0, 5)):
