@@ -1,8 +1,7 @@
-"""A draft model's layers on several devices, by accelerate's device maps: the same drafts, through the code that GPUs run."""
+"""A draft model's layers on several devices: the same drafts, through the code that GPUs run."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
@@ -10,10 +9,8 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.tree import chain
-from specviz.errors import BadInput
 from specviz.methods.easyspec.layer_parallel import GroupedDrafter, LeanFuzzy, grouped_model
-from specviz.models.heads.placement import dealt, places
-from specviz.models.heads.quantised_copy import lean_copy
+from specviz.models.heads.quantised_copy import lean_copy, read
 from tests.support.tiny.text import decode
 from tests.support.worlds.text import DEEP, PROMPT, WARPS, deep_target
 
@@ -24,7 +21,7 @@ TWO = [torch.device("cpu"), torch.device("cpu", 0)]
 def test_layers_on_two_devices_give_the_same_drafts() -> None:
     target = deep_target()
     together = lean_copy(target, group=4)
-    apart = lean_copy(target, group=4, device_map=dealt(DEEP, TWO))
+    apart = lean_copy(target, group=4, devices=TWO)
     assert {layer.device for layer in apart.layers} == set(TWO)
     assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
     first, second = LeanFuzzy(together, 48), LeanFuzzy(apart, 48)
@@ -43,11 +40,8 @@ def test_layers_on_two_devices_give_the_same_drafts() -> None:
     assert texts[0] == texts[1]
 
 
-def test_device_maps_are_accelerates() -> None:
-    model = deep_target().model
-    assert places(model, DEEP, {"": "cpu"}) == [torch.device("cpu")] * DEEP
-    assert places(model, DEEP, dealt(DEEP, [0, 1]))[:3] == [torch.device("cuda", number) for number in (0, 1, 0)]
-    with pytest.raises(BadInput, match="device map does not fit"):
-        places(model, DEEP, {"model.layers.0": "cpu"})
-    model.hf_device_map = dealt(DEEP, TWO)
-    assert places(model, DEEP) == TWO * 3
+def test_layers_of_a_model_over_several_devices_stay_where_they_are() -> None:
+    target = deep_target()
+    target.model.model.layers[1].to("meta")
+    assert [layer.device.type for layer in read(target)[1]] == ["cpu", "meta", *["cpu"] * (DEEP - 2)]
+    assert [layer.device for layer in read(deep_target(), TWO)[1]] == TWO * (DEEP // 2)

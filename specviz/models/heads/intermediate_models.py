@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from specviz.drafting.networks.fused_decoder import LeanDecoder
 from specviz.drafting.networks.fused_session import LeanSession
 from specviz.drafting.networks.small_lm import SmallLM
@@ -14,12 +16,10 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Session, Target
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
-from specviz.models.heads.captured_copy import captured_copy
 from specviz.models.heads.drafts import named_draft
 from specviz.models.heads.heads import SMALL, load_heads
-from specviz.models.heads.placement import several
 from specviz.models.heads.quantisation import layouts_of
-from specviz.models.heads.quantised_copy import check_copy, lean_copy
+from specviz.models.heads.quantised_copy import captured_copy, check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
 from specviz.targets.hybrid import CausalTarget
@@ -81,8 +81,9 @@ def layer_parallel(
     if kind == "draft" and draft and draft != SMALL:
         model, warnings = named_draft(draft, loaded, target, progress)
         check_copy(model)
-        spread = several(model.device, int(model.config.num_hidden_layers))
-        return model.name, lean_copy(model, group=group, device_map=spread), warnings
+        count, first = torch.cuda.device_count() if model.device.type == "cuda" else 0, model.device.index or 0
+        spread = [torch.device("cuda", (first + number) % count) for number in range(count)]
+        return model.name, lean_copy(model, group=group, devices=spread), warnings
     return SMALL, load_heads(SMALL, None, loaded, target), ()
 
 

@@ -7,14 +7,13 @@ text is the same however many drafted tokens are scored with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.attention import Product
+from specviz.drafting.networks.attention import Layout, Product
 from specviz.errors import ModelUnavailable
 
 GROUP = 32
@@ -44,20 +43,24 @@ def _steps() -> int:
     return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
 
 
+def _rounded(values: Tensor, steps: int = 127) -> tuple[Tensor, Tensor]:
+    """Whole numbers up to ``steps`` in float32, and the scale [row, 1] of each row."""
+    wide = values.detach().float()
+    scale = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / steps
+    return (wide / scale).round_(), scale
+
+
 def _bytes(weight: Tensor, steps: int) -> Product:
-    wide = weight.detach().float()
-    scale = wide.abs().amax(1).clamp_min(1e-12) / steps
-    integers = (wide / scale[:, None]).round_().to(torch.int8)
-    packed = torch.ops.onednn.qlinear_prepack(integers, None)
+    integers, scale = _rounded(weight, steps)
+    packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
     zeros = torch.zeros(len(scale), dtype=torch.int32)
 
     def product(x: Tensor) -> Tensor:
-        wide = x.float()
-        share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
-        bytes_of = (wide / share).round_().add_(_MIDDLE).to(torch.uint8)
+        rows, share = _rounded(x)
         output = torch.ops.onednn.qlinear_pointwise(
-            bytes_of, 1.0, _MIDDLE, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
+            rows.add_(_MIDDLE).to(torch.uint8), 1.0, _MIDDLE, packed, scale[:, 0], zeros, None, 1.0, 0, torch.float32, "none", [],
+            "",
+        )  # fmt: skip
         return (output * share).to(x.dtype)
 
     return product
@@ -70,17 +73,14 @@ def integer_product(weight: Tensor) -> Product:
     reading the weights dominates.
     """
     rows, columns = weight.shape
-    wide = weight.detach().float()
-    scale = wide.abs().amax(1).clamp_min(1e-12) / 127
-    integers = F.pad((wide / scale[:, None]).round_().to(torch.int8), (0, -columns % _SIDE, 0, -rows % _SIDE)).T
+    integers, scale = _rounded(weight)
+    padded = F.pad(integers.to(torch.int8), (0, -columns % _SIDE, 0, -rows % _SIDE)).T
 
     def product(x: Tensor) -> Tensor:
-        wide = x.float()
-        share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
+        wide, share = _rounded(x)
         most = max(_ROWS, len(x) + -len(x) % _SIDE)
-        bytes_of = F.pad((wide / share).round_().to(torch.int8), (0, -columns % _SIDE, 0, most - len(x)))
-        sums = torch._int_mm(bytes_of, integers)[: len(x), :rows]
-        return (sums.float() * scale * share).to(x.dtype)
+        sums = torch._int_mm(F.pad(wide.to(torch.int8), (0, -columns % _SIDE, 0, most - len(x))), padded)[: len(x), :rows]
+        return (sums.float() * scale[:, 0] * share).to(x.dtype)
 
     return product
 
@@ -104,38 +104,35 @@ def four_bits(weight: Tensor) -> Product:
     return product
 
 
-Layout = Callable[[Tensor], Product]
-LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
-"""Layouts of a model's layers and of its head, which would lose the most accuracy in four bits."""
-ON_CUDA: dict[str, tuple[Layout, Layout]] = {"int8": (integer_product, integer_product)}
-
-
-@lru_cache(maxsize=8)
-def _works(kind: str, device: torch.device) -> bool:
-    """Whether this kind of product is correct on this machine: torch's operators for it are private, and machines differ."""
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(64, 96, generator=generator).to(device)
-    rows = torch.randn(5, 96, generator=generator).to(device)
-    try:
-        product = _layouts(device)[kind][0](weight)
-        output = product(rows)
-        alone = product(rows[2:3])
-    except (AttributeError, KeyError, RuntimeError, TypeError):
-        return False
-    expected = rows @ weight.T
-    near = float((output - expected).norm() / expected.norm()) < (0.02 if kind == "int8" else 0.12)
-    return near and torch.allclose(output[2:3], alone, rtol=1e-2, atol=1e-2)
+KINDS: dict[str, dict[str, tuple[Layout, Layout]]] = {
+    "cpu": {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)},
+    "cuda": {"int8": (integer_product, integer_product)},
+}
+"""By type of device and kind: layouts of a model's layers and of its head, which would lose the most accuracy in four bits."""
 
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
     """Layouts of layers and head in this low-bit ``kind``. Raises ModelUnavailable if the machine has no kernel for it."""
-    if kind not in _layouts(device) or not _works(kind, device):
+    layouts = KINDS.get(device.type, {}).get(kind)
+    if layouts is None or not _works(layouts[0], device, 0.02 if kind == "int8" else 0.12):
         raise ModelUnavailable(
             f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
             "a device that has one."
         )
-    return _layouts(device)[kind]
+    return layouts
 
 
-def _layouts(device: torch.device) -> dict[str, tuple[Layout, Layout]]:
-    return {"cpu": LAYOUTS, "cuda": ON_CUDA}.get(device.type, {})
+@lru_cache(maxsize=8)
+def _works(layout: Layout, device: torch.device, apart: float) -> bool:
+    """Whether this product is correct on this machine: torch's operators for it are private, and machines differ."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(64, 96, generator=generator).to(device)
+    rows = torch.randn(5, 96, generator=generator).to(device)
+    try:
+        product = layout(weight)
+        output, alone = product(rows), product(rows[2:3])
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    expected = rows @ weight.T
+    near = float((output - expected).norm() / expected.norm()) < apart
+    return near and torch.allclose(output[2:3], alone, rtol=1e-2, atol=1e-2)

@@ -1,24 +1,31 @@
-"""Cheaper copies of a loaded model: low-bit matrices, skipped layers, or both, checked before use."""
+"""Cheaper copies of a loaded model: low-bit matrices, skipped layers, or both.
+
+On a CPU a copy runs with fewer operations (:func:`lean_copy`), and is checked before use. On a GPU kernel launches dominate a
+pass over few rows: there a copy is the model's own class with other linear layers, captured in CUDA graphs like a target
+(:func:`captured_copy`).
+"""
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, Product
 from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
 from specviz.drafting.networks.fused_session import LeanSession
+from specviz.engine.interfaces import Target
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.placement import DeviceMap, places
 from specviz.models.heads.quantisation import as_stored
 from specviz.targets.hybrid import CausalTarget
 from specviz.targets.layers import FULL
+from specviz.targets.text import TextTarget
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
 """Largest allowed relative error of the plain copy's logits, by dtype. Half precision (bfloat16, float16) rounds far more
@@ -30,15 +37,15 @@ def lean_copy(
     layouts: tuple[Layout, Layout] = (as_stored, as_stored),
     layer_numbers: Sequence[int] | None = None,
     group: int = 1,
-    device_map: DeviceMap | None = None,
+    devices: Sequence[torch.device] = (),
     progress: Callable[[float], None] = lambda share: None,
 ) -> LeanDecoder:
     """Copy the target's model with its layers and head in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
 
-    ``group`` layers may run their attention in parallel, on the devices of accelerate's ``device_map``. ``progress`` receives
-    the share of matrices laid out so far. Raises ModelUnavailable for an unsupported architecture.
+    ``group`` layers may run their attention in parallel, the layers in turn on ``devices``, by default where the model has them.
+    ``progress`` receives the share of matrices laid out so far. Raises ModelUnavailable for an unsupported architecture.
     """
-    shape, layers, ends = read(target, device_map)
+    shape, layers, ends = read(target, devices)
     dtype = computed_in(target.dtype, target.device)
     chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
     count, total = itertools.count(), 4 * len(chosen) + 1 + (len(chosen) // group if group > 1 else 0)
@@ -76,7 +83,7 @@ def check_copy(target: CausalTarget) -> None:
 
 
 def read(
-    target: CausalTarget, device_map: DeviceMap | None = None
+    target: CausalTarget, devices: Sequence[torch.device] = ()
 ) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
     """Return the model's shape, its layers, and its embedding, last norm and head. Raises ModelUnavailable for an unsupported
     architecture."""
@@ -98,8 +105,10 @@ def read(
             rates=tuple(rates.double().tolist()),
             scaling=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
         )
-        where = places(target.model, shape.layers, device_map)
-        layers = [_layer(number, layer, shape, where[number]) for number, layer in enumerate(body.layers)]
+        layers = [
+            _layer(number, layer, shape, devices[number % len(devices)] if devices else layer.input_layernorm.weight.device)
+            for number, layer in enumerate(body.layers)
+        ]
         ends = (body.embed_tokens.weight, body.norm.weight, matrix(target.model.get_output_embeddings()))
     except AttributeError as problem:
         raise _other_build(target, f"it has {problem}") from problem
@@ -139,3 +148,52 @@ def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
     return ModelUnavailable(
         f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
     )
+
+
+class FewBitLinear(nn.Module):
+    """A frozen linear layer with its matrix in this ``layout``."""
+
+    def __init__(self, linear: nn.Linear, layout: Layout) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.product = layout(linear.weight)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return output if self.bias is None else output + self.bias
+
+
+def captured_copy(
+    target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
+) -> TextTarget:
+    """Copy the target with its layers' and its head's matrices in these ``layouts``, and only the layers ``layer_numbers``
+    (None: all). Raises ModelUnavailable for a target with recurrent layers, over several devices, or of an unsupported
+    architecture.
+    """
+    if not isinstance(target, TextTarget) or target.spread:
+        raise ModelUnavailable(
+            f"{target.name} has recurrent layers or lies on several devices, and a copy of it would have neither: choose another "
+            "intermediate model, such as small_draft."
+        )
+    own = target.model
+    shared = {id(tensor): tensor for tensor in (*own.parameters(), *own.buffers())}
+    model = copy.deepcopy(own, shared)
+    layers = getattr(model.get_decoder(), "layers", ())
+    if len(layers) != len(target.kinds):
+        raise ModelUnavailable(f"{target.name} cannot be copied in a cheaper form: its layers are not where they are looked for.")
+    skipped = [layer for number, layer in enumerate(layers) if layer_numbers is not None and number not in layer_numbers]
+    for layer in skipped:
+        layer.forward = _unchanged
+    left_out, head = {id(module) for layer in skipped for module in layer.modules()}, model.get_output_embeddings()
+    for module in list(model.modules()):
+        for part, child in list(module.named_children()):
+            if type(child) is nn.Linear and id(child) not in left_out:
+                heed()
+                setattr(module, part, FewBitLinear(child, layouts[child is head]))
+    return TextTarget(model, name or target.name, sorted(target.eos_ids), target.tier)
+
+
+def _unchanged(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The forward pass of a layer that is left out: it keeps its number, which hidden states and the cache go by."""
+    return hidden_states

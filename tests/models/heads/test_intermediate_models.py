@@ -25,7 +25,7 @@ from specviz.drafting.networks.fused_session import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.heads.intermediate_models import intermediate_model
-from specviz.models.heads.quantisation import LAYOUTS, eight_bits, layouts_of
+from specviz.models.heads.quantisation import KINDS, eight_bits, layouts_of
 from specviz.models.heads.quantised_copy import check_copy, lean_copy
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
@@ -95,7 +95,7 @@ def test_few_bits_are_near_and_treat_every_row_by_itself(kind: str, off: float) 
     found, wanted = session.score(TREE).logits, exact.score(TREE).logits
     assert float((found - wanted).norm() / wanted.norm()) < off * 4
     weight, rows = torch.randn(64, 96), torch.randn(6, 96)
-    product = LAYOUTS[kind][0](weight)
+    product = KINDS["cpu"][kind][0](weight)
     whole = product(rows)
     assert float((whole - rows @ weight.T).norm() / (rows @ weight.T).norm()) < off
     for row in range(6):
