@@ -143,7 +143,9 @@ def entry() -> Entry:
         sha256=hashlib.sha256(CONTENT).hexdigest(),
         wheel_size=10_000,
     )
-    return Entry("tiny", "Tiny", "text", ("target",), source, "tiny", 1, "Apache-2.0")
+    return Entry(
+        name="tiny", title="Tiny", modality="text", roles=("target",), wheel=source, family="tiny", parameters=1, licence="MIT"
+    )
 
 
 @pytest.fixture

