@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_477,
     "interop": 20_408,
     "methods": 44_436,
-    "models": 47_364,
+    "models": 45_660,
     "pipeline": 7_689,
     "specviz": 1_696,
     "targets": 14_510,
