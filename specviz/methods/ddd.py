@@ -169,10 +169,9 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     needed = not parameters.nodes or parameters.threshold == "calibrated"
     costs = tree_costs(resources, network, parameters.width) if needed else None
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
-    pays = None if parameters.nodes else costs
     # A threshold is valid only for the probabilities on which it was calibrated.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.SHARPER
-    builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays, cooled)
+    builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, costs, cooled)
     return parts.single_drafter(
         parts.FeatureDrafter(network), builder, parts.Match(), network.config.taps, parameters.drafter, warnings
     )

@@ -184,9 +184,10 @@ class Cascade(Generic[Below]):
             drafting=so_far.drafting + sum(filter_pass.drafting for filter_pass in buffer.passes),
             verifying=so_far.verifying + sum(filter_pass.verifying for filter_pass in buffer.passes),
         )
-        note = CascadeNote(self.intermediate.name, self.gathered, len(tokens), buffer.passes, so_far, self._facts)
+        facts = (self.intermediate.name, self.gathered, len(tokens), buffer.passes, so_far, self._facts)
+        notes = context.notes(lambda: [CascadeNote(*facts).to_note()])
         # All forwards that draft for the target count: the drafter's, and the intermediate model's passes.
-        return Draft(tree, proposals, confidence, calls + len(buffer.passes), notes=context.notes(lambda: [note.to_note()]))
+        return Draft(tree, proposals, confidence, calls + len(buffer.passes), notes=notes)
 
     def observe(self, finished: Round) -> None:
         """Update the drafter with the target's hidden states; drop rejected tokens from the intermediate model's cache."""
