@@ -32,9 +32,8 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
     forwarded = ",".join(value for name, value in headers if name.lower() == "x-forwarded-for")
     entries = [entry for part in forwarded.split(",") if (entry := part.strip())]
     for entry in reversed(entries):
-        host = entry[1:].split("]")[0] if entry.startswith("[") else entry.split(":")[0] if entry.count(":") == 1 else entry
         try:
-            address = ipaddress.ip_address(host)
+            address = ipaddress.ip_address(_without_port(entry))
         except ValueError:
             return entry[:64]  # a proxy wrote it, though it is no address: no entry before it can be trusted
         address = getattr(address, "ipv4_mapped", None) or address
@@ -45,8 +44,11 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
 
 def own_name(host: str) -> bool:
     """Whether a Host header names the loopback interface; a program may omit the header."""
-    name = host[1:].split("]")[0] if host.startswith("[") else host.rsplit(":", 1)[0] if host.count(":") == 1 else host
-    return not host or is_loopback(name.rstrip("."))
+    return not host or is_loopback(_without_port(host).rstrip("."))
+
+
+def _without_port(host: str) -> str:
+    return host[1:].split("]")[0] if host.startswith("[") else host.split(":")[0] if host.count(":") == 1 else host
 
 
 class Gate:

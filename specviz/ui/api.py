@@ -47,10 +47,10 @@ def register(shared: AppState) -> None:
             draft: a draft model's name, for methods that need one; empty for the one that ships.
             parameters: the method's own parameters as a JSON object.
         """
-        common = {"seed": seed, "top_p": top_p, "top_k": top_k, "baseline": baseline, "raw": raw}
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
+        common = {"seed": seed, "top_p": top_p, "top_k": top_k, "raw": raw, "baseline": baseline}
         try:
-            form_state = _form_state(shared, (method, target, draft, prompt), basics, common, parameters)
+            form_state = asked(shared, (method, target, draft, prompt), basics, common, parameters)
         except SpecvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
         yield from traced(shared, shared.presence.caller(request), form_state)
@@ -59,7 +59,7 @@ def register(shared: AppState) -> None:
     gr.api(methods, api_name="methods", concurrency_limit=None)
 
 
-def _form_state(
+def asked(
     shared: AppState, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
 ) -> FormState:
     """Build the form state that the page's controls would send. Raises BadInput."""
@@ -69,10 +69,11 @@ def _form_state(
     for name in SWITCHES:
         if not isinstance(common[name], bool):  # the page's own forms send words as well
             raise BadInput.of_field(name, name, f"is {shown(common[name])}; give true or false.")
-    raw = common.pop("raw")
-    advanced = {**common, "prompt_as": "raw" if raw else "chat", "device": shared.settings.device}
-    forms = _form("basics", basics), _form("advanced", advanced), _form(method, _object(own))
-    return FormState(method, target or shared.settings.target, prompt, *forms, draft)
+    prompt_as = "raw" if common.pop("raw") else "chat"
+    advanced = {**common, "prompt_as": prompt_as, "device": shared.settings.device}
+    named = (("basics", basics), ("advanced", advanced), (method, _object(own)))
+    first, second, third = (json.dumps({"of": of, "values": values}) for of, values in named)
+    return FormState(method, target or shared.settings.target, prompt, first, second, third, draft)
 
 
 def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
@@ -81,7 +82,7 @@ def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[
     try:
         request = request_form.request(form_state, shared.settings)
         page = shared.pages.enter(caller.session, caller.address)
-        for frame in shared.live.run(page, request, caller.reader()):
+        for frame in shared.live.run(page, request, caller):
             if frame.trace and (frame.trace.end or frame.failure):
                 yield shared.archive.store.text(frame.key)
             if frame.failure:
@@ -93,11 +94,6 @@ def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[
 def methods() -> list[dict[str, Any]]:
     """List every method: its name, title, description, guarantee, and parameters with their bounds."""
     return [{**method.plain(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
-
-
-def _form(of: str, values: dict[str, Any]) -> str:
-    """JSON text that the page's form of that name would send."""
-    return json.dumps({"of": of, "values": values})
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -14,17 +14,14 @@ from typing import Any
 
 from specviz.paths import IMPORTED_FROM
 from specviz.trace.store import TraceStore
-from specviz.ui.run_lookup import Archive
+from specviz.ui.archive import Archive
 from specviz.ui.session import PageSessions
 from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
-from specviz.ui.stream.engine import Stream, choose
+from specviz.ui.stream.engine import Stream, choose, with_servers
 from specviz.ui.stream.live import Live
-from specviz.ui.stream.pool import Pool
 from specviz.ui.stream.presence import Presence
 from specviz.ui.stream.run_queue import RunQueue
-from specviz.ui.stream.served import with_servers
 from specviz.ui.stream.sse import EventStreams
-from specviz.ui.stream.upload_pool import UploadPool
 from specviz.ui.widgets.gallery import Gallery
 
 LOOK_SECONDS = 120
@@ -86,7 +83,6 @@ class AppState:
     live: Live
     pages: PageSessions
     presence: Presence
-    uploads: UploadPool
     hardware: Hardware
 
     def expose(self) -> None:
@@ -101,7 +97,7 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     store = TraceStore()
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
-    pool, presence = Pool(), Presence(settings.proxied)
-    archive, uploads = Archive(Gallery(settings.traces), store, pool), UploadPool(store, pool)
+    presence = Presence(settings.proxied)
+    archive = Archive(Gallery(settings.traces), store)
     pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))
-    return AppState(settings, archive, live, pages, presence, uploads, Hardware(settings, look))
+    return AppState(settings, archive, live, pages, presence, Hardware(settings, look))

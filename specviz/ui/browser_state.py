@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
@@ -37,16 +39,16 @@ def remember(place: str) -> str:
     return f"(...values) => {{ if (window.specvizPage) window.specvizPage.remember({json.dumps(place)}, values); }}"
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """Stored state of one tab: the values of its controls, and the lines of its run."""
 
-    values: tuple[str, ...] = ()
+    form: list[Any] | None = None
     lines: str = ""
 
-    def form(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the values by name; empty if their number differs."""
-        return dict(zip(names, self.values, strict=True)) if len(names) == len(self.values) else {}
+    def values(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the values by name; empty if they are not texts of this number."""
+        texts = [value for value in self.form or () if isinstance(value, str)]
+        return dict(zip(names, texts, strict=True)) if len(names) == len(texts) == len(self.form or ()) else {}
 
     def run(self) -> Trace:
         """Return the run, with an end record if it lacks one. Raises BadTrace if it is no trace."""
@@ -60,12 +62,6 @@ class Kept:
 def parts(text: str) -> dict[str, Kept]:
     """Parse the state from the browser, by tab; empty if it is damaged."""
     try:
-        whole = json.loads(text) if isinstance(text, str) and 0 < len(text) <= MOST_LETTERS else {}
-        found = {}
-        for tab, part in dict(whole).items():
-            values, lines = tuple(part.get("form") or ()), part.get("lines")
-            form = values if all(isinstance(value, str) for value in values) else ()
-            found[str(tab)] = Kept(form, lines if isinstance(lines, str) else "")
-        return found
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        return msgspec.json.decode(text if 0 < len(text) <= MOST_LETTERS else "{}", type=dict[str, Kept])
+    except (ValueError, RecursionError, TypeError):
         return {}

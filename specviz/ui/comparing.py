@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from specviz.errors import BadInput, SpecvizError
+from specviz.errors import BadInput
 from specviz.figures.theme import markup
 from specviz.methods.registry import all_methods
-from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.request import Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
 from specviz.ui.app_state import AppState
-from specviz.ui.run_lookup import MINE, Archive, choices
-from specviz.ui.stream import feed
-from specviz.ui.stream.presence import Caller
+from specviz.ui.archive import Archive, choices
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
@@ -27,26 +24,9 @@ from specviz.ui.widgets.gallery import Gallery
 METHOD = "method:"
 """Prefix of the name of a method without a recorded run: it can be chosen, and shows something after its first run."""
 
-WAITS = "Waits until the left run is over"
-"""Message on the right stage during the left run."""
-
 ROUNDS = 2
 """Number of times that both are run, in turn: A, B, A, B, each beside its own autoregressive run. A machine that slows down then
 slows both, and the range shows the remaining noise."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """Update of the tab; None leaves a part unchanged. ``left`` and ``right`` are the stages' feeds, ``names`` the runs shown.
-    ``session_run`` joins this session's list; ``rounds`` are the names of all measured pairs."""
-
-    left: str | None = None
-    right: str | None = None
-    names: tuple[str, str] | None = None
-    rounds: tuple[tuple[str, str], ...] = ()
-    session_run: tuple[str, Trace] | None = None
-    banner: str | None = None
-    running: bool | None = None
 
 
 TITLE_LETTERS = 34
@@ -71,83 +51,30 @@ def listed(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str
     return [*choices(archive, shortened(runs)), *((f"{one.title} (live only)", METHOD + one.name) for one in others)]
 
 
-def both(shared: AppState, left: str, right: str) -> Change:
-    """Show two existing runs; a method without a run leaves its side empty."""
-    try:
-        feeds = ["" if name.startswith(METHOD) else shared.archive.feed(name) for name in (left, right)]
-        return Change(feeds[0], feeds[1], (left, right), banner="")
-    except SpecvizError as error:
-        return Change(banner=str(error))
+def requests(shared: AppState, form_state: FormState, names: tuple[str, str]) -> list[Request]:
+    """Return the requests of both sides, on the form's prompt and temperature, each beside its autoregressive run.
 
-
-def live(
-    shared: AppState, caller: Caller, form_state: FormState, pair: tuple[str, str], before: tuple[str, str]
-) -> Generator[Change, None, None]:
-    """Run both sides in turn, :data:`ROUNDS` times, on the form's prompt and temperature, each from an empty memory.
-
-    Length and seed are those of the left run, so that a recording is reproduced. ``before`` names the runs on the stages,
-    which are shown again when a run cannot begin.
+    Length and seed are those of the left run, so that a recording is reproduced. A method without a run has its default
+    parameters. Raises BadInput.
     """
-    try:
-        form_state = _as_recorded(shared, form_state, pair[0])
-        requests = [request_form.request(_asked(shared.archive, form_state, name), shared.settings) for name in pair]
-        yield Change(running=True, banner="", left="", right=feed.control("live", "next", message=WAITS))
-        yield from _in_turn(shared, caller, [replace(request, baseline=True) for request in requests], before)
-    except SpecvizError as error:
-        yield Change(banner=str(error))
-    yield Change(running=False)
-
-
-def _as_recorded(shared: AppState, form_state: FormState, name: str) -> FormState:
-    """Return the form with a run's length and seed; unchanged for a method without a run."""
-    if not name or name.startswith(METHOD):
-        return form_state
-    run = shared.archive.run(name)
-    length = min(run.max_new_tokens, shared.settings.max_new_tokens)
-    basics = controls.replaced(form_state.basics, "max_new_tokens", length)
-    return replace(form_state, basics=basics, advanced=controls.replaced(form_state.advanced, "seed", run.sampling.seed))
-
-
-def _asked(archive: Archive, form_state: FormState, name: str) -> FormState:
-    """Return the form with a run's method and parameters; a method without a run has its defaults."""
-    if not name:
+    archive = shared.archive
+    if not all(names):
         raise BadInput("Choose what to run on both sides.")
-    run = None if name.startswith(METHOD) else archive.run(name)
-    method = run.method if run else name.removeprefix(METHOD)
-    if method not in all_methods() or "text" not in all_methods()[method].modality:
-        raise BadInput(f"{run.title if run else method} writes no text; run it in the tab of its own.")
-    parameters = dict(run.parameters) if run else None
-    return replace(form_state, method=method, own=controls.method_answer(method, parameters))
-
-
-def _in_turn(shared: AppState, caller: Caller, requests: list[Request], before: tuple[str, str]) -> Generator[Change, None, None]:
-    """Run A, B, A, B, each beside its autoregressive run. A stop leaves the last complete round, or the left run alone."""
-    page, rounds = shared.pages.enter(caller.session, caller.address), list[tuple[str, str]]()
-    for _ in range(ROUNDS):
-        names = list(rounds[-1] if rounds else before)
-        for side, request in enumerate(requests):
-            with closing(shared.live.run(page, request, caller.reader(), Memory())) as frames:
-                for frame in frames:
-                    if not page.current(frame.cancel):
-                        yield both(shared, *before)
-                        return
-                    if frame.failure and not frame.begun:
-                        yield replace(both(shared, *before), banner=frame.failure)
-                        return
-                    if frame.begun:
-                        names[side] = MINE + frame.key
-                    session_run = (names[side], frame.trace) if frame.trace else None
-                    change = Change(session_run=session_run, banner=frame.failure or None)
-                    yield replace(change, right=frame.feed) if side else replace(change, left=frame.feed)
-            stopped = frame.trace is not None and frame.trace.end is not None and frame.trace.end.reason == "cancelled"
-            if stopped and rounds:
-                yield replace(both(shared, *rounds[-1]), rounds=tuple(rounds))
-                return
-            if stopped and not side:
-                yield replace(both(shared, names[0], names[1]), left=None)
-                return
-        rounds.append((names[0], names[1]))
-    yield Change(names=rounds[-1], rounds=tuple(rounds))
+    runs = [None if name.startswith(METHOD) else archive.run(name) for name in names]
+    if left := runs[0]:
+        length = min(left.max_new_tokens, shared.settings.max_new_tokens)
+        basics = controls.replaced(form_state.basics, "max_new_tokens", length)
+        advanced = controls.replaced(form_state.advanced, "seed", left.sampling.seed)
+        form_state = replace(form_state, basics=basics, advanced=advanced)
+    listed = []
+    for run, name in zip(runs, names, strict=True):
+        method = run.method if run else name.removeprefix(METHOD)
+        if method not in all_methods() or "text" not in all_methods()[method].modality:
+            raise BadInput(f"{run.title if run else method} writes no text; run it in the tab of its own.")
+        own = controls.method_answer(method, dict(run.parameters) if run else None)
+        asked = request_form.request(replace(form_state, method=method, own=own), shared.settings)
+        listed.append(replace(asked, baseline=True))
+    return listed
 
 
 def first_pair(gallery: Gallery) -> tuple[str, str]:
@@ -184,14 +111,16 @@ def first_divergence(left: Trace, right: Trace) -> int | None:
 
 def table(left: Trace, right: Trace) -> str:
     """HTML table of both runs' metrics."""
-    rows = [
-        ("tokens", *(sum(len(step.emitted) for step in trace.steps) for trace in (left, right))),
-        ("target passes", len(left.steps), len(right.steps)),
-        ("tokens per pass, τ", _number(metrics.tau(left.steps)), _number(metrics.tau(right.steps))),
-        ("tokens a second", _metric(left, "tokens_per_second", 1), _metric(right, "tokens_per_second", 1)),
-        ("speed-up of this run", *(f"{found.speedup:.2f}×" if (found := metrics.verdict(one)) else "–" for one in (left, right))),
-    ]
-    cells = "".join(f"<tr><th scope=row>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
+    columns = []
+    for trace in (left, right):
+        tokens, verdict = sum(len(step.emitted) for step in trace.steps), metrics.verdict(trace)
+        rate = trace.end.metrics.get("tokens_per_second") if trace.end else None
+        speed = f"{verdict.speedup:.2f}×" if verdict else "–"
+        columns.append((tokens, len(trace.steps), _number(metrics.tau(trace.steps)), _number(rate, 1), speed))
+    names = ("tokens", "target passes", "tokens per pass, τ", "tokens a second", "speed-up of this run")
+    cells = "".join(
+        f"<tr><th scope=row>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in zip(names, *columns, strict=True)
+    )
     heads = "".join(f"<th scope=col>{markup(trace.run.title)}</th>" for trace in (left, right))
     return f'<div class="sp-versus"><table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table></div>'
 
@@ -335,10 +264,5 @@ def unrecorded() -> str:
     )
 
 
-def _metric(trace: Trace, name: str, digits: int, unit: str = "") -> str:
-    value = trace.end.metrics.get(name) if trace.end else None
-    return "–" if value is None else f"{value:.{digits}f}{unit}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -11,9 +11,8 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.ui import browser_state
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import MINE
 from specviz.ui.browser_state import Kept
-from specviz.ui.run_lookup import MINE
-from specviz.ui.tabs import text_run
 from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
 
 
@@ -37,16 +36,15 @@ class RunTabs:
 
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """Open the tab of a run's modality and play it there. ``runs`` are in the order of the tabs."""
-        change = text_run.recording(self.shared, request.session_hash, name)
-        place = self._place(change.trace.run.modality if change.trace else "")
+        try:
+            modality = self.shared.archive.run(name).modality
+        except SpecvizError:
+            modality = ""  # the first tab says why
+        place = next((place for place, tab in self.by_id.items() if tab.modality == modality), next(iter(self.by_id)))
         session_runs = list(runs[list(self.by_id).index(place)])
         # An opened file belongs to no tab yet.
-        change = replace(change, joins_session=name.startswith(MINE))
-        return self.by_id[place].updates(change, session_runs) | {self.tabs: gr.Tabs(selected=place)}
-
-    def _place(self, modality: str) -> str:
-        first = next(iter(self.by_id))
-        return next((place for place, tab in self.by_id.items() if tab.modality == modality), first)
+        updates = self.by_id[place].show(name, session_runs, request.session_hash, joins_session=name.startswith(MINE))
+        return updates | {self.tabs: gr.Tabs(selected=place)}
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """Await :meth:`show` without holding a thread."""
@@ -68,11 +66,10 @@ class RunTabs:
             return {}
         try:
             owner = self.shared.presence.address_of(request)
-            name = (await self.shared.uploads.take(part.run, part.lines, owner)).name
+            name = (await self.shared.archive.take(part.run, part.lines, owner)).name
 
             def played() -> Updates:
-                change = text_run.recording(self.shared, request.session_hash, name)
-                return tab.updates(replace(change, joins_session=True), session_runs)
+                return tab.show(name, session_runs, request.session_hash, joins_session=True)
 
             return await self.shared.archive.of([name], played, owner)
         except SpecvizError as error:

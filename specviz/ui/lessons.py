@@ -71,7 +71,7 @@ class Lesson:
     about: str
     trace: str
     method: str
-    pages: tuple[Mapping[str, Any], ...]
+    pages: Sequence[Mapping[str, Any]]
     group: str = ""
     beside: str = ""
 
@@ -83,13 +83,8 @@ def load(folder: Path) -> dict[str, Lesson]:
 
 def _lesson(path: Path) -> Lesson:
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        pages = tuple(fields["pages"])
-        lesson = Lesson(
-            path.stem, fields["title"], fields["about"], fields.get("trace", ""), fields["method"], pages,
-            fields.get("group", ""), fields.get("beside", ""),
-        )  # fmt: skip
-        for number, raw_page in enumerate(pages, 1):
+        lesson = Lesson(**{"name": path.stem, "trace": "", **json.loads(path.read_text(encoding="utf-8"))})
+        for number, raw_page in enumerate(lesson.pages, 1):
             _check(raw_page, number)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"The lesson {path.name} cannot be read: {error}.") from None

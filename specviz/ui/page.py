@@ -13,13 +13,14 @@ from specviz.ui import api, browser_state, compression, lessons, temporary, them
 from specviz.ui.access import Gate, Turns
 from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
-from specviz.ui.stream import pool, sse
-from specviz.ui.stream.presence import Departures, Watch
-from specviz.ui.tabs import about_tab, compare_tab, learn_tab, traces_tab
-from specviz.ui.tabs.image_tab import ImageTab
-from specviz.ui.tabs.text_tab import TextTab
+from specviz.ui.stream import sse
+from specviz.ui.stream.presence import Watch
+from specviz.ui.tabs import about_tab, learn_tab
+from specviz.ui.tabs.compare_tab import CompareTab
+from specviz.ui.tabs.run_tab import ImageTab, TextTab
+from specviz.ui.tabs.traces_tab import TracesTab
 from specviz.ui.tabs.vision_tab import VisionTab
-from specviz.ui.widgets import example_scenes, panels
+from specviz.ui.widgets import downloads, examples, panels
 
 SESSIONS = 256
 """Sessions whose state is kept; closed pages are dropped before open ones."""
@@ -62,12 +63,12 @@ def build(shared: AppState) -> gr.Blocks:
                 image = ImageTab(shared, opened)
             run_tabs = RunTabs(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as compare:
-                compare_tab.wire(compare_tab.build(shared, text.runs), compare, text.request_controls)
+                CompareTab(shared, compare, text)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn") as opened:
-                    learn_tab.build(shared, playable, opened)
+                    learn_tab.LearnTab(shared, playable, opened)
             with gr.Tab("Traces", id="traces") as traces:
-                traces_tab.wire(shared, traces_tab.build(shared), text.run_name, text.runs, traces, run_tabs)
+                TracesTab(shared, traces, text, run_tabs)
             with gr.Tab("About", id="about") as opened:
                 about_tab.build(shared, opened)
         api.register(shared)
@@ -84,11 +85,9 @@ def build(shared: AppState) -> gr.Blocks:
             api_visibility="private",
         )  # fmt: skip
 
-        departures = Departures(shared.presence)
-
         def leave(request: gr.Request) -> None:
             shared.pages.leave(request.session_hash)
-            departures.leave(page.state_holder, request.session_hash)
+            shared.presence.leave(page.state_holder, request.session_hash)
 
         page.unload(leave)
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
@@ -151,9 +150,9 @@ def launch_options(shared: AppState) -> dict[str, Any]:
             "lifespan": temporary.swept,
             "routes": [
                 sse.route(shared.live.streams, shared.presence.address_in),
-                pool.route(shared.archive.pool),
+                downloads.route(shared.archive, shared.presence.address_in),
                 compression.script_route(),
-                example_scenes.route(),
+                examples.route(),
             ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),

@@ -40,8 +40,11 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from specviz.errors import BadInput, shown
 from specviz.interop.client import address
@@ -50,15 +53,12 @@ from specviz.paths import ASSETS
 
 PUBLIC_SECONDS = 120
 """Maximum seconds of one run where strangers can reach the app."""
-PREPARING_SECONDS = 120
-"""Maximum seconds for fetching and loading a model while other runs wait."""
 SMALL = (
     catalog.DEFAULT_TEXT_TARGET,
     *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
 )
 """Models that any machine can run, and the only ones that strangers may choose by default."""
-DEVICES = ("auto", "cpu", "cuda")
-MOST_NUMBER = 1_000_000
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 GPU_SECONDS = 60
 """Maximum seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
 LOADING_SECONDS = 20
@@ -74,19 +74,19 @@ class Settings:
     """
 
     target: str = "smollm2-135m-instruct"
-    device: str = "auto"
-    max_new_tokens: int = 512
-    max_waiting: int = 48
-    max_seconds: int | None = None
-    max_upload_mb: int = 20
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    max_new_tokens: Count = 512
+    max_waiting: Count = 48
+    max_seconds: Count | None = None
+    max_upload_mb: Count = 20
     any_model: bool = True
     traces: Path = ASSETS / "traces"
     lessons: Path = ASSETS / "lessons"
-    port: int | None = None
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
     zero_gpu: bool = False
     proxied: bool = False
     servers: tuple[str, ...] = ()
-    max_preparing: int = PREPARING_SECONDS
+    max_preparing: Count = 120
     models: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     private: bool = True
@@ -101,27 +101,25 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _read(environment: Mapping[str, str], private: bool) -> Settings:
-    base, on_space = Settings(), bool(environment.get("SPACE_ID"))
-    port = "PORT" if environment.get("PORT") else "GRADIO_SERVER_PORT"
-    return Settings(
-        target=environment.get("SPECVIZ_TARGET") or base.target,
-        device=_device(environment.get("SPECVIZ_DEVICE") or base.device),
-        max_new_tokens=_whole_number(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
-        max_waiting=_whole_number(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
-        max_seconds=_whole_number(environment, "SPECVIZ_MAX_SECONDS", 0 if private else PUBLIC_SECONDS) or None,
-        max_upload_mb=_whole_number(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
-        any_model=_switch(environment, "SPECVIZ_ANY_MODEL", private),
-        servers=tuple(address(url) for url in _listed(environment, "SPECVIZ_SERVERS")),
-        traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
-        lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
-        port=_whole_number(environment, port, 0, 65_535) or None,
-        zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
-        proxied=_switch(environment, "SPECVIZ_PROXIED", on_space),
-        max_preparing=_whole_number(environment, "SPECVIZ_MAX_PREPARING", base.max_preparing),
-        models=tuple(_listed(environment, "SPECVIZ_MODELS")) or (() if private else SMALL),
-        host=_host(environment),
-        private=private,
-    )
+    on_space = bool(environment.get("SPACE_ID"))
+    values: dict[str, Any] = {"any_model": private, "proxied": on_space, "private": private}
+    values |= {} if private else {"max_seconds": PUBLIC_SECONDS, "models": SMALL}
+    values["zero_gpu"] = environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+    variables = {one.name: f"SPECVIZ_{one.name.upper()}" for one in fields(Settings) if one.name not in ("zero_gpu", "private")}
+    variables |= {"host": "GRADIO_SERVER_NAME", "port": "PORT" if environment.get("PORT") else "GRADIO_SERVER_PORT"}
+    for name, variable in variables.items():
+        if text := environment.get(variable):
+            listed = [part.strip() for part in text.split(",") if part.strip()]
+            values[name] = (listed or values.get(name, ())) if name in ("servers", "models") else text
+    try:
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=lambda kind, value: kind(value))
+    except msgspec.ValidationError as error:
+        reason, _, name = str(error).partition(" - at `$.")
+        variable = variables[name.rstrip("`")]
+        raise BadInput(
+            f"The environment variable {variable} is {shown(environment[variable])}: {reason}. See specviz/ui/settings.py."
+        ) from None
+    return replace(settings, servers=tuple(map(address, settings.servers)))
 
 
 def _host(environment: Mapping[str, str]) -> str:
@@ -141,29 +139,3 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
         return name.lower() == "localhost" or name.lower().endswith(".localhost")
-
-
-def _device(name: str) -> str:
-    if name not in DEVICES:
-        raise BadInput(f"The environment variable SPECVIZ_DEVICE is {shown(name)}; give auto, cpu or cuda.")
-    return name
-
-
-def _listed(environment: Mapping[str, str], variable: str) -> list[str]:
-    return [part.strip() for part in environment.get(variable, "").split(",") if part.strip()]
-
-
-def _switch(environment: Mapping[str, str], variable: str, default: bool) -> bool:
-    text = environment.get(variable) or ("1" if default else "0")
-    if text not in ("0", "1"):
-        raise BadInput(f"The environment variable {variable} is {shown(text)}; give 1 or 0.")
-    return text == "1"
-
-
-def _whole_number(environment: Mapping[str, str], variable: str, default: int, most: int = MOST_NUMBER) -> int:
-    text = environment.get(variable)
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
-        raise BadInput(f"The environment variable {variable} is {shown(text)}; give a whole number from 1 to {most:,}.")
-    return int(text)

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -75,13 +75,13 @@ def _remove_leftovers(base: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(folder: Path, spared: Collection[str] = (), age: float = AGE) -> None:
+def sweep(folder: Path, age: float = AGE) -> None:
     """Remove files older than ``age`` seconds, partial uploads included, and the folders left empty."""
     for place, _, names in os.walk(folder, topdown=False):
         for file in (Path(place) / name for name in names if name != LOCK):
             with suppress(OSError):  # another process was faster
                 facts = file.stat()
-                if str(file) not in spared and time.time() - max(facts.st_mtime, facts.st_ctime) > age:
+                if time.time() - max(facts.st_mtime, facts.st_ctime) > age:
                     file.unlink()
         if Path(place) != folder:
             with suppress(OSError):
@@ -90,14 +90,12 @@ def sweep(folder: Path, spared: Collection[str] = (), age: float = AGE) -> None:
 
 @asynccontextmanager
 async def swept(app: Any) -> AsyncIterator[None]:
-    """Lifespan of the app, during which its uploads are swept. Files that its components show from the start stay."""
+    """Lifespan of the app, during which its uploads are swept."""
 
     async def go_on() -> None:
         while True:
             await asyncio.sleep(EVERY)
-            blocks = app.get_blocks().blocks.values()
-            spared = {str(file) for block in blocks for file in getattr(block, "keep_in_cache", ())}
-            await asyncio.to_thread(sweep, Path(os.environ[VARIABLE]), spared)
+            await asyncio.to_thread(sweep, Path(os.environ[VARIABLE]))
 
     sweeping = asyncio.create_task(go_on()) if os.environ.get(VARIABLE) else None
     try:

@@ -14,6 +14,7 @@ Everything else happens in the browser: playing, scrubbing, hovering and inspect
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import gradio as gr
@@ -29,6 +30,11 @@ else document.querySelector("script[data-specviz]").addEventListener("load", att
 START = WITH_VIEWER.format(call="SpecvizViewer.attach(element, props, watch)")
 RACE = '<div data-stages="{stages}" data-name="{name}"{opened}>{sentence}</div>'
 LINE_UP = WITH_VIEWER.format(call='SpecvizViewer.race(element.querySelector("[data-stages]"))')
+
+
+def control(mode: str, run: str, **more: object) -> str:
+    """Control line for the stage. ``mode`` is "live" or "recorded", ``run`` names the run."""
+    return json.dumps({"kind": "stage", "mode": mode, "run": run, **more}, separators=(",", ":")) + "\n"
 
 
 class Stage(gr.HTML):

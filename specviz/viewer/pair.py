@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specviz.errors import BadInput
 from specviz.palette import DARK, LIGHT
@@ -107,24 +107,29 @@ def headline(left: Trace, right: Trace) -> str:
     return f"{words[0]}. {words[1]}."
 
 
+ROWS: dict[str, Callable[[Trace], str]] = {
+    "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
+    "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),
+    "tokens a pass, τ, after the first step": lambda trace: _number(metrics.tau(trace.steps[1:])),
+    "tokens a second after the first step": lambda trace: _number(rate(trace), 1),
+    "milliseconds a step, median": lambda trace: _number(_median(trace), 1),
+    "accepted at depth 1, 2, …, of those reached": lambda trace: (
+        " ".join(_number(share) for share in metrics.accepted_by_depth(trace.steps)[:8]) or "no drafts"
+    ),
+    "drafted and accepted tokens": lambda trace: (
+        f"{sum(step.verified for step in trace.steps)} and {sum(step.accepted for step in trace.steps)}"
+    ),
+    "numbers": lambda trace: f"{trace.run.dtype or 'unknown'}, {trace.run.device}",
+}
+
+
 def _table(left: Trace, right: Trace) -> str:
-    pair = (left, right)
-    rows = [("tokens", *(str(sum(len(step.emitted) for step in trace.steps)) for trace in pair))]
-    rows.append(("target passes", *(str(sum(step.passes for step in trace.steps)) for trace in pair)))
-    rows.append(("tokens a pass, τ, after the first step", *(_number(metrics.tau(trace.steps[1:])) for trace in pair)))
-    rows.append(("tokens a second after the first step", *(_number(rate(trace), 1) for trace in pair)))
-    rows.append(("milliseconds a step, median", *(_number(_median(trace), 1) for trace in pair)))
-    rows.append(("accepted at depth 1, 2, …, of those reached", *(_depths(trace) for trace in pair)))
-    rows.append(("drafted and accepted tokens", *(_counts(trace) for trace in pair)))
-    rows.append(("numbers", *(f"{trace.run.dtype or 'unknown'}, {trace.run.device}" for trace in pair)))
-    rows.append(("text", parting(left, right), ""))
     cells = "".join(
-        f"<tr><th scope=row>{html.escape(name)}</th>"
-        + (f"<td>{html.escape(a)}</td><td>{html.escape(b)}</td>" if b else f"<td colspan=2>{html.escape(a)}</td>")
-        + "</tr>"
-        for name, a, b in rows
+        f"<tr><th scope=row>{name}</th><td>{html.escape(text(left))}</td><td>{html.escape(text(right))}</td></tr>"
+        for name, text in ROWS.items()
     )
-    heads = "".join(f"<th scope=col>{html.escape(trace.run.title)}</th>" for trace in pair)
+    heads = "".join(f"<th scope=col>{html.escape(trace.run.title)}</th>" for trace in (left, right))
+    cells += f"<tr><th scope=row>text</th><td colspan=2>{parting(left, right)}</td></tr>"
     return f"<table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table>"
 
 
@@ -135,11 +140,3 @@ def _number(value: float | None, digits: int = 2) -> str:
 def _median(trace: Trace) -> float | None:
     times = [step.time.total / 1e6 for step in trace.steps[1:]]
     return statistics.median(times) if times else None
-
-
-def _depths(trace: Trace) -> str:
-    return " ".join(_number(share) for share in metrics.accepted_by_depth(trace.steps)[:8]) or "no drafts"
-
-
-def _counts(trace: Trace) -> str:
-    return f"{sum(step.verified for step in trace.steps)} and {sum(step.accepted for step in trace.steps)}"

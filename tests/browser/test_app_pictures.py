@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
-from specviz.ui.widgets import example_scenes as scene_shelf
+from specviz.ui.widgets import examples as scene_shelf
 from tests.support.fakes.ui import FakeEngine, gallery
 from tests.support.pages.app import AppPage, served
 
@@ -43,7 +43,7 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
 
 def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> None:
     visitor.tab("Vision-language")
-    chosen = scene_shelf.examples()[2]
+    chosen = scene_shelf.scenes()[2]
     shown = visitor.page.locator("#sp-see-preview img")
     before = shown.get_attribute("src")
     button = visitor.page.locator("#sp-scenes button").nth(1)

@@ -21,7 +21,7 @@ def asked(shared: AppState, method: Any = "prompt_lookup", draft: Any = "", targ
     basics = {"temperature": more.pop("temperature", 0.0), "max_new_tokens": more.pop("max_new_tokens", 8)}
     common = {"seed": 0, "top_p": 1.0, "top_k": 0, "baseline": False, "raw": False}
     own, prompt = more.pop("parameters", "{}"), more.pop("prompt", "hello")
-    found = api._form_state(shared, (method, target, draft, prompt), basics, {**common, **more}, own)
+    found = api.asked(shared, (method, target, draft, prompt), basics, {**common, **more}, own)
     return request_form.request(found, shared.settings)
 
 

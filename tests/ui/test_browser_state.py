@@ -17,13 +17,12 @@ from specviz.trace import store
 from specviz.trace.schema import Trace
 from specviz.ui import browser_state
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import MINE
 from specviz.ui.deep_links import RunTabs
-from specviz.ui.run_lookup import MINE
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.run_tab import Updates
-from specviz.ui.tabs.text_tab import TextTab
+from specviz.ui.tabs.run_tab import TextTab, Updates
 from specviz.ui.tabs.vision_tab import VisionTab
-from specviz.ui.widgets import controls, example_scenes
+from specviz.ui.widgets import controls, examples
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import lines, sample_trace
 
@@ -127,14 +126,14 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
         tab = VisionTab(shared, opened)
     (tmp_path / "photo.png").write_bytes(noise(1500))
     picture = tab.bring(str(tmp_path / "photo.png"))[tab.picture]
-    assert len(picture) <= example_scenes.MOST_KEPT
+    assert len(picture) <= examples.MOST_KEPT
     settings = shared.settings
     forms = (request_form.forms(settings)[0], request_form.forms(settings)[1], controls.method_answer("hivis"))
-    written = ["hivis", "scenes-vlm", "What is it?", *forms, example_scenes.preview(picture)]
+    written = ["hivis", "scenes-vlm", "What is it?", *forms, examples.preview(picture)]
     run_tabs = RunTabs(shared, gr.Tabs(), {"vision": tab})
     updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
     assert updates[tab.picture] == picture and updates[tab.by_hand] and updates[tab.preview] == written[-1]
-    for damaged in ("<img src=x>", example_scenes.preview(b"no picture"), example_scenes.preview(noise(800))):
+    for damaged in ("<img src=x>", examples.preview(b"no picture"), examples.preview(noise(800))):
         written[-1] = damaged
         updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
         assert tab.picture not in updates and updates[tab.prompt] == "What is it?"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import gradio as gr
 import pytest
 from msgspec.structs import replace
 
 from specviz.trace.schema import Trace
 from specviz.ui import comparing
-from specviz.ui.app_state import make
-from specviz.ui.comparing import Change
+from specviz.ui.app_state import AppState, make
 from specviz.ui.settings import Settings
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import text_run
+from specviz.ui.tabs import compare_tab, events
+from specviz.ui.tabs.compare_tab import CompareTab, Pair
+from specviz.ui.tabs.run_tab import Runs, TextTab, Updates
 from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked, gallery
 from tests.support.traces.samples import sample_trace
@@ -157,8 +160,34 @@ def test_the_tab_opens_on_runs_that_its_own_button_reproduces(tmp_path: Path) ->
     )
 
 
-def test_rounds_take_turns_and_remember_nothing(tmp_path: Path) -> None:
-    engine = FakeEngine()
+def made(shared: AppState) -> CompareTab:
+    with gr.Blocks(), gr.Tab() as opened:
+        return CompareTab(shared, opened, TextTab(shared))
+
+
+def live(
+    tab: CompareTab, names: Pair = ("stand", "prompt_lookup"), runs: Runs | None = None, **changes: str
+) -> Iterator[Updates]:
+    return tab.running(Caller("a"), asked(tab.shared, **changes), names, [] if runs is None else runs)
+
+
+def banners(tab: CompareTab, updates: list[Updates]) -> list[str]:
+    return [one[tab.banner].value for one in updates if tab.banner in one and one[tab.banner].value]
+
+
+def chosen(tab: CompareTab, updates: Updates) -> Pair | None:
+    """The runs that are chosen at both sides, if that is changed."""
+    left, right = tab.sides
+    return (updates[left].value, updates[right].value) if left in updates else None
+
+
+def is_idle(tab: CompareTab, updates: Updates) -> bool:
+    return bool(updates[tab.run].value == "Run both")
+
+
+def test_rounds_take_turns_and_remember_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, compared = FakeEngine(), list[int]()
+    monkeypatch.setattr(comparing, "banner", lambda rounds, rehearsals: compared.append(len(rounds)) or "judged")
     shared = app(tmp_path, engine)
     memories: list[object] = []
     stream = shared.live.stream
@@ -168,18 +197,15 @@ def test_rounds_take_turns_and_remember_nothing(tmp_path: Path) -> None:
         return stream(request, memory, *more)  # type: ignore[arg-type]
 
     shared.live.stream = watched  # type: ignore[assignment]
-    state = asked(shared, "eagle")
-    changes = list(comparing.live(shared, Caller("a"), state, ("stand", "prompt_lookup"), ("", "")))
+    tab, runs = made(shared), Runs()
+    changes = list(live(tab, runs=runs, method="eagle"))
     assert [one.method for one in engine.asked] == ["stand", "prompt_lookup"] * comparing.ROUNDS
     assert all(one.baseline for one in engine.asked) and len(set(map(id, memories))) == len(memories)
     recorded = shared.archive.trace("stand").run
     assert {(one.max_new_tokens, one.seed) for one in engine.asked} == {(recorded.max_new_tokens, recorded.sampling.seed)}
-    rounds = changes[-2].rounds
-    assert (
-        len(rounds) == comparing.ROUNDS
-        and rounds[-1] == changes[-2].names
-        and len({name for pair in rounds for name in pair}) == 4
-    )
+    names = [name for _, name in runs]
+    assert len(set(names)) == 2 * comparing.ROUNDS and chosen(tab, changes[-2]) == (names[-2], names[-1])
+    assert compared[-1] == comparing.ROUNDS and changes[-2][tab.verdict] == "judged" and is_idle(tab, changes[-1])
 
 
 def test_the_table_is_safe_and_knows_what_is_missing() -> None:
@@ -190,39 +216,40 @@ def test_the_table_is_safe_and_knows_what_is_missing() -> None:
 
 
 def test_both_recorded(tmp_path: Path) -> None:
-    change = comparing.both(app(tmp_path), "stand", "prompt_lookup")
-    assert change.names == ("stand", "prompt_lookup") and change.left and change.right
-    assert "There is no recorded run" in (comparing.both(app(tmp_path), "stand", "nope").banner or "")
+    tab = made(app(tmp_path))
+    updates = tab.both(("stand", "prompt_lookup"), [])
+    assert chosen(tab, updates) == ("stand", "prompt_lookup") and all(updates[stage] for stage in tab.stages)
+    assert "There is no recorded run" in banners(tab, [tab.both(("stand", "nope"), [])])[0]
 
 
 def test_a_stop_ends_both(tmp_path: Path) -> None:
-    shared = app(tmp_path, FakeEngine(steps=200, pace=0.02))
-    changes: list[Change] = []
-    for change in comparing.live(shared, Caller("a"), asked(shared), ("stand", "prompt_lookup"), ("stand", "stand")):
-        changes.append(change)
-        if change.left and '"follow":true' in change.left:
-            text_run.stop(shared, "a")
-    assert changes[-1].running is False
-    waited, restored = (change.right for change in changes if change.right)
-    assert comparing.WAITS in waited and restored == shared.archive.feed("stand")
-    names = next(change.names for change in changes if change.names)
-    assert shared.archive.trace(names[0]).end is not None and names[1] == "stand"
+    tab = made(app(tmp_path, FakeEngine(steps=200, pace=0.02)))
+    left, right = tab.stages
+    changes: list[Updates] = []
+    for updates in live(tab, ("stand", "stand")):
+        changes.append(updates)
+        if '"follow":true' in updates.get(left, ""):
+            events.stop(tab.shared, "a")
+    assert is_idle(tab, changes[-1])
+    waited, restored = (updates[right] for updates in changes if right in updates)
+    assert compare_tab.WAITS in waited and restored == tab.shared.archive.feed("stand")
+    names = next(pair for updates in changes if (pair := chosen(tab, updates)))
+    assert tab.shared.archive.trace(names[0]).end is not None and names[1] == "stand"
 
 
 def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) -> None:
-    shared = app(tmp_path, FakeEngine(breaks=Refused("No model; fetch one.")))
-    before = ("stand", "prompt_lookup")
-    changes = list(comparing.live(shared, Caller("a"), asked(shared), before, before))
-    back = next(change for change in changes if change.banner)
-    assert back.banner == "No model; fetch one." and back.names == before and back.left
-    assert changes[-1].running is False
+    tab = made(app(tmp_path, FakeEngine(breaks=Refused("No model; fetch one."))))
+    changes = list(live(tab))
+    (back,) = [updates for updates in changes if banners(tab, [updates])]
+    assert "No model; fetch one." in banners(tab, [back])[0]
+    assert chosen(tab, back) == ("stand", "prompt_lookup") and back[tab.stages[0]] and is_idle(tab, changes[-1])
 
 
 def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
-    shared = app(tmp_path)
-    changes = list(comparing.live(shared, Caller("a"), asked(shared, prompt=""), ("stand", "stand"), ("stand", "stand")))
-    assert all(change.left is None and change.right is None for change in changes)
-    assert any("prompt is empty" in (change.banner or "") for change in changes)
+    tab = made(app(tmp_path))
+    changes = list(live(tab, prompt=""))
+    assert not any(stage in updates for updates in changes for stage in tab.stages)
+    assert "prompt is empty" in banners(tab, changes)[0]
 
 
 def test_a_method_without_a_recorded_run_can_be_chosen_and_run(tmp_path: Path) -> None:
@@ -230,10 +257,10 @@ def test_a_method_without_a_recorded_run_can_be_chosen_and_run(tmp_path: Path) -
     listed = {name: title for title, name in comparing.listed(shared.archive, [("Mine", "mine:1")])}
     assert listed["method:eagle2"] == "EAGLE-2 (live only)" and "method:stand" not in listed
     assert listed["mine:1"] == "Mine" and "stand" in listed and "method:mulo_sd" not in listed
-    assert comparing.both(shared, "stand", "method:eagle2").right == ""
-    names = ("stand", "method:prompt_lookup")
-    changes = list(comparing.live(shared, Caller("a"), asked(shared), names, names))
-    ran = next(change.names for change in changes if change.names)
+    tab = made(shared)
+    assert tab.both(("stand", "method:eagle2"), [])[tab.stages[1]] == ""
+    changes = list(live(tab, ("stand", "method:prompt_lookup")))
+    ran = next(pair for updates in changes if (pair := chosen(tab, updates)))
     assert [shared.archive.trace(name).run.method for name in ran] == ["stand", "prompt_lookup"]
 
 
@@ -242,13 +269,12 @@ def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
     shared = app(tmp_path, engine)
     run = shared.archive.trace("stand").run
     vars(shared.archive.gallery.get("stand"))["run"] = replace(run, parameters={**run.parameters, "nodes": 7})
-    list(comparing.live(shared, Caller("a"), asked(shared, "prompt_lookup"), ("stand", "stand"), ("", "")))
+    list(live(made(shared), ("stand", "stand"), method="prompt_lookup"))
     asked_for = engine.asked[0]
     assert asked_for.method == "stand" and vars(asked_for.parameters)["nodes"] == 7
 
 
 def test_a_picture_is_not_run_as_text(tmp_path: Path) -> None:
-    shared = make(Settings(traces=gallery(tmp_path / "traces", ("stand", "lantern_pp"))), FakeEngine())
-    names = ("stand", "lantern_pp")
-    changes = list(comparing.live(shared, Caller("a"), asked(shared), names, names))
-    assert any("writes no text" in (change.banner or "") for change in changes) and not any(change.left for change in changes)
+    tab = made(make(Settings(traces=gallery(tmp_path / "traces", ("stand", "lantern_pp"))), FakeEngine()))
+    changes = list(live(tab, ("stand", "lantern_pp")))
+    assert "writes no text" in banners(tab, changes)[0] and not any(tab.stages[0] in updates for updates in changes)

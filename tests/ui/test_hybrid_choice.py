@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import gradio as gr
 import pytest
 
 from specviz.models.text import load
@@ -11,9 +12,7 @@ from specviz.ui.app_state import AppState, make
 from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import local
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form, text_run
-from specviz.ui.tabs.text_run import Change
-from specviz.ui.widgets.panels import banner
+from specviz.ui.tabs.run_tab import Runs, TextTab, Updates
 from tests.support.fakes.ui import asked, changed, gallery
 from tests.support.tiny.shelf import fill, stock
 
@@ -30,24 +29,27 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
     load.MODELS.release()
 
 
-def run(shared: AppState, method: str) -> list[Change]:
-    basics = changed(request_form.forms(shared.settings)[0], temperature="0", max_new_tokens="8")
-    given = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics)
-    return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: request_form.request(given, shared.settings)))
+def run(shared: AppState, method: str) -> tuple[TextTab, list[Updates], Runs]:
+    with gr.Blocks():
+        tab = TextTab(shared)
+    basics = changed(tab.basics.value, temperature="0", max_new_tokens="8")
+    given, runs = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics), Runs()
+    values = [getattr(given, name) for name in tab.controls]
+    return tab, list(tab.running(Caller("a"), "token_recycling", runs, *values)), runs
 
 
 def test_a_method_that_runs_on_it_streams(shared: AppState) -> None:
-    changes = run(shared, "stree")
-    assert not any(change.banner for change in changes)
-    traces = [change.trace for change in changes if change.trace is not None]
-    assert traces[-1].run.target == TARGET and traces[-1].end is not None and traces[-1].end.baseline is not None
+    tab, changes, ((_, name),) = run(shared, "stree")
+    assert not any(updates[tab.banner].value for updates in changes if tab.banner in updates)
+    trace = shared.archive.trace(name)
+    assert trace.run.target == TARGET and trace.end is not None and trace.end.baseline is not None
 
 
 @pytest.mark.parametrize("method", ["eagle3", "diffuspec", "medusa"])
 def test_a_method_that_cannot_run_on_it_says_why_and_the_earlier_run_stays(shared: AppState, method: str) -> None:
-    changes = run(shared, method)
-    (told,) = [change for change in changes if change.banner]
-    assert told.banner is not None and TARGET in told.banner and "choose" in told.banner.lower(), told.banner
-    assert 'role="alert"' in banner(told.banner)
-    assert told.feed == shared.archive.feed("token_recycling") and all(change.run_name is None for change in changes)
-    assert changes[-1].running is False
+    tab, changes, runs = run(shared, method)
+    (told,) = [updates for updates in changes if tab.banner in updates and updates[tab.banner].value]
+    said = told[tab.banner].value
+    assert TARGET in said and "choose" in said.lower() and 'role="alert"' in said
+    assert told[tab.stage] == shared.archive.feed("token_recycling") and not runs
+    assert changes[-1][tab.run].value == tab.verb[0]

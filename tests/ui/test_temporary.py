@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,15 +68,14 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one
 
 
 def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path: Path) -> None:
-    names = ["tmpbroken", "a/upload.jsonl", "b/shown.png", temporary.LOCK]
+    names = ["tmpbroken", "a/upload.jsonl", temporary.LOCK]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
     temporary.sweep(tmp_path, age=60)
     assert all((tmp_path / name).exists() for name in names)
-    temporary.sweep(tmp_path, {str(tmp_path / "b" / "shown.png")}, age=-1)
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert left == [temporary.LOCK, "b", "b/shown.png"]
+    temporary.sweep(tmp_path, age=-1)
+    assert list(tmp_path.rglob("*")) == [tmp_path / temporary.LOCK]
 
 
 def test_a_running_app_sweeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +83,11 @@ def test_a_running_app_sweeps_its_folder(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(temporary, "EVERY", 0.01)
     swept = list[Any]()
     monkeypatch.setattr(temporary, "sweep", lambda *given: swept.append(given))
-    block = SimpleNamespace(keep_in_cache={"shown.png"})
-    app: Any = SimpleNamespace(get_blocks=lambda: SimpleNamespace(blocks={1: block, 2: SimpleNamespace()}))
 
     async def live() -> None:
-        async with temporary.swept(app):
+        async with temporary.swept(None):
             while not swept:
                 await asyncio.sleep(0.01)
 
     asyncio.run(live())
-    assert swept[0] == (tmp_path, {"shown.png"})
+    assert swept[0] == (tmp_path,)

@@ -1,4 +1,4 @@
-"""Access to the engine: torch is loaded with the first run, and on a ZeroGPU Space the run borrows a GPU."""
+"""Access to the engine: torch is loaded with the first run, a ZeroGPU Space's run borrows a GPU, a server's decodes there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import gradio as gr
 
 from specviz.engine.stop import Stop, computing, stop_reason
-from specviz.errors import SpecvizError
+from specviz.errors import BadInput, SpecvizError
 from specviz.figures.unfinished import unfinished
+from specviz.interop.server import Answer, Ask, Server, look
+from specviz.interop.server_counters import Counters, counters
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import Collector, closed
 from specviz.trace.schema import End, Run, Step, Trace
@@ -25,6 +27,10 @@ Stream = Callable[[Request, Memory, threading.Event, Progress], Generator[Event,
 PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
 """Message with a stopped picture, when the model that decodes codes has gone with the GPU."""
 
+
+NOT_SENT = "The server drafts as it was started: the form's method, its parameters, draft, top-k, top-p and device were not sent."
+SERVED = "server:"
+"""Prefix of the name of such a target; its address follows."""
 
 COMPUTING = threading.Lock()
 """Held by the one thread of this process that computes. Models, their caches and their graphs belong to the process, and a
@@ -122,3 +128,44 @@ def stopped(trace: Trace, limit: str) -> End:
 def choose(zero_gpu: bool) -> Stream:
     """Select the stream of runs for this copy of the app."""
     return borrowed() if zero_gpu else local
+
+
+def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
+    """Extend ``stream`` by the allowed servers, if any."""
+    if not allowed:
+        return stream
+
+    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
+        if not request.target.startswith(SERVED):
+            return stream(request, memory, cancel, progress)
+        url = request.target.removeprefix(SERVED)
+        if url not in allowed:
+            raise BadInput(f"{url} is not one of the servers that this app may ask.")
+        return _asked(url, request, cancel, progress)
+
+    return run
+
+
+def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
+    """Yield the events of a server's answer; the end adds the change of the server's counters."""
+    progress(f"Asking {url}", None)
+    server = look(url, cancel=cancel)
+    before = counters(server.url, server.key, cancel)
+    progress(f"Waiting for {server.title}", None)
+    ask = Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw)
+    if isinstance(cancel, Stop):
+        cancel.begin()
+    for event in Answer(server, ask, cancel).events():
+        if isinstance(event, Run):
+            event = event.replace(warnings=(*event.warnings, NOT_SENT))
+        yield _with_counters(event, server, before, cancel) if isinstance(event, End) else event
+
+
+def _with_counters(end: End, server: Server, before: Counters | None, cancel: threading.Event) -> End:
+    after = counters(server.url, server.key, cancel) if before is not None else None
+    if before is None or after is None:
+        return end
+    counts = after.since(before)
+    rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts > 0 else ""
+    words = f"Accepted by place in the draft, by its counters over all that it served meanwhile: {rates}." if rates else ""
+    return end.replace(message=" ".join(part for part in (end.message, words) if part))

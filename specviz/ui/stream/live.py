@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from threading import Event
+from functools import partial
 
-from specviz.engine.stop import NOTHING_RUN, Interrupted, stop_reason
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Limit, Stop, stop_reason
 from specviz.errors import BadTrace
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
@@ -17,11 +17,11 @@ from specviz.trace.schema import End, Run, Trace
 from specviz.trace.wire import TraceWriter
 from specviz.ui.session import PageSession
 from specviz.ui.stream.engine import Progress, Stream, stopped
-from specviz.ui.stream.feed import Feed
-from specviz.ui.stream.presence import Reader
+from specviz.ui.stream.presence import Caller
 from specviz.ui.stream.run_queue import RunQueue, Ticket
 from specviz.ui.stream.sse import EventStreams
 from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
+from specviz.viewer.component import control
 
 CONNECT_SECONDS = 0.05
 """Seconds between two checks, at a run's turn, whether its reader has connected."""
@@ -48,21 +48,35 @@ UNREAD = "Nobody listened to this run any more, so its place went to the next on
 
 @dataclass(frozen=True)
 class Frame:
-    """Update on a run, without its lines. ``cancel`` stops this run, ``feed`` is the stage's text.
+    """State of a run, without its lines. ``cancel`` stops this run.
 
-    ``begun``: the store has lines of the run under ``key``. ``trace`` comes with the first lines and with every end line,
-    ``failure`` when the run broke off or never began. ``timing``: this run is over, and its autoregressive run is still to come.
-    ``said`` is a progress message.
+    ``message`` and ``fraction`` describe the progress before the first step. ``begun``: the store has lines of the run under
+    ``key``, which stay on the stage even if there is a ``failure``, the reason why it broke off or never began. ``trace`` comes
+    with the first lines and with every end line. ``timing``: this run is over, and its autoregressive run is being timed.
     """
 
-    cancel: Event
-    feed: str | None = None
-    key: str = ""
-    trace: Trace | None = None
-    failure: str = ""
+    cancel: Stop
+    key: str
+    message: str = ""
+    fraction: float | None = None
     begun: bool = False
+    failure: str = ""
     timing: bool = False
-    said: str = ""
+    trace: Trace | None = None
+
+    @property
+    def feed(self) -> str:
+        """The stage's text: the control line of this state."""
+        states: dict[str, object] = {"baseline": "being timed now, on the same prompt" if self.timing else ""}
+        if self.begun:
+            states["follow"] = True
+        elif self.message:
+            states["message"] = self.message
+            if self.fraction is not None:
+                states["fraction"] = round(self.fraction, 3)
+        if self.failure:
+            states["error"] = self.failure
+        return control("live", self.key, **states)
 
 
 class Live:
@@ -79,63 +93,67 @@ class Live:
         self.store = streams.store
 
     def run(
-        self, page: PageSession, request: Request, reader: Reader | None = None, memory: Memory | None = None
+        self, page: PageSession, request: Request, caller: Caller | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
         """Yield the frames of one run. Raises LineFull before the page changes.
 
-        A run starts once its ``reader`` is connected, and ends when the reader has left. ``memory`` replaces the page's own.
+        A run starts once its ``caller`` is connected, and ends when it has left. ``memory`` replaces the page's own.
         """
-        ticket, reader = self.queue.join(), reader or Reader(lambda: True)
-        cancel, feed = page.begin(self.limit), Feed(self.streams.begin())
-        over, has_turn = page.over, False
-        try:
-            refusal = yield from self._turn(ticket, cancel, feed, reader)
-            if refusal:
-                yield Frame(cancel, failure=refusal)
-                return
-            has_turn = True
-            ticket.start()
-            cancel.prepare(self.preparing_limit)
-            yield from self._engine(memory or page.memory, cancel, request, feed, ticket, reader)
-        finally:
-            self.streams.end(feed.run)
-            over.set()
-            if not has_turn:
-                ticket.leave()
-            if not feed.follow:
-                self.store.drop(feed.run)
 
-    def aside(self, page: PageSession, work: Callable[[Progress], None], reader: Reader) -> Generator[Frame, None, None]:
+        def work(frame: Frame, outlet: StreamSink) -> None:
+            frame.cancel.prepare(self.preparing_limit)
+            self._write(frame, request, memory or page.memory, outlet)
+
+        return self._in_turn("run", page, caller, self.limit, work, baseline=request.baseline)
+
+    def aside(self, page: PageSession, work: Callable[[Progress], None], caller: Caller) -> Generator[Frame, None, None]:
         """Yield frames of other work, which takes its turn among the runs and ends as they do.
 
         ``work`` receives a progress function, which raises Interrupted once the work must end.
         """
-        ticket, has_turn = self.queue.join("aside"), False
-        cancel = page.begin(lambda: min(self.limit(), ASIDE))
-        over = page.over
 
-        def watched(outlet: StreamSink) -> None:
-            cancel.begin()
-            try:
-                work(outlet.status)
-            except Interrupted:
-                outlet.failure(stop_reason(cancel) or UNFINISHED)
+        def watched(frame: Frame, outlet: StreamSink) -> None:
+            frame.cancel.begin()
+            work(outlet.status)
 
+        return self._in_turn("aside", page, caller, lambda: min(self.limit(), ASIDE), watched, UNFINISHED)
+
+    def _in_turn(
+        self,
+        kind: str,
+        page: PageSession,
+        caller: Caller | None,
+        limit: Limit,
+        work: Callable[[Frame, StreamSink], None],
+        nothing: str = NOTHING_RUN,
+        baseline: bool = False,
+    ) -> Generator[Frame, None, None]:
+        """Yield the frames of ``work`` in its turn. The place in the queue is released when the engine's thread ends,
+        or soon after the work was stopped."""
+        ticket, caller = self.queue.join(kind), caller or Caller()
+        frame = Frame(page.begin(limit), self.streams.begin())
+        over, has_turn = page.over, False
         try:
-            refusal = yield from self._turn(ticket, cancel, Feed(""), reader)
+            refusal = yield from self._turn(ticket, frame, caller)
             if refusal:
-                yield Frame(cancel, failure=refusal)
+                yield replace(frame, failure=refusal)
                 return
             has_turn = True
             ticket.start()
-            with closing(pump(watched, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
+            batches = pump(partial(work, frame), frame.cancel, ticket.leave, is_wanted=lambda: not caller.gone, nothing=nothing)
+            with closing(batches):
                 for batch in batches:
-                    failure = (stop_reason(cancel) or UNFINISHED) if batch.abandoned else batch.failure
-                    yield Frame(cancel, said=_word(*batch.status) if batch.status else "", failure=failure)
+                    frame = self._next(frame, batch, baseline)
+                    yield frame
+            if frame.timing:  # stopped before the autoregressive run was over
+                yield replace(frame, timing=False, trace=None)
         finally:
+            self.streams.end(frame.key)
             over.set()
             if not has_turn:
                 ticket.leave()
+            if not frame.begun:
+                self.store.drop(frame.key)
 
     def limit(self) -> tuple[float, str]:
         """Return the maximum seconds that the current run may compute, and the reason."""
@@ -160,100 +178,77 @@ class Live:
         """Whether so many runs wait that every run is shortened."""
         return self.queue.behind >= CROWD
 
-    def _turn(self, ticket: Ticket, cancel: Event, feed: Feed, reader: Reader) -> Generator[Frame, None, str]:
+    def _turn(self, ticket: Ticket, frame: Frame, caller: Caller) -> Generator[Frame, None, str]:
         """Yield frames until this run's turn. Returns an empty text then, or the reason why the turn never comes."""
         last_message, last_time = "", 0.0
         while True:
             turn = ticket.wait(WAIT_SECONDS)
-            if cancel.is_set():
+            if frame.cancel.is_set():
                 return "Stopped while waiting in line; nothing was run."
-            if turn and reader.connected:
+            if turn and caller.connected:
                 return ""
-            if reader.gone:
+            if caller.gone:
                 return UNREAD
-            if turn:  # the reader is about to connect; the queue stands still
-                cancel.wait(CONNECT_SECONDS)
+            if turn:  # the page is about to connect; the queue stands still
+                frame.cancel.wait(CONNECT_SECONDS)
                 continue
             if (message := self._ahead(ticket)) != last_message and time.monotonic() - last_time >= TELL_SECONDS:
-                feed.message = message
-                yield Frame(cancel, feed.text, feed.run, said=message)
+                yield replace(frame, message=message)
                 last_message, last_time = message, time.monotonic()
 
     def _ahead(self, ticket: Ticket) -> str:
-        count, seconds = ticket.ahead, ticket.seconds
+        count, seconds = len(ticket.ahead), ticket.seconds
         word = f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours"
         word += f", {_about(seconds)}." if seconds is not None else "."
         if self.crowded:
             word += f" While so many wait, a run writes at most {CROWD_TOKENS} tokens and has {CROWD_SECONDS:g} s."
         return word
 
-    def _engine(
-        self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket, reader: Reader
-    ) -> Generator[Frame, None, None]:
-        """Yield frames of the run. ``ticket`` is released when the engine's thread ends, or soon after the run was stopped."""
+    def _write(self, frame: Frame, request: Request, memory: Memory, outlet: StreamSink) -> None:
+        """Run the request and write its lines into the store, the first one together with the second."""
         requested_tokens = request.max_new_tokens
         if self.crowded:
             request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
+        writer, opening = TraceWriter(), list[str]()
+        with closing(self.stream(request, memory, frame.cancel, outlet.status)) as events:
+            for event in events:
+                if outlet.abandoned:  # the run already has an end, after which no line may come
+                    raise Interrupted
+                if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
+                    if event.max_new_tokens == request.max_new_tokens < requested_tokens:
+                        warning = (
+                            f"So many wait for the engine that this run writes {request.max_new_tokens} tokens at most "
+                            f"instead of {requested_tokens}. Run it again later."
+                        )
+                        event = event.replace(warnings=(*event.warnings, warning))
+                    opening.append(writer.add(event))
+                    continue
+                is_end, begins = isinstance(event, End), bool(opening)
+                if begins and isinstance(event, End) and event.reason == "cancelled":
+                    raise Interrupted
+                for line in (*opening, writer.add(event)):
+                    self.store.append(frame.key, line)
+                opening.clear()
+                if begins or is_end:
+                    outlet.lines(ended=is_end)
 
-        def work(outlet: StreamSink) -> None:
-            writer, opening = TraceWriter(), list[str]()
-            with closing(self.stream(request, memory, cancel, outlet.status)) as events:
-                for event in events:
-                    if outlet.abandoned:  # the run already has an end, after which no line may come
-                        raise Interrupted
-                    if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
-                        if event.max_new_tokens == request.max_new_tokens < requested_tokens:
-                            warning = (
-                                f"So many wait for the engine that this run writes {request.max_new_tokens} tokens at most "
-                                f"instead of {requested_tokens}. Run it again later."
-                            )
-                            event = event.replace(warnings=(*event.warnings, warning))
-                        opening.append(writer.add(event))
-                        continue
-                    is_end, begins = isinstance(event, End), bool(opening)
-                    if begins and isinstance(event, End) and event.reason == "cancelled":
-                        raise Interrupted
-                    for line in (*opening, writer.add(event)):
-                        self.store.append(feed.run, line)
-                    opening.clear()
-                    if begins or is_end:
-                        outlet.lines(ended=is_end)
-
-        with closing(pump(work, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
-            for batch in batches:
-                yield self._frame(cancel, feed, batch, request.baseline)
-        if feed.timing:  # stopped before the autoregressive run was over
-            feed.timing = False
-            yield Frame(cancel, feed.text, feed.run, begun=feed.follow)
-
-    def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
-        if batch.abandoned:
-            self._end(feed, batch, stop_reason(cancel))
-        first = batch.lines and not feed.follow
-        feed.follow = feed.follow or batch.lines
-        if batch.ended:
-            feed.message, feed.fraction = "", None
-        elif batch.status is not None:
-            feed.message, feed.fraction = batch.status
-        trace, failure = None, batch.failure
-        if feed.follow and (first or batch.ended or batch.failure):
-            trace, broken = self._trace(feed.run)
+    def _next(self, frame: Frame, batch: Batch, baseline: bool) -> Frame:
+        """Return the state after a batch of news."""
+        begun = frame.begun or batch.lines
+        if batch.abandoned and begun:  # its thread writes no end
+            trace, _ = self._trace(frame.key)
+            if trace is not None and trace.end is None:
+                end = stopped(trace, stop_reason(frame.cancel))
+                self.store.append(frame.key, traces.lines(Trace(trace.run, trace.steps, end))[-1])
+                batch.ended = True
+        message, fraction = ("", None) if batch.ended else batch.status or (frame.message, frame.fraction)
+        trace, failure, timing = None, batch.failure or frame.failure, frame.timing
+        if begun and (not frame.begun or batch.ended or batch.failure):
+            trace, broken = self._trace(frame.key)
             failure = failure or broken
         if batch.ended:
-            feed.timing = baseline and trace is not None and _still_to_time(trace)
-        feed.error = failure or feed.error
-        return Frame(cancel, feed.text, feed.run, trace, failure, feed.follow, feed.timing)
-
-    def _end(self, feed: Feed, batch: Batch, limit: str) -> None:
-        """Add the end that a stopped run's thread did not write; without any line, set a failure instead."""
-        if not feed.follow and not batch.lines:
-            batch.failure = limit or NOTHING_RUN
-            return
-        trace, _ = self._trace(feed.run)
-        if trace is not None and trace.end is None:
-            end = stopped(trace, limit)
-            self.store.append(feed.run, traces.lines(Trace(trace.run, trace.steps, end))[-1])
-            batch.lines = batch.ended = True
+            timing = baseline and trace is not None and _still_to_time(trace)
+        return Frame(frame.cancel, frame.key, message, fraction, begun, failure, timing, trace)
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
         """Return the run so far, None before its first line; and the fault of a file that breaks the format."""
@@ -267,10 +262,6 @@ class Live:
 def _still_to_time(trace: Trace) -> bool:
     """Whether the engine continues with the autoregressive run, as it does after a run that ended by itself."""
     return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
-
-
-def _word(message: str, share: float | None) -> str:
-    return message if share is None else f"{message} · {share:.0%}"
 
 
 def _about(seconds: float) -> str:

@@ -12,7 +12,6 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -35,10 +34,18 @@ MOST_KEPT = 64
 """Number of open sessions per address that are protected from eviction: more than a class behind one router has."""
 
 
-class Reader:
-    """Connection of the page that reads the events of one run."""
+class Caller:
+    """Sender of a request for runs: the page's session, its address, and whether it reads the events."""
 
-    def __init__(self, hears: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        session: str | None = None,
+        address: str = "",
+        hears: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.session = session
+        self.address = address
         self._hears = hears
         self._clock = clock
         self._last = clock()
@@ -46,7 +53,7 @@ class Reader:
 
     @property
     def connected(self) -> bool:
-        """Whether the reader is connected now."""
+        """Whether it is connected now."""
         if self._hears():
             self._came, self._last = True, self._clock()
             return True
@@ -54,21 +61,8 @@ class Reader:
 
     @property
     def gone(self) -> bool:
-        """Whether the reader left, or did not connect in time."""
+        """Whether it left, or did not connect in time."""
         return not self.connected and self._clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Sender of a request for a run: the page's session, its address, and a check whether it still reads the events."""
-
-    session: str | None
-    address: str = ""
-    hears: Callable[[], bool] = lambda: True
-
-    def reader(self) -> Reader:
-        """Reader of a run that begins now."""
-        return Reader(self.hears)
 
 
 class Presence:
@@ -79,50 +73,54 @@ class Presence:
         """Whether requests come through a proxy that names the visitor's address, as on a Space."""
         self.watching = False
         """Whether requests pass through :class:`Watch`; otherwise every reader counts as connected."""
-        self._readers: Counter[str] = Counter()
-        self._open: Counter[tuple[str, str]] = Counter()
+        self._open: Counter[tuple[str, str, bool]] = Counter()
+        """Number of open streams by address, name, and whether they carry events."""
+        self._closed: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
     def connected(self, name: str, address: str, reading: bool) -> Iterator[None]:
         """Count a stream of that name as open in this context; ``reading``: it carries events, not only a heartbeat."""
-        self._count(name, address, reading, 1)
+        with self._lock:
+            self._open[address, name, reading] += 1
         try:
             yield
         finally:
-            self._count(name, address, reading, -1)
-
-    def _count(self, name: str, address: str, reading: bool, by: int) -> None:
-        with self._lock:
-            self._open[address, name] += by
-            if not self._open[address, name]:
-                del self._open[address, name]
-            if reading:
-                self._readers[name] += by
-                if not self._readers[name]:
-                    del self._readers[name]
+            with self._lock:
+                self._open -= Counter([(address, name, reading)])
 
     def hears(self, *names: str | None) -> bool:
         """Whether a reader is connected under one of these names."""
         with self._lock:
-            return any(name in self._readers for name in names)
-
-    def open(self, name: str) -> bool:
-        """Whether any stream of this session is open."""
-        with self._lock:
-            return any(opened == name for _, opened in self._open)
+            return any(reading and name in names for _, name, reading in self._open)
 
     def sessions_to_keep(self) -> list[str]:
         """Names of open sessions, at most :data:`MOST_KEPT` of each address."""
-        counts: Counter[str] = Counter()
         with self._lock:
-            opened = list(self._open)
-        names = []
+            opened = dict.fromkeys((address, name) for address, name, _ in self._open)
+        counts, names = Counter[str](), []
         for address, name in opened:
             counts[address] += 1
             if counts[address] <= MOST_KEPT:
                 names.append(name)
         return names
+
+    def leave(self, holder: Any, session: str | None) -> None:
+        """Record that this session's page was closed, and drop the state of all but the last few closed pages.
+
+        ``holder`` is Gradio's state by session. Gradio would keep several megabytes per page until many more sessions have
+        opened. The last few stay, for a page whose connection broke off only for a moment.
+        """
+        with self._lock:
+            if session:
+                self._closed[session] = None
+                self._closed.move_to_end(session)
+            while len(self._closed) > MOST_CLOSED:
+                gone, _ = self._closed.popitem(last=False)
+                if all(name != gone for _, name, _ in self._open):
+                    with holder.lock:
+                        holder.session_data.pop(gone, None)
+                        holder.time_last_used.pop(gone, None)
 
     def caller(self, request: gr.Request) -> Caller:
         """Return the sender of this event. A program may read under the event's id instead of its session's name."""
@@ -183,26 +181,3 @@ def refresh(app: Any, names: list[str]) -> None:
             state.update(name)
         if name in unread:
             unread.move_to_end(name)
-
-
-class Departures:
-    """Eviction of closed pages' state: Gradio would keep several megabytes per page until many more sessions have opened. The
-    last few stay, for a page whose connection broke off only for a moment."""
-
-    def __init__(self, presence: Presence) -> None:
-        self.presence = presence
-        self._closed: OrderedDict[str, None] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def leave(self, holder: Any, session: str | None) -> None:
-        """Record that this session's page was closed. ``holder`` is Gradio's state by session."""
-        with self._lock:
-            if session:
-                self._closed[session] = None
-                self._closed.move_to_end(session)
-            while len(self._closed) > MOST_CLOSED:
-                gone, _ = self._closed.popitem(last=False)
-                if not self.presence.open(gone):
-                    with holder.lock:
-                        holder.session_data.pop(gone, None)
-                        holder.time_last_used.pop(gone, None)

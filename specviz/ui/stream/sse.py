@@ -76,9 +76,7 @@ class EventStreams:
         except BadInput as error:
             reason = str(error)
         finally:
-            self._open[address] -= 1
-            if not self._open[address]:
-                del self._open[address]
+            self._open -= Counter([address])
         yield f"event: over\ndata: {reason}\n\n".encode()
 
     def _some(self, key: str, start: int) -> list[str]:

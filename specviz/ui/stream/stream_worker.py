@@ -54,15 +54,17 @@ class Batch:
 class StreamSink:
     """The producer side of the queue, called from the engine's thread."""
 
-    def __init__(self, cancel: threading.Event) -> None:
+    def __init__(self, cancel: threading.Event, nothing: str = NOTHING_RUN) -> None:
         self.cancel = cancel
-        self.abandoned = self.over = self.ended_by_stop = False
+        self.nothing = nothing
+        self.begun = self.abandoned = self.over = self.ended_by_stop = False
         self.batch = Batch()
         self.changed = threading.Condition()
 
     def lines(self, *, ended: bool = False) -> None:
         """Report that the run has its first lines or, with ``ended``, an end line."""
         with self.changed:
+            self.begun = True
             self.ended_by_stop |= ended and self.cancel.is_set()
             self.put(lines=True, **({"ended": True} if ended else {}))
 
@@ -72,9 +74,9 @@ class StreamSink:
             raise Interrupted
         self.put(status=(message, share))
 
-    def failure(self, message: str) -> None:
-        """Report why no more lines come."""
-        self.put(failure=message)
+    def stopped(self) -> str:
+        """Return the reason of a stop that leaves nothing to show."""
+        return stop_reason(self.cancel) or self.nothing
 
     def put(self, *, over: bool = False, **news: object) -> None:
         """Add news to the next batch; with ``over`` it is the last."""
@@ -101,14 +103,16 @@ def pump(
     *,
     is_wanted: Callable[[], bool] = lambda: True,
     every: float = TELL_SECONDS,
+    nothing: str = NOTHING_RUN,
 ) -> Generator[Batch, None, None]:
     """Run ``work`` in its own thread and yield its news in batches; loading messages come at most one every ``every`` seconds.
 
     ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after ``cancel`` was set; it may be called
     twice. Inside ``work``'s thread, ``heed`` checks ``cancel``. Closing this generator sets ``cancel`` and returns at once. The
     same happens once ``is_wanted`` is False; it is checked between two batches and every ``LOOK_SECONDS`` while none comes.
+    ``nothing`` is the failure of work that was stopped before it had a line.
     """
-    outlet, ended = StreamSink(cancel), threading.Event()
+    outlet, ended = StreamSink(cancel, nothing), threading.Event()
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(_work, work, outlet, done, ended), daemon=True, name="specviz-engine").start()
     threading.Thread(target=_watch, args=(outlet, done, ended), daemon=True, name="specviz-watch").start()
@@ -136,7 +140,7 @@ def _watch(outlet: StreamSink, done: Callable[[], None], ended: threading.Event)
             outlet.put(status=(STOPPING, None))
     if not ended.wait(GRACE_SECONDS):
         outlet.abandoned = True
-        outlet.put(abandoned=True, over=True)
+        outlet.put(abandoned=True, over=True, **({} if outlet.begun else {"failure": outlet.stopped()}))
         done()
 
 
@@ -145,13 +149,13 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
         with stoppable(outlet.cancel):
             work(outlet)
     except Interrupted:
-        outlet.failure(stop_reason(outlet.cancel) or NOTHING_RUN)
+        outlet.put(failure=outlet.stopped())
     except SpecvizError as error:
-        outlet.failure(str(error))
+        outlet.put(failure=str(error))
     except Exception as fault:
         # The visitor sees that the fault is ours, the log holds the fault itself.
         logging.getLogger(__name__).exception("a run failed")
-        outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept.")
+        outlet.put(failure=f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept.")
     finally:
         try:
             done()

@@ -4,186 +4,184 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from specviz.errors import SpecvizError
+from specviz.pipeline.request import Memory, Request
 from specviz.ui import comparing, theme
 from specviz.ui.app_state import AppState
-from specviz.ui.comparing import Change
-from specviz.ui.run_lookup import title
+from specviz.ui.archive import MINE, join
 from specviz.ui.stream import sse
-from specviz.ui.tabs import text_run
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs.events import QUIET, merge_updates, stopping, wire_stop
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.text_run import QUIET
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
 from specviz.ui.widgets import controls, panels
-from specviz.viewer.component import Race, Stage
+from specviz.viewer.component import Race, Stage, control
 
-Runs = list[tuple[str, str]]
+WAITS = "Waits until the left run is over"
+"""Message on the right stage during the left run."""
+
+Pair = tuple[str, str]
 Offered = tuple[str, float]
 """Prompt and temperature as the tab filled them in."""
 ALIGNMENTS = [("token", "token"), ("time", "time"), ("neither", "off")]
 ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
 
-@dataclass
 class CompareTab:
-    """Components of the tab; :meth:`updates` applies a :class:`Change` to them."""
+    """The tab, whose stages stay empty until it is opened. Its handlers return Gradio updates by component."""
 
-    shared: AppState
-    left: gr.HTML
-    right: gr.HTML
-    left_choice: gr.Dropdown
-    right_choice: gr.Dropdown
-    verdict: gr.HTML
-    table: gr.HTML
-    banner: gr.HTML
-    run: gr.Button
-    stop: gr.Button
-    prompt: gr.Textbox
-    temperature: gr.Number
-    offered: gr.State
-    how: gr.Radio
-    runs: gr.State
+    def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab) -> None:
+        """Lay the tab out and connect it. Both runs use the target, length and seed of the ``text`` tab."""
+        self.shared, self.runs = shared, text.runs
+        names, listed = comparing.first_pair(shared.archive.gallery), comparing.listed(shared.archive, [])
+        first = shared.archive.gallery.recordings.get(names[0])
+        offered = (first.run.prompt, first.run.sampling.temperature) if first else ("", 0.0)
+        self.offered = gr.State(offered)
+        with gr.Column(elem_classes="sp-compare"):
+            with gr.Row(elem_classes="sp-bar"):
+                self.sides = [
+                    gr.Dropdown(listed, value=name or None, label=label, elem_id=elem_id, min_width=330)
+                    for name, label, elem_id in zip(names, ("Left", "Right"), ("sp-one", "sp-two"), strict=True)
+                ]
+                self.how = gr.Radio(ALIGNMENTS, value="token", label="Align by", elem_classes="sp-how", min_width=180)
+            with gr.Row(elem_classes="sp-bar"):
+                self.prompt = gr.Textbox(
+                    offered[0], label="Prompt", lines=1, max_lines=1, elem_id="sp-both-prompt", min_width=300
+                )  # fmt: skip
+                self.temperature = gr.Number(
+                    offered[1], label="Temperature", minimum=0, maximum=2, step=0.1, elem_classes="sp-warm", min_width=150
+                )
+                with gr.Row(elem_classes="sp-go"):
+                    self.run = gr.Button("Run both", variant="primary", min_width=0)
+                    self.stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
+            self.banner = theme.html("", visible=False)
+            self.verdict = theme.html("")
+            Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
+            with gr.Row(elem_classes="sp-pair"):
+                options: dict[str, Any] = {"elem_classes": "sp-stage", "tail": sse.PATH, "with_script": False, "autoplay": False}
+                self.stages = [Stage("", elem_id=elem_id, **options) for elem_id in ("sp-left", "sp-right")]
+            self.table = theme.html("")
+        self.wire(tab_page, text)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that a change may update."""
-        return [
-            self.left,
-            self.right,
-            self.left_choice,
-            self.right_choice,
-            self.verdict,
-            self.table,
-            self.banner,
-            self.run,
-            self.stop,
-            self.runs,
-            self.prompt,
-            self.temperature,
-            self.offered,
-        ]
+    def both(self, names: Pair, runs: Runs, rounds: Sequence[Pair] = ()) -> Updates:
+        """Show two existing runs and their comparison, over several ``rounds`` if given; a method without a run has none."""
+        try:
+            feeds = ["" if name.startswith(comparing.METHOD) else self.shared.archive.feed(name) for name in names]
+        except SpecvizError as error:
+            return {self.banner: banner_html(str(error))}
+        return dict(zip(self.stages, feeds, strict=True)) | {self.banner: banner_html("")} | self.versus(rounds or (names,), runs)
 
-    def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
-        """Return a change as Gradio updates of the components that differ."""
-        updates: dict[Any, Any] = {}
-        if change.left is not None:
-            updates[self.left] = change.left
-        if change.right is not None:
-            updates[self.right] = change.right
-        if change.session_run is not None and all(name != change.session_run[0] for _, name in runs):
-            runs.append((title(change.session_run[1]), change.session_run[0]))
-            updates[self.runs] = runs
-        if change.names is not None:
-            listed = comparing.listed(self.shared.archive, runs)
-            updates[self.left_choice], updates[self.right_choice] = (
-                gr.Dropdown(listed, value=name or None) for name in change.names
-            )
-            updates |= self.versus(change.rounds or (change.names,))
-        if change.banner is not None:
-            updates[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
-        if change.running is not None:
-            updates[self.run] = gr.Button("Running" if change.running else "Run both")
-            updates[self.stop] = panels.stop_button(change.running)
-            updates |= {self.verdict: comparing.running(), self.table: ""} if change.running else {}
-        return updates
-
-    def versus(self, rounds: Sequence[tuple[str, str]]) -> dict[Any, Any]:
-        """Return the verdict above the stages and the table below, of named pairs; for a missing run, the way to get it."""
-        archive = self.shared.archive
+    def versus(self, rounds: Sequence[Pair], runs: Runs) -> Updates:
+        """Choose the last of these pairs, with the verdict above the stages and the table below; for a missing run, the way to
+        get it."""
+        archive, listed = self.shared.archive, comparing.listed(self.shared.archive, runs)
+        chosen = {side: gr.Dropdown(listed, value=name or None) for side, name in zip(self.sides, rounds[-1], strict=True)}
         if any(name.startswith(comparing.METHOD) for pair in rounds for name in pair):
-            return {self.verdict: comparing.unrecorded(), self.table: ""}
+            return chosen | {self.verdict: comparing.unrecorded(), self.table: ""}
         try:
             traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
         except SpecvizError:
-            return {self.verdict: "", self.table: ""}
+            return chosen | {self.verdict: "", self.table: ""}
         left, right = rounds[-1]
         rehearsals = archive.rehearsals(left), archive.rehearsals(right)
-        return {self.verdict: comparing.banner(traces, rehearsals), self.table: comparing.table(*traces[-1])}
-
-    def fill(self, left: str, prompt: str, temperature: float, offered: Offered) -> dict[Any, Any]:
-        """Prompt and temperature of the left run, unless the visitor has written something else."""
-        if (prompt, temperature) != offered or not left or left.startswith(comparing.METHOD):
-            return {}
-        run = self.shared.archive.run(left)
-        new = (run.prompt, run.sampling.temperature)
-        return {self.prompt: new[0], self.temperature: new[1], self.offered: new}
-
-
-def build(shared: AppState, runs: gr.State) -> CompareTab:
-    """Lay the tab out. The stages stay empty until the tab is opened."""
-    names = comparing.first_pair(shared.archive.gallery)
-    listed = comparing.listed(shared.archive, [])
-    first = shared.archive.gallery.recordings.get(names[0])
-    offered = (first.run.prompt, first.run.sampling.temperature) if first else ("", 0.0)
-    with gr.Column(elem_classes="sp-compare"):
-        with gr.Row(elem_classes="sp-bar"):
-            left_choice, right_choice = (
-                gr.Dropdown(listed, value=name or None, label=label, elem_id=elem_id, min_width=330)
-                for name, label, elem_id in zip(names, ("Left", "Right"), ("sp-one", "sp-two"), strict=True)
-            )
-            how = gr.Radio(ALIGNMENTS, value="token", label="Align by", elem_classes="sp-how", min_width=180)
-        with gr.Row(elem_classes="sp-bar"):
-            prompt = gr.Textbox(offered[0], label="Prompt", lines=1, max_lines=1, elem_id="sp-both-prompt", min_width=300)
-            temperature = gr.Number(
-                offered[1], label="Temperature", minimum=0, maximum=2, step=0.1, elem_classes="sp-warm", min_width=150
-            )
-            with gr.Row(elem_classes="sp-go"):
-                run = gr.Button("Run both", variant="primary", min_width=0)
-                stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
-        banner = theme.html("", visible=False)
-        verdict = theme.html("")
-        Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
-        with gr.Row(elem_classes="sp-pair"):
-            options: dict[str, Any] = {"elem_classes": "sp-stage", "tail": sse.PATH, "with_script": False, "autoplay": False}
-            left, right = (Stage("", elem_id=elem_id, **options) for elem_id in ("sp-left", "sp-right"))
-        table = theme.html("")
-    return CompareTab(
-        shared, left, right, left_choice, right_choice, verdict, table, banner, run, stop, prompt, temperature,
-        gr.State(offered), how, runs,
-    )  # fmt: skip
-
-
-def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
-    """Connect the tab. ``text_controls`` are the Text tab's controls, whose target, length and seed both runs use."""
-    shared = tab.shared
-    choices = [tab.left_choice, tab.right_choice, tab.runs, tab.prompt, tab.temperature]
+        return chosen | {self.verdict: comparing.banner(traces, rehearsals), self.table: comparing.table(*traces[-1])}
 
     async def opened(
-        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered, request: gr.Request
-    ) -> dict[Any, Any]:
+        self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered,
+        request: gr.Request,
+    ) -> Updates:  # fmt: skip
         """Show the pair that the address of a link names; else the chosen one."""
-        recordings = shared.archive.gallery.recordings
+        recordings = self.shared.archive.gallery.recordings
         named = (request.query_params.get("left"), request.query_params.get("right"))
         left, right = (name if name in recordings else chosen for name, chosen in zip(named, (left, right), strict=True))
-        return await pair(left, right, runs, prompt, temperature, offered, request)
+        return await self.pair(left, right, runs, prompt, temperature, offered, request)
 
     async def pair(
-        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered, request: gr.Request
-    ) -> dict[Any, Any]:
-        def shown() -> dict[Any, Any]:
-            updates = tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
-            return updates | tab.fill(left or "", prompt, temperature, offered)
+        self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered,
+        request: gr.Request,
+    ) -> Updates:  # fmt: skip
+        """Show the chosen pair, with the prompt and temperature of its left run unless the visitor has written something else."""
 
-        return await shared.archive.of([left or "", right or ""], shown, shared.presence.address_of(request))
+        def shown() -> Updates:
+            updates = self.both((left or "", right or ""), list(runs))
+            if (prompt, temperature) != offered or not left or left.startswith(comparing.METHOD):
+                return updates
+            run = self.shared.archive.run(left)
+            new = (run.prompt, run.sampling.temperature)
+            return updates | {self.prompt: new[0], self.temperature: new[1], self.offered: new}
+
+        return await self.shared.archive.of([left or "", right or ""], shown, self.shared.presence.address_of(request))
 
     def go(
-        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, request: gr.Request, *values: Any
-    ) -> Iterator[dict[Any, Any]]:
-        names, session_runs, form = (left or "", right or ""), list(runs), FormState(*values)
+        self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, request: gr.Request, *values: Any
+    ) -> Iterator[Updates]:
+        """Run both in turn, on the prompt and temperature of this tab."""
+        shared, names, form = self.shared, (left or "", right or ""), FormState(*values)
         asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
-        with closing(comparing.live(shared, shared.presence.caller(request), asked, names, names)) as changes:
-            for updates in text_run.merge_updates(tab.updates(change, session_runs) for change in changes):
-                if text_run.stopping(shared, request.session_hash):
-                    updates = updates | {tab.stop: panels.stop_button(stopping=True)}
-                yield updates
+        for updates in merge_updates(self.running(shared.presence.caller(request), asked, names, list(runs))):
+            if stopping(shared, request.session_hash):
+                updates = updates | {self.stop: panels.stop_button(stopping=True)}
+            yield updates
 
-    for event, handler in ((tab_page.select, opened), (tab.left_choice.input, pair), (tab.right_choice.input, pair)):
-        event(handler, [*choices, tab.offered], tab.outputs, **QUIET).then(None, tab.how, None, js=ALIGN)
-    tab.how.input(None, tab.how, None, js=ALIGN)
-    started = gr.on([tab.run.click, tab.prompt.submit], go, [*choices, *text_controls], tab.outputs, **QUIET)
-    started.then(None, tab.how, None, js=ALIGN)
-    text_run.wire_stop(shared, tab.stop)
+    def running(self, caller: Caller, form_state: FormState, names: Pair, runs: Runs) -> Iterator[Updates]:
+        """Run both sides in turn, :data:`comparing.ROUNDS` times, each from an empty memory, and add the runs to ``runs``."""
+        idle: Updates = {self.run: gr.Button("Run both"), self.stop: panels.stop_button(False)}
+        begun = {self.run: gr.Button("Running"), self.stop: panels.stop_button(), self.banner: banner_html("")}
+        waits = control("live", "next", message=WAITS)
+        try:
+            requests = comparing.requests(self.shared, form_state, names)
+            yield begun | {self.verdict: comparing.running(), self.table: ""} | dict(zip(self.stages, ("", waits), strict=True))
+            yield from self.in_turn(caller, requests, names, runs)
+        except SpecvizError as error:
+            yield {self.banner: banner_html(str(error))}
+        yield idle
+
+    def in_turn(self, caller: Caller, requests: list[Request], before: Pair, runs: Runs) -> Iterator[Updates]:
+        """Run A, B, A, B, each beside its autoregressive run. A stop leaves the last complete round, or the left run alone; the
+        pair ``before`` is shown again when a run cannot begin."""
+        page, rounds = self.shared.pages.enter(caller.session, caller.address), list[Pair]()
+        for _ in range(comparing.ROUNDS):
+            names = list(rounds[-1] if rounds else before)
+            for side, request in enumerate(requests):
+                with closing(self.shared.live.run(page, request, caller, Memory())) as frames:
+                    for frame in frames:
+                        failure = {self.banner: banner_html(frame.failure)} if frame.failure else {}
+                        if not page.current(frame.cancel) or (failure and not frame.begun):
+                            yield self.both(before, runs) | (failure if page.current(frame.cancel) else {})
+                            return
+                        updates: Updates = {self.stages[side]: frame.feed} | failure
+                        if frame.begun:
+                            names[side] = MINE + frame.key
+                        if frame.trace and join(runs, names[side], frame.trace):
+                            updates[self.runs] = runs
+                        yield updates
+                stopped = frame.trace is not None and frame.trace.end is not None and frame.trace.end.reason == "cancelled"
+                if stopped and rounds:
+                    yield self.both(rounds[-1], runs, rounds)
+                    return
+                if stopped and not side:
+                    updates = self.both((names[0], names[1]), runs)
+                    updates.pop(self.stages[0], None)  # which shows it already
+                    yield updates
+                    return
+            rounds.append((names[0], names[1]))
+        yield self.versus(rounds, runs)
+
+    def wire(self, tab_page: gr.Tab, text: RunTab) -> None:
+        """Connect the controls."""
+        choices = [*self.sides, self.runs, self.prompt, self.temperature]
+        outputs = [
+            *self.stages, *self.sides, self.verdict, self.table, self.banner, self.run, self.stop, self.runs,
+            self.prompt, self.temperature, self.offered,
+        ]  # fmt: skip
+        for event, handler in ((tab_page.select, self.opened), *((side.input, self.pair) for side in self.sides)):
+            event(handler, [*choices, self.offered], outputs, **QUIET).then(None, self.how, None, js=ALIGN)
+        self.how.input(None, self.how, None, js=ALIGN)
+        started = gr.on([self.run.click, self.prompt.submit], self.go, [*choices, *text.request_controls], outputs, **QUIET)
+        started.then(None, self.how, None, js=ALIGN)
+        wire_stop(self.shared, self.stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from specviz.ui.app_state import AppState
 from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import COMPUTING, Progress
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form, text_run
+from specviz.ui.tabs import events, request_form
+from specviz.ui.tabs.run_tab import banner_html
 from specviz.ui.widgets import panels
 from specviz.ui.widgets.figures import fluid
 
@@ -53,8 +54,8 @@ def drafter_name(name: str | None, settings: Settings) -> str:
     return name
 
 
-def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Generator[str, None, Report | None]:
-    """Yield progress sentences; return the report, or None if this page began something else. Waits its turn among the runs.
+def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Iterator[str | Report]:
+    """Yield progress sentences, then the report, unless this page began something else. Waits its turn among the runs.
 
     Raises SpecvizError with one sentence when there is no report.
     """
@@ -65,14 +66,14 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
     def work(progress: Progress) -> None:
         reports.append(inspected(name, on, progress))
 
-    with closing(shared.live.aside(page, work, caller.reader())) as frames:
+    with closing(shared.live.aside(page, work, caller)) as frames:
         for frame in frames:
             if not page.current(frame.cancel):
-                return None
+                return
             if frame.failure:
                 raise SpecvizError(frame.failure)
-            yield frame.said
-    return reports[0] if reports else None
+            yield frame.message if frame.fraction is None else f"{frame.message} · {frame.fraction:.0%}"
+    yield from reports
 
 
 def report_html(report: Report) -> str:
@@ -126,27 +127,22 @@ def build(shared: AppState) -> None:
     plots = [gr.Plot(show_label=False, visible=False, elem_classes="sp-wide") for _ in range(PLOTS)]
     look = gr.Textbox("light", visible=False)
 
-    def say(sentence: str, kind: str = "error") -> gr.HTML:
-        return gr.HTML(panels.banner(sentence, kind), visible=bool(sentence))
-
     def look_at(drafter_value: str, target_value: str, look: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        steps = inspecting(shared, shared.presence.caller(request), drafter_value, target_value)
-        end: dict[Any, Any] = {stop: panels.stop_button(False), banner: say("")}
+        end: dict[Any, Any] = {stop: panels.stop_button(False), banner: banner_html("")}
         began: dict[Any, Any] = {stop: panels.stop_button()}
         try:
-            with closing(steps):
-                while True:
-                    yield {banner: say(next(steps) or "Waiting for the engine", "note")} | began
+            for step in inspecting(shared, shared.presence.caller(request), drafter_value, target_value):
+                if isinstance(step, str):
+                    yield {banner: banner_html(step or "Waiting for the engine", note=True)} | began
                     began = {}
-        except StopIteration as over:
-            if report := over.value:
-                figures = report.figures("dark" if look == "dark" else "light").values()
+                    continue
+                figures = step.figures("dark" if look == "dark" else "light").values()
                 shown = [gr.Plot(fluid(figure), visible=True) for figure in figures]
                 shown += [gr.Plot(visible=False)] * (PLOTS - len(shown))
-                end |= {answer: report_html(report)} | dict(zip(plots, shown, strict=True))
+                end |= {answer: report_html(step)} | dict(zip(plots, shown, strict=True))
         except SpecvizError as error:
-            end[banner] = say(str(error))
+            end[banner] = banner_html(str(error))
         yield end
 
-    go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, **text_run.QUIET)
-    text_run.wire_stop(shared, stop)
+    go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, **events.QUIET)
+    events.wire_stop(shared, stop)

@@ -19,10 +19,11 @@ from specviz.trace.schema import Trace
 from specviz.ui import lesson_sheet, lessons, theme
 from specviz.ui.app_state import AppState
 from specviz.ui.lessons import Lesson, Page
-from specviz.ui.stream import feed
-from specviz.ui.tabs.text_run import QUIET
-from specviz.viewer.component import Stage
+from specviz.ui.tabs.events import QUIET
+from specviz.ui.widgets.controls import Groups
+from specviz.viewer.component import Stage, control
 
+Updates = dict[Any, Any]
 SEEK = """(at) => {
   const place = JSON.parse(at);
   document.dispatchEvent(new CustomEvent("specviz:lesson", { detail: place }));
@@ -37,16 +38,14 @@ COVERED = "covered until the questions about this run are answered"
 
 @dataclass(frozen=True)
 class View:
-    """Content of one page. ``at`` holds the stage's step, the panel, and the result of the prediction, as JSON text."""
+    """Content of one page. ``at`` holds the stage's step, the panel, and the result of the prediction, as JSON text. ``choices``
+    are those of a question that is still open."""
 
     text: str
     feed: str
     at: str
     choices: tuple[str, ...]
     verdict: str
-    first: bool
-    last: bool
-    asks: bool
 
 
 def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, Lesson]:
@@ -89,22 +88,18 @@ def view(
     shown, at = lessons.shown(lesson, number, trace, revealed)
     whole = shown is trace
     asks = page.ask is not None and not revealed
-    last = number == len(lesson.pages) - 1
+    done = number == len(lesson.pages) - 1 and not asks
     right = None if page.ask is None or guess is None or not revealed else guess == page.ask.choices[page.ask.answer]
     panel = page.panel if page.panel != lessons.REVEAL else revealed
-    place = {"lesson": lesson.name, "page": number, "right": right, "done": last and not asks, "step": at, "panel": panel}
+    place = {"lesson": lesson.name, "page": number, "right": right, "done": done, "step": at, "panel": panel}
     covered = {} if whole else {"baseline": COVERED}
     text = shared.archive.text(name or "") if whole else traces.text(shown)
-    announced = _announced(following) if last and not asks else ""
     return View(
         text=_text(lesson, page, number),
-        feed=feed.control("recorded", f"{name}#{number}{'' if whole else '?' + str(int(revealed))}", **covered) + text,
+        feed=control("recorded", f"{name}#{number}{'' if whole else '?' + str(int(revealed))}", **covered) + text,
         at=json.dumps(place),
         choices=page.ask.choices if page.ask and asks else (),
-        verdict=(_verdict(page, guess) if revealed else "") + announced,
-        first=number == 0,
-        last=last,
-        asks=asks,
+        verdict=(_verdict(page, guess) if revealed else "") + (_announced(following) if done else ""),
     )
 
 
@@ -132,106 +127,12 @@ def _announced(following: Lesson | None) -> str:
     return f'<p class="sp-onward">Next: <b>{markup(following.title)}</b>. {markup(following.about)}</p>'
 
 
-def groups(lesson_by_name: dict[str, Lesson]) -> dict[str, list[tuple[int, Lesson]]]:
-    """The lessons under the titles of their groups, numbered consecutively in their order."""
-    by_group: dict[str, list[tuple[int, Lesson]]] = {}
+def groups(lesson_by_name: dict[str, Lesson]) -> Groups:
+    """Title and name of the lessons under the titles of their groups, numbered consecutively in their order."""
+    by_group: Groups = {}
     for number, lesson in enumerate(lesson_by_name.values(), 1):
-        by_group.setdefault(lesson.group or "Lessons", []).append((number, lesson))
+        by_group.setdefault(lesson.group or "Lessons", []).append((f"{number} · {lesson.title}", lesson.name))
     return by_group
-
-
-def picker(lesson_by_name: dict[str, Lesson], value: str, make_sheet: Callable[[str], str], **more: Any) -> gr.HTML:
-    """Picker of lessons; its value is the chosen lesson's name, and ``input`` fires when the visitor chooses one.
-
-    ``make_sheet`` makes a lesson's sheet as HTML when a visitor prints it.
-    """
-
-    def sheet(name: str) -> str:
-        """Return a lesson's sheet; empty for an unknown one."""
-        try:
-            return make_sheet(name) if name in lesson_by_name else ""
-        except SpecvizError:
-            return ""
-
-    return gr.HTML(
-        value,
-        html_template=_template(groups(lesson_by_name), value),
-        js_on_load=theme.source("tabs/lesson_path.js"),
-        apply_default_css=False,
-        server_functions=[sheet],
-        **more,
-    )
-
-
-def _template(by_group: dict[str, list[tuple[int, Lesson]]], value: str) -> str:
-    options = "".join(
-        f'<optgroup label="{markup(group)}">{"".join(_option(*entry, value) for entry in listed)}</optgroup>'
-        for group, listed in by_group.items()
-    )
-    marks = "".join(
-        f'<span title="{markup(group)}">{"".join(_mark(*entry) for entry in listed)}</span>' for group, listed in by_group.items()
-    )
-    return (
-        '<div class="sp-field sp-choice"><label for="sp-lesson-select">Lesson</label>'
-        f'<select id="sp-lesson-select">{options}</select></div>'
-        f'<div class="sp-path" aria-hidden="true">{marks}</div>'
-        '<div class="sp-learned"><span role="status"></span>'
-        '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
-        '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>'
-    )
-
-
-def _option(number: int, lesson: Lesson, value: str) -> str:
-    chosen = " selected" if lesson.name == value else ""
-    return f'<option value="{markup(lesson.name)}"{chosen}>{number} · {markup(lesson.title)}</option>'
-
-
-def _mark(number: int, lesson: Lesson) -> str:
-    title = f"{number} · {lesson.title}"
-    return f'<button type="button" tabindex="-1" data-lesson="{markup(lesson.name)}" title="{markup(title)}"></button>'
-
-
-def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
-    """Lay the tab out and connect it; ``tab_page``, the tab itself, stays empty until it is opened."""
-
-    def sheet(name: str) -> str:
-        return lesson_sheet.html(lesson_by_name[name], *_traces(shared, lesson_by_name[name]))
-
-    with gr.Row(elem_classes="sp-room sp-learn"):
-        with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
-            with gr.Column(elem_classes="sp-scroll", min_width=0):
-                lesson = picker(lesson_by_name, next(iter(lesson_by_name)), sheet, elem_id="sp-lesson-choice")
-                text = theme.html("")
-                guess = gr.Radio([], label="Your prediction", visible=False, elem_classes="sp-guess")
-                verdict = theme.html("", visible=False)
-            with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
-                back = gr.Button("Back", size="lg", min_width=0, interactive=False)
-                reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=False)
-                onward = gr.Button("Next", variant="primary", size="lg", min_width=0, visible=False)
-        with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
-            stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", with_script=False, autoplay=False)
-    number, at = gr.State(0), gr.Textbox(visible=False)
-    parts = {
-        "text": text, "stage": stage, "at": at, "guess": guess, "verdict": verdict, "back": back, "reveal": reveal,
-        "onward": onward,
-    }  # fmt: skip
-    _wire(shared, lesson_by_name, lesson, number, parts, tab_page)
-
-
-def updates(view: View, parts: dict[str, Any], more: bool) -> list[Any]:
-    """Return the view as Gradio updates, in the order of ``parts``. ``more``: another lesson follows."""
-    word = "Next" if not view.last else "Next lesson" if more else "First lesson"
-    components = {
-        "text": view.text,
-        "stage": view.feed,
-        "at": view.at,
-        "guess": gr.Radio(list(view.choices), value=None, visible=view.asks),
-        "verdict": gr.HTML(view.verdict, visible=bool(view.verdict)),
-        "back": gr.Button(interactive=not view.first),
-        "reveal": gr.Button(visible=view.asks),
-        "onward": gr.Button(word, variant="secondary" if view.asks else "primary", visible=True),
-    }
-    return [components[name] for name in parts]
 
 
 def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -> tuple[str, int]:
@@ -243,48 +144,106 @@ def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -
     return names[(names.index(name) + 1) % len(names)], 0
 
 
-def _wire(
-    shared: AppState,
-    lesson_by_name: dict[str, Lesson],
-    lesson: gr.HTML,
-    number: gr.State,
-    parts: dict[str, Any],
-    tab_page: gr.Tab,
-) -> None:
-    outputs, filled = [*parts.values(), number, lesson], gr.State(False)
-    names = list(lesson_by_name)
+class LearnTab:
+    """The tab, which stays empty until it is opened."""
 
-    def page_of(name: str, to: int, guess: str | None = None, revealed: bool = False) -> list[Any]:
-        following = names[names.index(name) + 1 :][:1]
-        after = lesson_by_name[following[0]] if following else None
-        return [*updates(view(shared, lesson_by_name[name], to, guess, revealed, after), parts, bool(following)), to, name]
+    def __init__(self, shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
+        """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
+        self.shared, self.lessons = shared, lesson_by_name
+        with gr.Row(elem_classes="sp-room sp-learn"):
+            with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
+                with gr.Column(elem_classes="sp-scroll", min_width=0):
+                    self.lesson = self.picker()
+                    self.text = theme.html("")
+                    self.guess = gr.Radio([], label="Your prediction", visible=False, elem_classes="sp-guess")
+                    self.verdict = theme.html("", visible=False)
+                with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
+                    self.back = gr.Button("Back", size="lg", min_width=0, interactive=False)
+                    self.reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=False)
+                    self.onward = gr.Button("Next", variant="primary", size="lg", min_width=0, visible=False)
+            with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
+                self.stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", with_script=False, autoplay=False)
+        self.number, self.filled, self.at = gr.State(0), gr.State(False), gr.Textbox(visible=False)
+        self.wire(tab_page)
 
-    def turn(by: int) -> Any:
-        return lambda name, now: page_of(*turned(lesson_by_name, name, now, by))
+    def picker(self) -> gr.HTML:
+        """Picker of lessons; its value is the chosen lesson's name, and ``input`` fires when the visitor chooses one."""
 
-    def begin(name: str) -> list[Any]:
-        return page_of(name, 0)
+        def sheet(name: str) -> str:
+            """Return a lesson's sheet as HTML; empty for an unknown one."""
+            try:
+                lesson = self.lessons.get(name)
+                return lesson_sheet.html(lesson, *_traces(self.shared, lesson)) if lesson else ""
+            except SpecvizError:
+                return ""
 
-    def shown(name: str, now: int, guess: str | None) -> list[Any]:
-        return page_of(name, now, guess, revealed=True)
+        listed = markup(json.dumps(list(groups(self.lessons).items())))
+        return theme.html(
+            next(iter(self.lessons)),
+            "tabs/lesson_path.js",
+            html_template='<div class="sp-field sp-choice"><label for="sp-lesson-select">Lesson</label>'
+            f'<select id="sp-lesson-select" data-groups="{listed}"></select></div>'
+            '<div class="sp-path" aria-hidden="true"></div><div class="sp-learned"><span role="status"></span>'
+            '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
+            '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>',
+            server_functions=[sheet],
+            elem_id="sp-lesson-choice",
+        )
 
-    def opened(first: str, filled_before: bool, request: gr.Request) -> Any:
+    def page(self, name: str, number: int, guess: str | None = None, revealed: bool = False) -> Updates:
+        """Show a page of a lesson."""
+        lesson, names = self.lessons[name], list(self.lessons)
+        following = next((self.lessons[later] for later in names[names.index(name) + 1 :]), None)
+        shown = view(self.shared, lesson, number, guess, revealed, following)
+        last, asks = number == len(lesson.pages) - 1, bool(shown.choices)
+        word = "Next" if not last else "Next lesson" if following else "First lesson"
+        return {
+            self.text: shown.text,
+            self.stage: shown.feed,
+            self.at: shown.at,
+            self.guess: gr.Radio(list(shown.choices), value=None, visible=asks),
+            self.verdict: gr.HTML(shown.verdict, visible=bool(shown.verdict)),
+            self.back: gr.Button(interactive=number > 0),
+            self.reveal: gr.Button(visible=asks),
+            self.onward: gr.Button(word, variant="secondary" if asks else "primary", visible=True),
+            self.number: number,
+            self.lesson: name,
+        }
+
+    def opened(self, first: str, filled_before: bool, request: gr.Request) -> Updates:
         """Open the lesson and page that the address names, else the first lesson; an open lesson stays."""
         if filled_before:
-            return [gr.skip()] * (len(outputs) + 1)
+            return {self.filled: True}
         name, asked = request.query_params.get("lesson", ""), request.query_params.get("at", "")
-        if name not in lesson_by_name:
+        if name not in self.lessons:
             name, asked = first, ""
-        last = len(lesson_by_name[name].pages) - 1
+        last = len(self.lessons[name].pages) - 1
         to = min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0
-        return [*page_of(name, to), True]
+        return self.page(name, to) | {self.filled: True}
 
-    tab_page.select(opened, [lesson, filled], [*outputs, filled], **QUIET)
-    filled.change(None, parts["at"], None, js=SEEK)
-    for event, handler, inputs in (
-        (lesson.input, begin, [lesson]),
-        (parts["back"].click, turn(-1), [lesson, number]),
-        (parts["onward"].click, turn(1), [lesson, number]),
-        (parts["reveal"].click, shown, [lesson, number, parts["guess"]]),
-    ):
-        event(handler, inputs, outputs, **QUIET).then(None, parts["at"], None, js=SEEK)
+    def wire(self, tab_page: gr.Tab) -> None:
+        """Connect the components."""
+        outputs = [
+            self.text, self.stage, self.at, self.guess, self.verdict, self.back, self.reveal, self.onward, self.number,
+            self.lesson,
+        ]  # fmt: skip
+        tab_page.select(self.opened, [self.lesson, self.filled], [*outputs, self.filled], **QUIET)
+        self.filled.change(None, self.at, None, js=SEEK)
+
+        def turn(by: int) -> Callable[[str, int], Updates]:
+            return lambda name, number: self.page(*turned(self.lessons, name, number, by))
+
+        def reveal(name: str, number: int, guess: str | None) -> Updates:
+            return self.page(name, number, guess, revealed=True)
+
+        for event, handler, inputs in (
+            (self.lesson.input, lambda name: self.page(name, 0), [self.lesson]),
+            (self.back.click, turn(-1), [self.lesson, self.number]),
+            (self.onward.click, turn(1), [self.lesson, self.number]),
+            (
+                self.reveal.click,
+                lambda name, number, guess: self.page(name, number, guess, True),
+                [self.lesson, self.number, self.guess],
+            ),
+        ):
+            event(handler, inputs, outputs, **QUIET).then(None, self.at, None, js=SEEK)

@@ -1,8 +1,24 @@
 // The way through the lessons. What was finished and predicted stays in this browser, under KEY.
 const KEY = "specviz-lessons";
 const select = element.querySelector("select");
-const marks = [...element.querySelectorAll("[data-lesson]")];
+const path = element.querySelector(".sp-path");
 const [status, forget] = [element.querySelector("[role=status]"), element.querySelector("[data-do=forget]")];
+
+const node = (tag, properties, ...children) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+};
+
+for (const [group, lessons] of JSON.parse(select.dataset.groups)) {
+  select.append(node("optgroup", { label: group }, ...lessons.map(([title, name]) => new Option(title, name))));
+  path.append(node("span", { title: group }, ...lessons.map(([title, name]) => {
+    const mark = node("button", { type: "button", tabIndex: -1, title });
+    mark.dataset.lesson = name;
+    return mark;
+  })));
+}
+const marks = [...path.querySelectorAll("button")];
 const titles = new Map([...select.options].map((option) => [option.value, option.textContent]));
 let learned = {};
 try {

@@ -13,7 +13,7 @@ from specviz.models.hub import catalog
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui.settings import Settings
-from specviz.ui.stream.served import SERVED
+from specviz.ui.stream.engine import SERVED
 from specviz.ui.widgets import controls
 
 

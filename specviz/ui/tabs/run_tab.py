@@ -11,16 +11,18 @@ import gradio as gr
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, families
 from specviz.pipeline.request import Request
-from specviz.trace.schema import Run
+from specviz.trace.schema import Run, Trace
 from specviz.ui import browser_state, theme
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import MINE, grouped, join
 from specviz.ui.browser_state import Kept
-from specviz.ui.run_lookup import MINE, grouped, title
 from specviz.ui.stream import sse
-from specviz.ui.tabs import request_form, text_run
+from specviz.ui.stream.live import Frame
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form
+from specviz.ui.tabs.events import QUIET, merge_updates, stopping, wire_stop
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.text_run import QUIET, Change, merge_updates
-from specviz.ui.widgets import choice, controls, examples, panels
+from specviz.ui.widgets import controls, examples, panels
 from specviz.ui.widgets.figures import Figures
 from specviz.ui.widgets.gallery import Recording
 from specviz.viewer.component import Race, Stage
@@ -61,7 +63,7 @@ class RunTab:
         self.stage_filled = gr.State(tab_page is None)
         self.target_before = gr.State("")
         """Target chosen before a method switched to one that it runs on; else empty."""
-        self.recording = choice.choice(  # of the stage's run, in the header's free corner
+        self.recording = controls.choice(  # of the stage's run, in the header's free corner
             grouped(shared.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
         )
         with gr.Row(elem_classes="sp-room"):
@@ -85,7 +87,7 @@ class RunTab:
                     self.stage = Stage(
                         feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH, with_script=False
                     )  # fmt: skip
-                self.figures = Figures.build(shared, self.run_name, prefix)
+                self.figures = Figures(shared, self.run_name, prefix)
         self.wire(tab_page)
 
     def add_controls(self, first: Recording | None) -> None:
@@ -99,7 +101,7 @@ class RunTab:
 
     def add_method(self, method: str, note: str = "") -> None:
         """Make the controls of method and target; ``note`` describes the recorded run."""
-        self.method = choice.choice(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
+        self.method = controls.choice(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
             self.targets(), value=self.default_target, label="Target", allow_custom_value=self.shared.settings.any_model,
@@ -153,12 +155,12 @@ class RunTab:
         """Basic and advanced form with a run's settings, which may be the visitor's ``own``, or with the defaults."""
         return request_form.forms(self.shared.settings, run, self.modality, own)
 
-    def take_over(self, run: Run, run_name: str) -> Updates:
+    def take_over(self, trace: Trace, run_name: str) -> Updates:
         """Set the controls to a run's settings, so that running live repeats it.
 
         The settings of this session's runs were the visitor's own choice and still count as such.
         """
-        mine = run_name.startswith(MINE)
+        run, mine = trace.run, run_name.startswith(MINE)
         updates = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
         updates |= self.filled(run.prompt, self.forms(run, mine)) | ({} if mine else {self.given: run.prompt})
         return updates | {self.method: run.method} | self.on_target(run.target)
@@ -172,7 +174,7 @@ class RunTab:
 
     def restore(self, part: Kept) -> Updates:
         """Return the updates that restore a page's kept controls; empty if their values are invalid."""
-        form = part.form(self.kept)
+        form = part.values(self.kept)
         method = form.get("method", "")
         if method not in methods_of(self.modality):
             return {}
@@ -193,28 +195,82 @@ class RunTab:
         """Updates that depend on the method alone."""
         return {self.summary: panels.summary(name, note), self.own: controls.method_answer(name, values)}
 
-    def updates(self, change: Change, runs: Runs) -> Updates:
-        """Return a change as Gradio updates of the components that differ. A kept run is appended to ``runs``."""
-        updates: Updates = {}
-        if change.feed is not None:
-            updates |= {self.stage: change.feed, self.stage_filled: True}
-        if change.run_name is not None:
-            updates[self.run_name] = change.run_name
-            if change.joins_session and change.trace is not None and all(name != change.run_name for _, name in runs):
-                runs.append((title(change.trace), change.run_name))
-                updates[self.runs] = runs
-            updates[self.recording] = choice.listing(grouped(self.shared.archive, runs, self.modality), change.run_name)
-        if change.banner is not None:
-            updates[self.banner] = banner_html(change.banner, change.note)
-        if change.running is not None:
-            updates[self.run] = gr.Button(self.verb[change.running])
-            updates[self.stop] = panels.stop_button(change.running)
-        if change.trace is not None:
-            updates[self.why] = panels.why(change.trace, change.timing, panels.more(self.prefix))
-        run = change.settings_run
-        if run is not None and run.method in methods_of(self.modality):  # an uploaded run may be of an unknown one
-            updates |= self.take_over(run, change.run_name or "")
-        return updates
+    def show(self, name: str, runs: Runs, session: str | None, joins_session: bool = False) -> Updates:
+        """Play a run, recorded or kept, and set the controls to its settings. ``joins_session`` adds it to ``runs``."""
+        try:
+            trace = self.shared.archive.trace(name)
+            if page := self.shared.pages.find(session):
+                page.turn_away()
+            updates = self.staged(self.shared.archive.feed(name)) | self.busy(False) | {self.banner: banner_html("")}
+        except SpecvizError as error:
+            return {self.banner: banner_html(str(error))}
+        updates |= self.named(name, runs, trace if joins_session else None) | self.explained(trace)
+        # An uploaded run may be of an unknown method.
+        return updates | (self.take_over(trace, name) if trace.run.method in methods_of(self.modality) else {})
+
+    def running(self, caller: Caller, run_name: str, runs: Runs, *control_values: Any) -> Iterator[Updates]:
+        """Run the request in the controls, and add the run to ``runs``. Of one that never began, the banner shows the reason.
+
+        An empty update: the page shows something else now.
+        """
+        try:
+            request = self.request(*control_values)
+            page = self.shared.pages.enter(caller.session, caller.address)
+            yield self.busy(True) | {self.banner: banner_html("")}
+            last: Trace | None = None
+            with closing(self.shared.live.run(page, request, caller)) as frames:
+                for frame in frames:
+                    if not page.current(frame.cancel):
+                        yield {}  # a handler's last answer is sent again when it is over
+                        return
+                    last = frame.trace or last
+                    yield self.of_frame(frame, run_name, runs)
+            if last and not page.current(frame.cancel):
+                yield {}
+                return
+            if last:
+                yield self.explained(last)
+        except SpecvizError as error:
+            yield {self.banner: banner_html(self.refused(run_name, str(error)))}
+        yield self.busy(False)
+
+    def of_frame(self, frame: Frame, run_name: str, runs: Runs) -> Updates:
+        """Show the state of a live run; one that never began gives the stage back to ``run_name``."""
+        archive, failure = self.shared.archive, frame.failure
+        if failure and not frame.begun:
+            stopped = failure.startswith("Stopped")
+            banner = banner_html(failure if stopped else self.refused(run_name, failure), note=stopped)
+            earlier = self.explained(archive.trace(run_name)) if run_name else {}
+            return self.staged(archive.feed(run_name)) | {self.banner: banner} | earlier
+        updates = self.staged(frame.feed) | ({self.banner: banner_html(failure)} if failure else {})
+        if frame.begun:
+            updates |= self.named(MINE + frame.key, runs, frame.trace)
+        return updates | (self.explained(frame.trace, frame.timing) if frame.trace else {})
+
+    def refused(self, run_name: str, reason: str) -> str:
+        """Return the reason why there is no run, and the title of the run that the stage still shows."""
+        recording = self.shared.archive.gallery.recordings.get(run_name)
+        shown = f"“{recording.title}”" if recording else "the earlier run"
+        return f"{reason} The stage still shows {shown}." if run_name else reason
+
+    def staged(self, feed: str) -> Updates:
+        """Updates that give the stage this text."""
+        return {self.stage: feed, self.stage_filled: True}
+
+    def named(self, name: str, runs: Runs, joins: Trace | None) -> Updates:
+        """Updates that list the run on the stage, and add it to ``runs`` if it joins them."""
+        updates: Updates = {self.run_name: name}
+        if joins is not None and join(runs, name, joins):
+            updates[self.runs] = runs
+        return updates | {self.recording: controls.listing(grouped(self.shared.archive, runs, self.modality), name)}
+
+    def explained(self, trace: Trace, timing: bool = False) -> Updates:
+        """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
+        return {self.why: panels.why(trace, timing, panels.more(self.prefix))}
+
+    def busy(self, running: bool) -> Updates:
+        """Updates of the buttons, during a run or after it."""
+        return {self.run: gr.Button(self.verb[running]), self.stop: panels.stop_button(running)}
 
     def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
         """Fill an opened tab that shows no run yet, with the run that the page's address names, even while that is loading, or
@@ -252,7 +308,7 @@ class RunTab:
 
     def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run called ``name``."""
-        return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
+        return self.show(name, list(runs), request.session_hash)
 
     def choose_method(
         self, method: str, runs: Runs, given: str, prompt: str, basics: str, advanced: str, request: gr.Request,
@@ -282,15 +338,11 @@ class RunTab:
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls."""
-        session_runs = list(runs)
-        changes = text_run.running(
-            self.shared, self.shared.presence.caller(request), run_name, lambda: self.request(*control_values)
-        )
-        with closing(changes):
-            for updates in merge_updates(self.updates(change, session_runs) for change in changes):
-                if text_run.stopping(self.shared, request.session_hash):  # each answer holds the whole button
-                    updates = updates | {self.stop: panels.stop_button(stopping=True)}
-                yield updates or {self.stage: gr.skip()}
+        changes = self.running(self.shared.presence.caller(request), run_name, list(runs), *control_values)
+        for updates in merge_updates(changes):
+            if stopping(self.shared, request.session_hash):  # each answer holds the whole button
+                updates = updates | {self.stop: panels.stop_button(stopping=True)}
+            yield updates or {self.stage: gr.skip()}
 
     def wire(self, tab_page: gr.Tab | None) -> None:
         """Connect the controls."""
@@ -299,7 +351,7 @@ class RunTab:
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
-        text_run.wire_stop(self.shared, self.stop)
+        wire_stop(self.shared, self.stop)
         self.examples.choose(self.take, self.basics, self.outputs, queue=False, **QUIET)
         # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
         values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
@@ -310,7 +362,58 @@ class RunTab:
         remember = browser_state.remember(self.prefix)
         gr.on([control.change for control in kept], None, kept, None, js=remember, queue=False, **QUIET)
         for event in (played, chosen, ran):
-            self.figures.on(event.then, self.shared, self.run_name)
+            self.figures.on(event.then)
+
+
+class TextTab(RunTab):
+    """Words in, words out, for some methods with a draft model. The page opens with this tab."""
+
+    modality, prefix, default_method, lines = "text", "sp", "prompt_lookup", 3
+    controls = kept = (*RunTab.controls, "draft")
+
+    def add_method(self, method: str, note: str = "") -> None:
+        """Make the controls of method, target and draft model."""
+        super().add_method(method, note)
+        settings = self.shared.settings
+        self.draft = gr.Dropdown(
+            [("The small one that ships", request_form.OWN_DRAFT), *request_form.models("draft", settings)],
+            value=request_form.OWN_DRAFT, label="Draft model", allow_custom_value=settings.any_model,
+            visible=all_methods()[method].needs_draft, elem_id="sp-draft",
+        )  # fmt: skip
+
+    @property
+    def default_target(self) -> str:
+        """The configured target."""
+        return self.shared.settings.target
+
+    def targets(self) -> list[tuple[str, str]]:
+        """Title and name of every target, servers among them."""
+        return [*super().targets(), *request_form.servers(self.shared.settings)]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that a change may update."""
+        return [*super().outputs, self.draft]
+
+    def restore(self, part: Kept) -> Updates:
+        """Return the updates that restore a page's kept controls, the draft model among them."""
+        updates = super().restore(part)
+        draft = part.values(self.kept).get("draft")
+        if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
+            updates[self.draft] = gr.update(value=draft, visible=all_methods()[updates[self.method]].needs_draft)
+        return updates
+
+    def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
+        """Updates that depend on the method alone: some require a draft model."""
+        return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=all_methods()[name].needs_draft)}
+
+
+class ImageTab(RunTab):
+    """Words in, a picture out."""
+
+    modality, prefix, default_method = "image", "sp-image", "mulo_sd"
+    verb, ask = ("Draw live", "Drawing"), "What to draw"
+    idea = IDEA.replace("a tree of tokens", "picture codes").replace("checks it", "checks them")
 
 
 def methods_of(modality: str) -> set[str]:
@@ -318,7 +421,7 @@ def methods_of(modality: str) -> set[str]:
     return {name for name, method in all_methods().items() if modality in method.modality}
 
 
-def methods(modality: str) -> choice.Groups:
+def methods(modality: str) -> controls.Groups:
     """Title and name of every method of a modality under the title of its family."""
     return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}
 

@@ -2,39 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import gradio as gr
 
 from specviz.errors import SpecvizError
 from specviz.trace.store import Outline
 from specviz.ui import theme
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import choices
 from specviz.ui.deep_links import RunTabs
-from specviz.ui.run_lookup import choices
 from specviz.ui.tabs import inspect_section
-from specviz.ui.tabs.text_run import QUIET
+from specviz.ui.tabs.events import QUIET
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
 from specviz.ui.widgets import downloads, panels
 
-Runs = list[tuple[str, str]]
+_HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
+Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
+<code>python -m specviz validate FILE</code> checks it. What you open here is read into memory,
+under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
 
 
-@dataclass
 class TracesTab:
-    """The components that other tabs connect to."""
+    """The tab. Its handlers return Gradio updates by component."""
 
-    run: gr.Dropdown
-    facts: gr.HTML
-    downloads: gr.HTML
-    banner: gr.HTML
-    upload: gr.UploadButton
-    show: gr.Button
+    def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab, run_tabs: RunTabs) -> None:
+        """Lay the tab out and connect it. It opens with the run on the stage of the ``text`` tab; ``run_tabs`` play a run."""
+        self.shared, self.runs, archive = shared, text.runs, shared.archive
+        name = archive.gallery.default.name if archive.gallery.default else ""
+        with gr.Column(elem_classes="sp-page"):
+            theme.html(_HEAD)
+            self.banner = theme.html("", visible=False)
+            with gr.Row(elem_classes="sp-two"):
+                with gr.Column(min_width=300):
+                    self.run = gr.Dropdown(choices(archive, []), value=name or None, label="Run", elem_id="sp-run")
+                    self.facts = theme.html(facts(archive.outline(name)) if name else "")
+                    show = gr.Button("Show on the stage", variant="primary", size="md")
+                with gr.Column(min_width=300):
+                    theme.html("<h3>Save this run as</h3>")
+                    self.downloads = downloads.buttons(name, elem_id="sp-downloads")
+                    theme.html("<h3>Open a trace file</h3>")
+                    self.upload = gr.UploadButton(
+                        "Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md"
+                    )
+            inspect_section.build(shared)
+        outputs = [self.run, self.facts, self.downloads, self.banner]
+        tab_page.select(self.enter, [text.run_name, self.runs], outputs, **QUIET)
+        self.run.input(self.enter, [self.run, self.runs], outputs, **QUIET)
+        self.upload.upload(self.take, [self.upload, self.runs, self.run], [*outputs, self.runs, self.upload], **QUIET)
+        show.click(run_tabs.play, [self.run, *run_tabs.runs], run_tabs.outputs, **QUIET)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that choosing a run updates."""
-        return [self.run, self.facts, self.downloads, self.banner]
+    async def enter(self, name: str | None, session_runs: Runs, request: gr.Request, message: str = "") -> Updates:
+        """Show a run's facts and offer its files; without them, the ``message`` says why."""
+        name = name or ""
+
+        def shown() -> Updates:
+            try:
+                return {self.facts: facts(self.shared.archive.outline(name)) if name else "", self.downloads: name}
+            except SpecvizError as error:
+                return {self.facts: "", self.downloads: "", self.banner: banner_html(str(error))}
+
+        updates = await self.shared.archive.of([name], shown, self.shared.presence.address_of(request))
+        listed = gr.Dropdown(choices(self.shared.archive, session_runs), value=updates[self.downloads] or None)
+        return {self.run: listed, self.banner: banner_html(message)} | updates
+
+    async def take(self, path: str | None, session_runs: Runs, now: str, request: gr.Request) -> Updates:
+        """Open an upload without holding one of the threads that serve other visitors."""
+        name, message = now, ""
+        try:
+            if path is not None:
+                opened = await self.shared.archive.open(path, self.shared.presence.address_of(request))
+                name = opened.name
+                if all(name != session_run for _, session_run in session_runs):
+                    session_runs = [*session_runs, (f"opened: {opened.title}", name)]
+        except SpecvizError as error:
+            message = f"That file was not opened. {error}"
+        return await self.enter(name, session_runs, request, message) | {self.runs: session_runs, self.upload: None}
 
 
 def facts(outline: Outline) -> str:
@@ -63,72 +104,3 @@ def facts(outline: Outline) -> str:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
-
-
-def chosen(shared: AppState, runs: Runs, name: str, message: str = "") -> list[Any]:
-    """Updates of the tab for a chosen run."""
-    listed = choices(shared.archive, runs)
-    try:
-        facts_html = facts(shared.archive.outline(name)) if name else ""
-    except SpecvizError as error:
-        facts_html, name, message = "", "", str(error)
-    return [
-        gr.Dropdown(listed, value=name or None),
-        facts_html,
-        name,
-        gr.HTML(panels.banner(message), visible=bool(message)),
-    ]
-
-
-def build(shared: AppState) -> TracesTab:
-    """Lay the tab out."""
-    default = shared.archive.gallery.default
-    name = default.name if default else ""
-    with gr.Column(elem_classes="sp-page"):
-        theme.html(_HEAD)
-        banner = theme.html("", visible=False)
-        with gr.Row(elem_classes="sp-two"):
-            with gr.Column(min_width=300):
-                run = gr.Dropdown(choices(shared.archive, []), value=name or None, label="Run", elem_id="sp-run")
-                facts_html = theme.html(facts(shared.archive.outline(name)) if default else "")
-                show = gr.Button("Show on the stage", variant="primary", size="md")
-            with gr.Column(min_width=300):
-                theme.html("<h3>Save this run as</h3>")
-                saved = downloads.buttons(shared.archive, shared.presence, name, elem_id="sp-downloads")
-                theme.html("<h3>Open a trace file</h3>")
-                upload = gr.UploadButton("Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md")
-        inspect_section.build(shared)
-    return TracesTab(run, facts_html, saved, banner, upload, show)
-
-
-_HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
-Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
-<code>python -m specviz validate FILE</code> checks it. What you open here is read into memory,
-under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
-
-
-def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, run_tabs: RunTabs) -> None:
-    """Connect the tab; ``run_tabs`` are the tabs that play a run."""
-
-    async def enter(name: str, session_runs: Runs, request: gr.Request) -> list[Any]:
-        owner = shared.presence.address_of(request)
-        return await shared.archive.of([name or ""], lambda: chosen(shared, session_runs, name), owner)
-
-    async def take(path: str | None, session_runs: Runs, now: str, request: gr.Request) -> list[Any]:
-        """Open an upload without holding one of the threads that serve other visitors."""
-        name, message, owner = now, "", shared.presence.address_of(request)
-        try:
-            if path is not None:
-                opened = await shared.uploads.open(path, owner)
-                name = opened.name
-                if all(name != session_run for _, session_run in session_runs):
-                    session_runs = [*session_runs, (f"opened: {opened.title}", name)]
-        except SpecvizError as error:
-            message = f"That file was not opened. {error}"
-        updates = await shared.archive.of([name or ""], lambda: chosen(shared, session_runs, name, message), owner)
-        return [*updates, session_runs, None]
-
-    tab_page.select(enter, [run_name, runs], tab.outputs, **QUIET)
-    tab.run.input(enter, [tab.run, runs], tab.outputs, **QUIET)
-    tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **QUIET)
-    tab.show.click(run_tabs.play, [tab.run, *run_tabs.runs], run_tabs.outputs, **QUIET)

@@ -8,12 +8,12 @@ import gradio as gr
 
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
+from specviz.trace.schema import Trace
 from specviz.ui import theme
 from specviz.ui.browser_state import Kept
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
-from specviz.ui.tabs.text_run import QUIET, Change
-from specviz.ui.widgets import example_scenes as scenes
-from specviz.ui.widgets.examples import clicked
+from specviz.ui.tabs.events import QUIET
+from specviz.ui.tabs.run_tab import RunTab, Updates, banner_html
+from specviz.ui.widgets import examples
 from specviz.ui.widgets.gallery import Recording
 
 LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."
@@ -28,12 +28,12 @@ class VisionTab(RunTab):
 
     def add_controls(self, first: Recording | None) -> None:
         """Make the controls, with the first scene."""
-        scene = scenes.examples()[0]
+        scene = examples.scenes()[0]
         self.picture = gr.State(scene.data)
         self.by_hand = gr.State(False)
         """Whether the visitor chose the picture, which then stays when another method is chosen."""
-        self.preview = theme.html(scenes.preview(scene.data), elem_id="sp-see-preview")
-        self.examples = scenes.shelf()
+        self.preview = theme.html(examples.preview(scene.data), elem_id="sp-see-preview")
+        self.examples = examples.shelf()
         self.upload = gr.UploadButton(
             "Bring your own picture", type="filepath", file_count="single", size="sm", elem_id="sp-see-upload",
             file_types=[".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"],
@@ -59,38 +59,37 @@ class VisionTab(RunTab):
         kept = super().apply_limits(updates, method, target, before)
         return {part: value for part, value in kept.items() if part not in mine}
 
-    def updates(self, change: Change, runs: Runs) -> Updates:
-        """Return a change as Gradio updates; a run's settings include its picture."""
-        updates = super().updates(change, runs)
-        picture = scenes.of_run(change.trace) if change.trace is not None and self.method in updates else None
+    def take_over(self, trace: Trace, run_name: str) -> Updates:
+        """Set the controls to a run's settings, its picture among them."""
+        updates, picture = super().take_over(trace, run_name), examples.of_run(trace)
         return updates if picture is None else updates | self.chosen(picture, by_hand=False)
 
     def restore(self, part: Kept) -> Updates:
         """Return the updates that restore a page's kept controls, the picture among them."""
         updates = super().restore(part)
-        picture = scenes.of_preview(part.form(self.kept).get("preview", "")) if updates else None
+        picture = examples.of_preview(part.values(self.kept).get("preview", "")) if updates else None
         if picture is None:
             return updates
-        return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in scenes.examples()))
+        return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in examples.scenes()))
 
     def bring(self, path: str | None) -> Updates:
         """Open an uploaded picture safely; one that cannot be opened leaves the current one."""
         try:
-            data, warnings = scenes.uploaded_picture(path)
+            data, warnings = examples.uploaded_picture(path)
         except BadInput as error:
             return {self.banner: banner_html(str(error))}
         return self.chosen(data) | {self.banner: banner_html(" ".join(warnings), note=True)}
 
     def take(self, basics: str, event: gr.EventData) -> Updates:
         """Take the clicked example scene, with its question."""
-        scene = clicked(event, scenes.examples())
+        scene = examples.clicked(event, examples.scenes())
         if scene is None:
             return {self.banner: gr.skip()}
         return self.chosen(scene.data) | {self.prompt: scene.question, self.banner: banner_html("")}
 
     def chosen(self, data: bytes, by_hand: bool = True) -> Updates:
         """Updates that choose this picture."""
-        return {self.picture: data, self.preview: scenes.preview(data), self.by_hand: by_hand}
+        return {self.picture: data, self.preview: examples.preview(data), self.by_hand: by_hand}
 
     def wire(self, tab_page: gr.Tab | None) -> None:
         """Connect the controls, the upload among them."""

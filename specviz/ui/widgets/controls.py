@@ -1,4 +1,4 @@
-"""Form generated from a parameter dataclass, and the checked values of its answers.
+"""Controls of our own: forms generated from a parameter dataclass, with their checked values, and drop-downs with headings.
 
 A form's value is JSON text: {"of", "fields", "values", "given"}. ``given`` are the values as the page filled them in; any that
 differ are the visitor's edits, and so are all without one.
@@ -13,10 +13,13 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import BadInput
+from specviz.figures.theme import markup
 from specviz.methods import registry
 from specviz.methods.registry import describe
 from specviz.ui import theme
 
+Groups = dict[str, list[tuple[str, str]]]
+"""Title and name of every entry of a drop-down under its heading."""
 FORM_LETTERS = 20_000
 """Maximum number of characters in a form's answer; the page's own answers are far shorter."""
 
@@ -114,7 +117,23 @@ def _same(typed: Any, given: Any) -> bool:
 
 def form(value: str, **more: Any) -> gr.HTML:
     """A form on the page."""
-    script = theme.source("widgets/form.js")
-    return gr.HTML(
-        value, html_template='<div class="sp-form"></div>', js_on_load=script, apply_default_css=False, **more
-    )  # fmt: skip
+    return theme.html(value, "widgets/form.js", html_template='<div class="sp-form"></div>', **more)
+
+
+def choice(groups: Groups, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
+    """Drop-down with headings, for long lists: the browser's native one, which works with keyboards and phones. Its value
+    is the chosen name; ``input`` fires when the visitor chooses one."""
+    name = f"{elem_id}-choice"
+    return theme.html(
+        value,
+        "widgets/choice.js",
+        html_template=f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
+        f'<select id="{name}" data-groups="{markup(json.dumps(list(groups.items())))}"></select></div>',
+        elem_id=elem_id,
+        **more,
+    )
+
+
+def listing(groups: Groups, value: str) -> dict[str, Any]:
+    """Update of a drop-down's entries and of the chosen one."""
+    return gr.update(value=value, groups=list(groups.items()))

@@ -15,16 +15,15 @@ element.addEventListener("click", async (event) => {
   if (!button) return;
   button.disabled = true;
   status.textContent = "Making the file …";
-  const step = element.querySelector("input");
+  const query = new URLSearchParams({ run: props.value, kind: button.dataset.kind, step: element.querySelector("input").value });
   try {
-    const file = await server.make_file([props.value, button.dataset.kind, step ? Number(step.value) : 1]);
-    if (file.error) status.textContent = file.error;
-    else {
-      const answer = await fetch(window.specvizPage.address(file.path));
-      if (!answer.ok) throw new Error(answer.statusText);
-      save(file.name, await answer.blob());
-      status.textContent = `${file.name}, ${Math.ceil(file.size / 1024).toLocaleString("en")} kB`;
-    }
+    const answer = await fetch(window.specvizPage.address(`specviz/file?${query}`));
+    if (answer.ok) {
+      const [file, name] = [await answer.blob(), /filename="(.*)"/.exec(answer.headers.get("content-disposition"))[1]];
+      save(name, file);
+      status.textContent = `${name}, ${Math.ceil(file.size / 1024).toLocaleString("en")} kB`;
+    } else if (answer.status === 400) status.textContent = await answer.text();
+    else throw new Error(answer.statusText);
   } catch {
     status.textContent = "The server did not answer; reload the page and try again.";
   }

@@ -1,22 +1,32 @@
-"""Save buttons for one run: the trace file itself, the offline replay page, and other tools' formats."""
+"""Save buttons for one run, and the files behind them: the trace itself, the offline replay page, other tools' formats."""
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.trace import export
 from specviz.trace.store import SUFFIX
 from specviz.ui import theme
-from specviz.ui.run_lookup import Archive
-from specviz.ui.stream.pool import PATH, Made
-from specviz.ui.stream.presence import Presence
+from specviz.ui.archive import Archive
 from specviz.viewer import replay
 
+PATH = "specviz/file"
+"""Path of the files below the app's address; ``run``, ``kind`` and ``step`` follow as its query."""
+KEPT_BYTES = 64 << 20
+"""Maximum bytes of finished files cached, compressed, for later requests."""
+LEVEL = 5
 TRACE = "trace"
 FORMATS = (
     (TRACE, "Trace file", "everything, as it was recorded; opens here again"),
@@ -26,70 +36,70 @@ FORMATS = (
     ("graphml", "Tree, GraphML", "of the step below"),
     ("nodelink", "Tree, node-link", "of the step below, JSON for networkx"),
 )
-TYPES = {
-    ".html": "text/html",
-    ".graphml": "application/xml",
-    ".jsonl": "application/x-ndjson",
-    ".json": "application/json",
-}
+TYPES = {"html": "text/html", "graphml": "application/xml", "jsonl": "application/x-ndjson", "json": "application/json"}
 
 
-def make(archive: Archive, file_choice: Sequence[Any]) -> dict[str, str]:
-    """Make the file for [run, kind, step counted from 1]. Returns its name, type and text, or an ``error`` message."""
-    try:
-        name, kind, step = str(file_choice[0]), str(file_choice[1])[:20], int(file_choice[2])
-        trace = archive.trace(name)
-        text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, replay.of_trace)
-    except SpecvizError as error:
-        return {"error": str(error)}
-    except (IndexError, TypeError, ValueError, OverflowError):
-        return {"error": "That is no step number; give a whole number."}
-    ending = SUFFIX if kind == TRACE else export.KINDS[kind]
+def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
+    """Return the name and text of a run's file, ``step`` counted from 1. Raises SpecvizError."""
+    trace = archive.trace(name)
+    text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, replay.of_trace)
     stem = re.sub(r"[^a-z0-9]+", "-", f"{trace.run.method}-{trace.run.target}".lower()).strip("-")[:60]
     at = f"-step-{step}" if kind in export.OF_ONE_STEP else ""
-    return {"name": f"{stem}{at}{ending}", "type": TYPES[ending[ending.rindex(".") :]], "text": text}
+    return f"{stem}{at}{SUFFIX if kind == TRACE else export.KINDS[kind]}", text
 
 
-async def offer(archive: Archive, file_choice: Sequence[Any], owner: str = "") -> dict[str, Any]:
-    """As :func:`make`, but cached, and with the text's path below the app's address instead of the text."""
-    key = tuple(str(part)[:200] for part in file_choice[:3])
-    if len(key) > 1 and key[1] not in export.OF_ONE_STEP:
-        key = key[:2]
+class Files:
+    """Files made from runs in the pool, each once. A large one is sent as cached, compressed, and costs almost nothing."""
 
-    def packed() -> Made:
-        answer = make(archive, file_choice)
-        if "error" in answer:
-            raise BadInput(answer["error"])
-        return Made.of(answer["name"], answer["type"], answer["text"])
+    def __init__(self, archive: Archive, address: Callable[[Scope], str], kept_bytes: int = KEPT_BYTES) -> None:
+        self.archive = archive
+        self.address = address
+        self.kept_bytes = kept_bytes
+        self.cached: OrderedDict[tuple[str, str, int], tuple[str, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
 
-    try:
-        made = await archive.pool.file(key, packed, owner)
-    except SpecvizError as error:
-        return {"error": str(error)}
-    return {"name": made.name, "type": made.media_type, "path": f"{PATH}/{made.token}", "size": made.size}
+    async def answer(self, request: Request) -> Response:
+        """Answer with the file of the query, or with one sentence why there is none."""
+        query = request.query_params
+        kind, step = query.get("kind", "")[:20], query.get("step", "1")
+        of_step = kind in export.OF_ONE_STEP
+        try:
+            if of_step and not (step.isascii() and step.isdecimal() and len(step) < 7):
+                raise BadInput("That is no step number; give a whole number.")
+            key = query.get("run", ""), kind, int(step) if of_step else 1
+            file = self.cached.get(key)
+            if file is None:
+                file = await self.archive.pool.do(lambda: self._made(key), ("file", key), self.address(request.scope))
+        except SpecvizError as error:
+            return PlainTextResponse(str(error), 400)
+        headers = {"Content-Encoding": "gzip", "Content-Disposition": f'attachment; filename="{file[0]}"'}
+        headers |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return Response(file[1], media_type=TYPES[file[0].rpartition(".")[2]], headers=headers)
+
+    def _made(self, key: tuple[str, str, int]) -> tuple[str, bytes]:
+        name, text = make(self.archive, *key)
+        file = name, gzip.compress(text.encode("utf-8", "surrogatepass"), LEVEL, mtime=0)
+        with self._lock:  # before the job is over: the next request finds the job or the file
+            self.cached[key] = file
+            while len(self.cached) > 1 and sum(len(packed) for _, packed in self.cached.values()) > self.kept_bytes:
+                self.cached.popitem(last=False)
+        return file
 
 
-def buttons(archive: Archive, presence: Presence, run_name: str, **more: Any) -> gr.HTML:
+def route(archive: Archive, address: Callable[[Scope], str]) -> Route:
+    """Route of the files."""
+    return Route(f"/{PATH}", Files(archive, address).answer)
+
+
+def buttons(run_name: str, **more: Any) -> gr.HTML:
     """The buttons; their value is the name of the run they save."""
-
-    async def make_file(file_choice: Sequence[Any], request: gr.Request) -> dict[str, Any]:
-        """Return the path of a run's file: [run, kind, step]."""
-        return await offer(archive, file_choice, presence.address_of(request))
-
-    return gr.HTML(
+    items = ""
+    for kind, title, about in FORMATS:
+        items += f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>'
+    step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
+    return theme.html(
         run_name,
-        html_template=_template(),
-        js_on_load=theme.source("widgets/downloads.js"),
-        server_functions=[make_file],
-        apply_default_css=False,
+        "widgets/downloads.js",
+        html_template=f'<div class="sp-downloads"><ul>{items}</ul>{step}<p class="sp-saved" role="status"></p></div>',
         **more,
     )
-
-
-def _template() -> str:
-    items = "".join(
-        f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>'
-        for kind, title, about in FORMATS
-    )
-    step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
-    return f'<div class="sp-downloads"><ul>{items}</ul>{step}<p class="sp-saved" role="status"></p></div>'

@@ -1,17 +1,36 @@
-"""Example prompts under the prompt, one click each, grouped by how easy they are to draft."""
+"""Examples to click: prompts under the prompt, grouped by how easy they are to draft, and small pictures with a question each."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
+from PIL import Image
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
+from specviz.errors import BadInput
 from specviz.figures.theme import markup
-from specviz.paths import ASSETS
+from specviz.models.vision.pictures import MOST_BYTES, Picture, open_picture
+from specviz.paths import ASSETS, SCENES
+from specviz.trace.schema import Trace
 from specviz.ui import theme
+
+PATH = "specviz/scenes"
+"""Path of the scenes' files below the app's address."""
+SIDE = 768
+"""Longest side of a picture that a page's session keeps."""
+MOST_KEPT = 400_000
+"""Maximum bytes of that picture, since the browser keeps it across reloads; a larger PNG becomes a JPEG."""
 
 Entry = TypeVar("Entry")
 
@@ -45,10 +64,112 @@ def picker(modality: str, elem_id: str) -> gr.HTML:
 
 def clickable(html: str, elem_id: str) -> gr.HTML:
     """HTML with buttons that have a ``data-at``; the event ``choose`` carries that of the clicked one."""
-    return gr.HTML(html, js_on_load=theme.source("widgets/examples.js"), apply_default_css=False, elem_id=elem_id)
+    return theme.html(html, "widgets/examples.js", elem_id=elem_id)
 
 
 def clicked(event: gr.EventData, entries: Sequence[Entry]) -> Entry | None:
     """Return the clicked entry; None for an invalid index."""
     at = event._data.get("at") if isinstance(event._data, dict) else None
     return entries[at] if isinstance(at, int) and 0 <= at < len(entries) else None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One scene. ``label`` describes it, ``question`` is a first question about it, ``file`` is its file's name."""
+
+    label: str
+    question: str
+    file: str
+    data: bytes
+
+
+@cache
+def scenes(folder: Path = SCENES) -> tuple[Scene, ...]:
+    """Load the scenes in ``index.json``, in its order. Raises BadInput when they cannot be read."""
+    try:
+        listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
+        return tuple(Scene(one["label"], one["question"], one["file"], (folder / one["file"]).read_bytes()) for one in listed)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise BadInput(f"The example scenes in {folder} cannot be read ({problem}): get them with the project.") from None
+
+
+def route() -> Mount:
+    """Route of the scenes' files."""
+    return Mount(f"/{PATH}", StaticFiles(directory=SCENES))
+
+
+def shelf() -> gr.HTML:
+    """The scenes as buttons; the event ``choose`` carries the clicked one's index."""
+    listed = "".join(
+        f'<button type="button" data-at="{at}" title="{markup(scene.question)}">'
+        f'<img src="{address(scene.data)}" alt="{markup(scene.label)}" width="64" height="64" loading="lazy"></button>'
+        for at, scene in enumerate(scenes())
+    )
+    return clickable(f'<div class="sp-scenes" role="group" aria-label="Example scenes">{listed}</div>', "sp-scenes")
+
+
+def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
+    """Read an uploaded file as a picture of bounded size, and return it with warnings. Raises BadInput if it is no picture."""
+    if not path:
+        raise BadInput("The picture did not arrive. Choose it again.")
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError):  # the error would name the server's own path
+        raise BadInput("The picture did not arrive whole. Choose it again.") from None
+    return small(open_picture(data))
+
+
+def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
+    """Shrink a picture for a page's session, and return it with its warnings."""
+    thumbnail = picture.image.copy()
+    thumbnail.thumbnail((SIDE, SIDE))
+    data = _encoded(thumbnail, "PNG")
+    for side, quality in ((SIDE, 92), (SIDE, 75), (SIDE // 2, 75)):
+        if len(data) <= MOST_KEPT:
+            break
+        thumbnail.thumbnail((side, side))
+        data = _encoded(thumbnail, "JPEG", quality=quality)
+    return data, picture.warnings
+
+
+def _encoded(image: Image.Image, kind: str, **how: int) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **how)
+    return out.getvalue()
+
+
+def of_run(trace: Trace) -> bytes | None:
+    """Return the picture of a recorded run's prompt, as its model saw it; None if it is missing or damaged."""
+    notes = [note for step in trace.steps[:1] for note in step.notes if note.type == "picture"]
+    return _whole("".join(str(piece) for piece in notes[0].data.get("png", ()))) if notes else None
+
+
+def of_preview(markup_text: str) -> bytes | None:
+    """Return the picture in a preview that a page kept; None for any other text and for one that is too large."""
+    if scene := next((one for one in scenes() if f'"{address(one.data)}"' in markup_text), None):
+        return scene.data
+    found = re.search(r"base64,([A-Za-z0-9+/]+=*)", markup_text)
+    return _whole(found[1]) if found and len(found[1]) <= 4 * (MOST_KEPT // 3 + 1) else None
+
+
+def _whole(encoded: str) -> bytes | None:
+    try:
+        data = base64.b64decode(encoded, validate=True)
+        open_picture(data)
+    except (ValueError, BadInput):
+        return None
+    return data
+
+
+def preview(data: bytes) -> str:
+    """HTML of the chosen picture."""
+    return f'<p class="sp-preview"><img src="{address(data)}" alt="The chosen picture"></p>'
+
+
+def address(data: bytes) -> str:
+    """Return the address of a picture: a scene's file, or a PNG or a JPEG as a data URL."""
+    if scene := next((one for one in scenes() if one.data == data), None):
+        return f"{PATH}/{scene.file}"
+    kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
@@ -12,6 +11,7 @@ from specviz import figures
 from specviz.errors import SpecvizError
 from specviz.ui import theme
 from specviz.ui.app_state import AppState
+from specviz.ui.tabs.events import QUIET
 from specviz.ui.widgets import panels
 
 ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"
@@ -31,65 +31,41 @@ SUMMARIES = (
 REVEAL = "() => window.specvizPage.reveal({fold!r})"
 
 
-@dataclass
 class Figures:
-    """The fold and its components."""
+    """The fold, closed, in the tab whose ids begin with ``prefix``; opening it draws the run on the stage."""
 
-    fold: gr.Accordion
-    table: gr.HTML
-    plots: list[gr.Plot]
-    look: gr.Textbox
-
-    @staticmethod
-    def build(shared: AppState, run_name: gr.State, prefix: str) -> Figures:
-        """Lay the fold out, closed, in the tab whose ids begin with ``prefix``; opening it draws the run on the stage."""
+    def __init__(self, shared: AppState, run_name: gr.State, prefix: str) -> None:
+        self.shared, self.run_name = shared, run_name
         with gr.Accordion(
-            "Why (not) faster, and figures of the whole run",
-            open=False,
-            elem_id=f"{prefix}-figures",
+            "Why (not) faster, and figures of the whole run", open=False, elem_id=f"{prefix}-figures",
             elem_classes="sp-fold sp-figures",
-        ) as fold:
-            table = theme.html("")
-            plots = [gr.Plot(show_label=False)]
-            with gr.Row(elem_classes="sp-plots"):
-                plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
-            with gr.Row(elem_classes="sp-plots"):
-                plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
-            look = gr.Textbox("light", visible=False)
-        summary = Figures(fold, table, plots, look)
-        summary.on(fold.expand, shared, run_name).then(None, None, None, js=REVEAL.format(fold=fold.elem_id))
-        return summary
+        ) as fold:  # fmt: skip
+            self.shown: list[Any] = [theme.html(""), gr.Plot(show_label=False)]
+            for _ in range(2):
+                with gr.Row(elem_classes="sp-plots"):
+                    self.shown += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
+            self.look = gr.Textbox("light", visible=False)
+        self.ask = ASK.format(fold=fold.elem_id)
+        self.on(fold.expand).then(None, None, None, js=REVEAL.format(fold=fold.elem_id))
 
-    def on(self, event: Any, shared: AppState, run_name: gr.State) -> Any:
+    def on(self, event: Any) -> Any:
         """Draw when ``event`` happens, if the fold is open."""
-        return event(
-            self.draw(shared),
-            [run_name, self.look],
-            [self.table, *self.plots],
-            js=ASK.format(fold=self.fold.elem_id),
-            show_progress="hidden",
-            api_visibility="private",
-            concurrency_limit=None,
-        )
+        return event(self.drawn, [self.run_name, self.look], self.shown, js=self.ask, **QUIET)
 
-    def draw(self, shared: AppState) -> Any:
-        """Return a handler that draws the run called ``run_name`` in the page's theme."""
+    async def drawn(self, run_name: str, look: str, request: gr.Request) -> list[Any]:
+        """Draw the run called ``run_name`` in the page's theme."""
+        if not run_name:
+            return [gr.skip()] * len(self.shown)
+        theme_name, archive = look if look in ("light", "dark") else "light", self.shared.archive
 
-        def made(run_name: str, look: str) -> list[Any]:
-            trace = shared.archive.trace(run_name)
-            return [figures.speed_table(trace, look), *(fluid(view(trace, look)) for view in SUMMARIES)]
+        def made() -> list[Any]:
+            trace = archive.trace(run_name)
+            return [figures.speed_table(trace, theme_name), *(fluid(view(trace, theme_name)) for view in SUMMARIES)]
 
-        async def drawn(run_name: str, look: str, request: gr.Request) -> list[Any]:
-            if not run_name:
-                return [gr.skip()] * (1 + len(self.plots))
-            look = look if look in ("light", "dark") else "light"
-            owner = shared.presence.address_of(request)
-            try:
-                return await shared.archive.of([run_name], lambda: made(run_name, look), owner)
-            except SpecvizError as error:
-                return [panels.banner(str(error)), *([None] * len(self.plots))]
-
-        return drawn
+        try:
+            return await archive.of([run_name], made, self.shared.presence.address_of(request))
+        except SpecvizError as error:
+            return [panels.banner(str(error)), *[None] * len(SUMMARIES)]
 
 
 def fluid(figure: Any) -> Any:

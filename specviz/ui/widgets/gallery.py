@@ -92,10 +92,6 @@ class Gallery:
     def __init__(self, folder: Path) -> None:
         listed = {file.stem: _read(file) for file in sorted(folder.glob("*.json"))}
         index = listed.pop("index", {})
-        if "traces" in index:
-            raise BadTrace(
-                "index.json lists recorded runs, as it did in edition 2: describe each in a NAME.json beside its file."
-            )
         self.recordings = {name: _recording(folder, name, entry) for name, entry in listed.items()}
         self._first = index.get("first", {})
         self.pair = [name for name in index.get("pair", ()) if name in self.recordings]
@@ -108,12 +104,9 @@ class Gallery:
             raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")
         return self.recordings[name]
 
-    def choices(self, *modalities: str) -> list[tuple[str, str]]:
-        """Title and name of each run, of these modalities if given, for a drop-down: in the order of the methods' list."""
-        return [choice for listed in self.by_family(*modalities).values() for choice in listed]
-
     def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
-        """The entries of :meth:`choices` by the title of their method's family, as in the drop-down of methods."""
+        """Title and name of each run, of these modalities if given, by the title of their method's family, as in the drop-down of
+        methods."""
         left = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
         grouped = dict[str, list[tuple[str, str]]]()
         for title, methods in families().items():

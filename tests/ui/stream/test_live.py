@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Generator, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specviz.engine.stop import computing, waiting
+from specviz.engine.stop import Stop, computing, waiting
 from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Run
@@ -19,9 +20,8 @@ from specviz.trace.store import TraceStore
 from specviz.ui.session import PageSession
 from specviz.ui.stream import live, presence, stream_worker
 from specviz.ui.stream.engine import Progress
-from specviz.ui.stream.feed import Feed
 from specviz.ui.stream.live import Frame, Live
-from specviz.ui.stream.presence import Reader
+from specviz.ui.stream.presence import Caller
 from specviz.ui.stream.run_queue import LineFull, RunQueue
 from specviz.ui.stream.sse import EventStreams
 from specviz.ui.stream.stream_worker import Batch
@@ -98,10 +98,10 @@ def test_a_run_stopped_before_its_first_step_leaves_nothing_behind() -> None:
     frames = []
     for frame in room.live.run(page, REQUEST):
         frames.append(frame)
-        if '"message":"Reading the prompt: 5 of 9 tokens","fraction":0.5' in (frame.feed or ""):
+        if '"message":"Reading the prompt: 5 of 9 tokens","fraction":0.5' in frame.feed:
             page.stop()
     assert frames[-1].failure == "Stopped before the first step; nothing was run." and not frames[-1].begun
-    assert len(room.store) == 0 and room.free()
+    assert len(room.store._entries) == 0 and room.free()
 
 
 def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
@@ -132,7 +132,7 @@ def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
     assert "1 run is ahead of yours" in (next(frames).feed or "")
     page.stop()
     assert "Stopped while waiting" in list(frames)[-1].failure
-    assert len(room.store) == 0
+    assert len(room.store._entries) == 0
     other.leave()
     assert room.free()
 
@@ -140,16 +140,16 @@ def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
 def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "COMING_SECONDS", 0.2)
     room = Room(FakeEngine())
-    frames = list(room.live.run(PageSession(), REQUEST, Reader(lambda: False)))
+    frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: False)))
     assert len(frames) == 1 and "Nobody listened" in frames[0].failure
-    assert room.engine.begun == 0 and len(room.store) == 0 and room.free()
+    assert room.engine.begun == 0 and len(room.store._entries) == 0 and room.free()
 
 
 def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine()), [True]
     room.queue.join()
-    frames = room.live.run(PageSession(), REQUEST, Reader(lambda: there[0]))
+    frames = room.live.run(PageSession(), REQUEST, Caller(hears=lambda: there[0]))
     next(frames)
     assert room.queue.behind == 1
     there[0] = False
@@ -160,14 +160,14 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
 def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine(steps=2, pace=5.0)), [True]
-    for frame in room.live.run(PageSession(), REQUEST, Reader(lambda: there[0])):
+    for frame in room.live.run(PageSession(), REQUEST, Caller(hears=lambda: there[0])):
         there[0] = there[0] and not frame.begun
     assert room.free() and room.engine.cancelled == 1
 
 
 def test_a_run_starts_once_its_reader_is_there() -> None:
     room, looks = Room(FakeEngine(steps=3)), iter([False, False, False])
-    frames = list(room.live.run(PageSession(), REQUEST, Reader(lambda: next(looks, True))))
+    frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: next(looks, True))))
     assert frames[-1].trace is not None and len(frames[-1].trace.steps) == 3
 
 
@@ -228,14 +228,14 @@ def test_a_full_line_changes_nothing() -> None:
     room.queue.join()
     with pytest.raises(LineFull):
         next(room.live.run(page, REQUEST))
-    assert page.cancel is None and len(room.store) == 0
+    assert page.cancel is None and len(room.store._entries) == 0
 
 
 def test_a_run_that_never_began_leaves_nothing_behind() -> None:
     room = Room(FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
     last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.failure == "The model cannot be fetched; check the network." and not last.begun
-    assert len(room.store) == 0 and room.free()
+    assert len(room.store._entries) == 0 and room.free()
 
 
 def test_a_run_that_breaks_off_keeps_its_steps() -> None:
@@ -363,10 +363,25 @@ def test_stopping_is_said_at_once() -> None:
 
 
 def test_an_end_takes_the_word_that_the_run_is_stopping_back() -> None:
-    room, page, shown = Room(FakeEngine(steps=3)), PageSession(), Feed("")
-    *_, last = room.live.run(page, REQUEST)
-    shown.run = last.key
-    room.live._frame(last.cancel, shown, Batch(lines=True, status=("Stopping", None)), False)
-    assert shown.message == "Stopping"
-    frame = room.live._frame(last.cancel, shown, Batch(lines=True, ended=True, status=("Stopping", None)), False)
-    assert frame.trace is not None and shown.message == ""
+    room = Room(FakeEngine(steps=3))
+    *_, last = room.live.run(PageSession(), REQUEST)
+    frame = room.live._next(last, Batch(lines=True, status=("Stopping", None)), False)
+    assert frame.message == "Stopping"
+    frame = room.live._next(frame, Batch(lines=True, ended=True, status=("Stopping", None)), False)
+    assert frame.trace is not None and frame.message == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({}, {}),
+        ({"message": "Loading", "fraction": 0.0}, {"message": "Loading", "fraction": 0.0}),
+        ({"message": "Loading", "begun": True}, {"follow": True}),
+        ({"begun": True, "timing": True}, {"follow": True, "baseline": "being timed now, on the same prompt"}),
+        ({"begun": True, "failure": 'broke\n{"kind":"end"}'}, {"follow": True, "error": 'broke\n{"kind":"end"}'}),
+    ],
+)
+def test_a_live_run_is_one_line_that_says_how_it_is_now(state: dict[str, Any], said: dict[str, object]) -> None:
+    run = 'a"\n{"kind":"run"}'
+    (line,) = Frame(Stop(), run, **state).feed.splitlines()
+    assert json.loads(line) == {"kind": "stage", "mode": "live", "run": run, "baseline": "", **said}

@@ -18,7 +18,7 @@ from specviz.bench.visitor import Form, Visitor
 from specviz.trace import store
 from specviz.ui.app_state import AppState
 from specviz.ui.stream import presence
-from specviz.ui.stream.presence import MOST_CLOSED, Departures, Presence, Reader, refresh, stream
+from specviz.ui.stream.presence import MOST_CLOSED, Caller, Presence, refresh, stream
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 
@@ -175,7 +175,7 @@ def test_a_program_may_listen_under_the_events_own_name(site: Site) -> None:
 
 def test_a_reader_has_time_to_come_and_less_to_come_back() -> None:
     now, there = [0.0], [False]
-    reader = Reader(lambda: there[0], lambda: now[0])
+    reader = Caller(hears=lambda: there[0], clock=lambda: now[0])
     now[0] = presence.COMING_SECONDS - 0.1
     assert not reader.connected and not reader.gone
     there[0] = True
@@ -184,7 +184,7 @@ def test_a_reader_has_time_to_come_and_less_to_come_back() -> None:
     assert not reader.gone
     now[0] += presence.LEAVING_SECONDS + 0.1
     assert reader.gone
-    never = Reader(lambda: False, lambda: now[0])
+    never = Caller(hears=lambda: False, clock=lambda: now[0])
     now[0] += presence.COMING_SECONDS + 0.1
     assert never.gone
 
@@ -239,10 +239,9 @@ def test_unread_events_of_an_open_page_are_not_the_first_to_go(site: Site) -> No
 def test_the_state_of_closed_pages_is_forgotten_but_for_the_last_few() -> None:
     here, names = Presence(), [f"page {number}" for number in range(MOST_CLOSED + 3)]
     holder = SimpleNamespace(session_data=dict.fromkeys(names), time_last_used=dict.fromkeys(names), lock=threading.Lock())
-    departures = Departures(here)
     with here.connected("page 1", "here", reading=False):  # it came back
         for name in names:
-            departures.leave(holder, name)
+            here.leave(holder, name)
     assert set(names) - set(holder.session_data) == {"page 0", "page 2"} == set(names) - set(holder.time_last_used)
 
 

@@ -13,7 +13,7 @@ from specviz.trace import store
 from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui import settings as environment
 from specviz.ui.settings import Settings
-from specviz.ui.stream.served import SERVED, with_servers
+from specviz.ui.stream.engine import SERVED, with_servers
 from specviz.ui.tabs import request_form
 from tests.support.fakes import rude_server
 from tests.support.fakes.chat_server import WORDS, Script, piece, serving

@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from specviz.trace import store
 from specviz.ui.app_state import make
-from specviz.ui.run_lookup import MINE
+from specviz.ui.archive import MINE
 from specviz.ui.settings import Settings
-from specviz.ui.tabs.image_tab import ImageTab
-from specviz.ui.tabs.run_tab import RunTab
-from specviz.ui.tabs.text_tab import TextTab
+from specviz.ui.tabs.run_tab import ImageTab, RunTab, TextTab
 from specviz.ui.tabs.vision_tab import VisionTab
 from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
+from tests.support.traces.samples import lines
 
 NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
 HOW = {"stand": (0.6, 112), "eagle2": (0.0, 80), "token_recycling": (0.0, 80), "hivis": (0.0, 140)}
@@ -136,7 +135,7 @@ def test_a_run_of_one_s_own_is_one_s_own_choice(enter: Enter) -> None:
     visitor = enter("text")
     trace = recorded("stand", 4)
     run = replace(trace.run, prompt="My own prompt.", sampling=replace(trace.run.sampling, temperature=1.1))
-    visitor.show(MINE + visitor.tab.shared.archive.store.add(replace(trace, run=run)))
+    visitor.show(MINE + visitor.tab.shared.archive.store.new(lines(replace(trace, run=run))))
     visitor.choose("eagle2")
     assert visitor.shown == "eagle2" and visitor.prompt == "My own prompt." and visitor.asked[0] == 1.1
 
@@ -179,7 +178,7 @@ def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
 
 def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> None:
     visitor = enter("text")
-    name = f"mine:{visitor.tab.shared.archive.store.add(recorded('stand', 4))}"
+    name = f"mine:{visitor.tab.shared.archive.store.new(lines(recorded('stand', 4)))}"
     updates = visitor.tab.play(name, [("A run of mine", name)], VISITOR)
     listed = updates[visitor.tab.recording]
     assert listed["value"] == name and listed["groups"][0] == ("This session", [("A run of mine", name)])

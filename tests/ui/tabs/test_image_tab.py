@@ -6,8 +6,10 @@ import base64
 import threading
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from specviz.engine.interfaces import TargetPass
@@ -22,11 +24,11 @@ from specviz.trace import store
 from specviz.training.families import emoji
 from specviz.ui import app_state, settings
 from specviz.ui.app_state import AppState
-from specviz.ui.run_lookup import MINE
+from specviz.ui.archive import MINE
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form, text_run
+from specviz.ui.tabs import events, request_form
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import methods
+from specviz.ui.tabs.run_tab import ImageTab, methods
 from specviz.ui.widgets import controls, examples
 from tests.support.fakes.ui import changed
 from tests.support.traces.image_runs import GRID, tiny_models
@@ -80,14 +82,19 @@ def test_only_methods_that_draw_are_offered() -> None:
     assert {"lantern", "lantern_pp", "mulo_sd", "speculative_jacobi", "eagle", "eagle2", "autoregressive"} <= offered
 
 
-def run(page: AppState, wanted: FormState, stop_after: int | None = None) -> list[text_run.Change]:
+def run(page: AppState, wanted: FormState, stop_after: int | None = None) -> list[SimpleNamespace]:
+    """What the tab shows of a run, one after the other: its name, its trace and the banner."""
+    with gr.Blocks(), gr.Tab() as opened:
+        tab = ImageTab(page, opened)
     changes = []
-    for change in text_run.running(page, Caller(SESSION), "", lambda: made(wanted)):
-        changes.append(change)
-        if stop_after is not None and change.run_name:
-            while len(page.archive.store.lines(change.run_name.removeprefix(MINE))) < stop_after:
+    for updates in tab.running(Caller(SESSION), "", [], *(getattr(wanted, name) for name in tab.controls)):
+        name, banner = updates.get(tab.run_name), updates.get(tab.banner)
+        trace = page.archive.trace(name) if name and tab.why in updates else None
+        changes.append(SimpleNamespace(run_name=name, banner=banner.value if banner else None, trace=trace))
+        if stop_after is not None and name:
+            while len(page.archive.store.lines(name.removeprefix(MINE))) < stop_after:
                 threading.Event().wait(0.01)
-            text_run.stop(page, SESSION)
+            events.stop(page, SESSION)
     return changes
 
 
@@ -114,7 +121,7 @@ def test_a_large_picture_is_decoded_only_when_it_is_done(page: AppState, monkeyp
 
 def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped, passes = threading.Event(), count()
-    score, stop = ImageSession.score, text_run.stop
+    score, stop = ImageSession.score, events.stop
 
     def waiting(session: ImageSession, tree: DraftTree) -> TargetPass:
         """The picture is not drawn to its end before anybody can stop it."""
@@ -127,7 +134,7 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monke
         return answer
 
     monkeypatch.setattr(ImageSession, "score", waiting)
-    monkeypatch.setattr(text_run, "stop", told)
+    monkeypatch.setattr(events, "stop", told)
     with tiny_models():
         changes = run(page, asked(method="autoregressive"), stop_after=4)
     trace = [change.trace for change in changes if change.trace is not None][-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,9 @@ Tell = Callable[[str], None]
 
 def outcome(shared: AppState, drafter: str = "eagle3", target: str = "", session: str = "me") -> tuple[list[str], Any]:
     """What the page is told, and the report."""
-    sentences = list[str]()
-
-    def whole() -> Generator[str, None, Any]:
-        return (yield from inspect_section.inspecting(shared, Caller(session), drafter, target or shared.settings.target))
-
-    steps = whole()
-    while True:
-        try:
-            sentences.append(next(steps))
-        except StopIteration as over:
-            return sentences, over.value
+    steps = list(inspect_section.inspecting(shared, Caller(session), drafter, target or shared.settings.target))
+    sentences = [step for step in steps if isinstance(step, str)]
+    return sentences, next((step for step in steps if not isinstance(step, str)), None)
 
 
 def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import gradio as gr
 import pytest
 from msgspec.structs import replace
 
@@ -13,8 +16,10 @@ from specviz.errors import BadTrace
 from specviz.trace.schema import Trace
 from specviz.trace.store import outlined
 from specviz.ui.app_state import AppState
-from specviz.ui.stream.upload_pool import Opened
+from specviz.ui.archive import Opened
+from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import traces_tab
+from specviz.ui.tabs.run_tab import TextTab
 from tests.support.fakes.ui import app
 from tests.support.traces.samples import dump, lines, sample_trace
 
@@ -25,7 +30,7 @@ def shared(tmp_path: Path) -> AppState:
 
 
 def opened(shared: AppState, file: Path) -> Opened:
-    return asyncio.run(shared.uploads.open(str(file)))
+    return asyncio.run(shared.archive.open(str(file)))
 
 
 def test_a_good_file_is_kept(shared: AppState, tmp_path: Path) -> None:
@@ -39,11 +44,11 @@ def test_a_file_that_others_are_opening_too_stays_where_it_is(shared: AppState, 
     file = dump(tmp_path / "lesson.spectrace.jsonl", sample_trace(6))
 
     async def thirty() -> list[Opened]:
-        return await asyncio.gather(*(shared.uploads.open(str(file)) for _ in range(30)))
+        return await asyncio.gather(*(shared.archive.open(str(file)) for _ in range(30)))
 
     assert len({one.name for one in asyncio.run(thirty())}) == 1
     assert opened(shared, file).name in {one.name for one in asyncio.run(thirty())}
-    assert file.exists() and len(shared.archive.store) == 1
+    assert file.exists() and len(shared.archive.store._entries) == 1
 
 
 def broken(line: int, **fields: object) -> str:
@@ -69,7 +74,7 @@ def test_a_bad_file_is_refused_with_its_line(shared: AppState, tmp_path: Path, t
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadTrace, match=f"line {line}"):
         opened(shared, file)
-    assert len(shared.archive.store) == 0
+    assert len(shared.archive.store._entries) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"\n\n"])
@@ -94,5 +99,8 @@ def test_a_file_that_stops_in_the_middle_says_so() -> None:
 
 
 def test_a_run_that_is_gone_leaves_a_sentence(shared: AppState) -> None:
-    *_, banner = traces_tab.chosen(shared, [], "mine:gone")
-    assert "no longer kept" in banner.value
+    with gr.Blocks(), gr.Tab() as opened:
+        text = TextTab(shared)
+        tab = traces_tab.TracesTab(shared, opened, text, RunTabs(shared, gr.Tabs(), {"text": text}))
+    visitor: Any = SimpleNamespace(session_hash="a", headers={}, client=None)
+    assert "no longer kept" in asyncio.run(tab.enter("mine:gone", [], visitor))[tab.banner].value

@@ -19,9 +19,10 @@ from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls
-from specviz.ui.widgets import example_scenes as scene_shelf
+from specviz.ui.widgets import examples as scene_shelf
 from tests.support.fakes.ui import app
 from tests.support.traces.recordings import beginning
+from tests.support.traces.samples import lines
 
 
 def png(size: tuple[int, int] = (20, 10), mode: str = "RGB") -> bytes:
@@ -43,7 +44,7 @@ def tab(tmp_path: Path) -> VisionTab:
 
 
 def test_the_examples_are_small_pictures_with_questions() -> None:
-    found = scene_shelf.examples()
+    found = scene_shelf.scenes()
     assert len(found) >= 6
     for one in found:
         picture = open_picture(one.data)
@@ -52,7 +53,7 @@ def test_the_examples_are_small_pictures_with_questions() -> None:
 
 
 def test_an_example_brings_its_question(tab: VisionTab) -> None:
-    second = scene_shelf.examples()[1]
+    second = scene_shelf.scenes()[1]
     made = tab.take("", event(1))
     assert made[tab.picture] == second.data and made[tab.prompt] == second.question
     assert scene_shelf.address(second.data) in made[tab.preview]
@@ -105,7 +106,7 @@ def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
 
 def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chose_none(tab: VisionTab, tmp_path: Path) -> None:
     trace = beginning("dream", 4)
-    name = f"mine:{tab.shared.archive.store.add(trace)}"
+    name = f"mine:{tab.shared.archive.store.new(lines(trace))}"
     visitor: Any = SimpleNamespace(session_hash="a")
     updates = tab.play(name, [("dream", name)], visitor)
     (note,) = [note for note in trace.steps[0].notes if note.type == "picture"]
@@ -117,4 +118,4 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
 
 def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="get them with the project"):
-        scene_shelf.examples(tmp_path)
+        scene_shelf.scenes(tmp_path)

@@ -1,16 +1,23 @@
-"""Any run can be saved in any format, and a question that makes no sense is answered with a sentence."""
+"""Any run can be saved in any format, made once, and a question that makes no sense is answered with a sentence."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.testclient import TestClient
 
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import MINE
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import app
+from tests.support.traces.samples import lines, sample_trace
+
+Save = Callable[..., Response]
 
 
 @pytest.fixture
@@ -18,45 +25,68 @@ def shared(tmp_path: Path) -> AppState:
     return app(tmp_path)
 
 
-def test_the_trace_file_comes_back_as_it_was(shared: AppState) -> None:
-    made = downloads.make(shared.archive, ["stand", "trace", 1])
-    assert made["text"] == shared.archive.text("stand")
-    assert made["name"] == "stand-smollm2-135m-instruct.spectrace.jsonl"
+@pytest.fixture
+def save(shared: AppState) -> Save:
+    client = TestClient(Starlette(routes=[downloads.route(shared.archive, lambda scope: "here")]))
+    return lambda run="stand", kind="trace", step=1: client.get("/specviz/file", params={"run": run, "kind": kind, "step": step})
+
+
+def test_the_trace_file_comes_back_as_it_was(shared: AppState, save: Save) -> None:
+    name = MINE + shared.archive.store.new(lines(sample_trace(4)), checked=True)
+    answer = save(name)
+    assert answer.text == shared.archive.text(name) and answer.headers["content-encoding"] == "gzip"
+    assert save().text == shared.archive.text("stand")
+    assert 'filename="stand-smollm2-135m-instruct.spectrace.jsonl"' in save().headers["content-disposition"]
 
 
 @pytest.mark.parametrize("kind", ["summary", "perfetto", "nodelink"])
-def test_json_formats_are_json(shared: AppState, kind: str) -> None:
-    made = downloads.make(shared.archive, ["stand", kind, 3])
-    assert json.loads(made["text"]) and made["type"] == "application/json" and made["name"].endswith(".json")
+def test_json_formats_are_json(save: Save, kind: str) -> None:
+    answer = save(kind=kind, step=3)
+    assert answer.json() and answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-disposition"].endswith('.json"')
 
 
-def test_a_tree_is_that_of_the_step_on_the_screen(shared: AppState) -> None:
-    made = downloads.make(shared.archive, ["stand", "graphml", 3])
-    nodes = ElementTree.fromstring(made["text"]).findall(".//{*}node")
+def test_a_tree_is_that_of_the_step_on_the_screen(shared: AppState, save: Save) -> None:
+    answer = save(kind="graphml", step=3)
+    nodes = ElementTree.fromstring(answer.text).findall(".//{*}node")
     drawn = shared.archive.trace("stand").steps[2].nodes
     assert len(nodes) in (len(drawn), len(drawn) + 1)
-    assert made["name"].endswith("-step-3.graphml")
+    assert answer.headers["content-disposition"].endswith('-step-3.graphml"')
 
 
-def test_the_replay_page_plays_offline(shared: AppState) -> None:
-    made = downloads.make(shared.archive, ["stand", "html", 1])
-    assert made["text"].startswith("<!doctype html>") and "default-src 'none'" in made["text"]
-    assert made["type"] == "text/html" and len(made["text"]) < 1_000_000
+def test_the_replay_page_plays_offline(save: Save) -> None:
+    answer = save(kind="html")
+    assert answer.text.startswith("<!doctype html>") and "default-src 'none'" in answer.text
+    assert answer.headers["content-type"].startswith("text/html") and len(answer.text) < 1_000_000
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        [], ["stand"], ["stand", "exe", 1], ["stand", "graphml", 0], ["stand", "graphml", 99], ["stand", "graphml", None],
-        ["stand", "graphml", float("inf")], ["../x", "trace", 1], ["mine:guess", "trace", 1],
-        ["", "trace", 1], [None, None, None],
+        ("stand", "exe", 1), ("stand", "graphml", 0), ("stand", "graphml", 99), ("stand", "graphml", ""),
+        ("stand", "graphml", "1e9"), ("../x", "trace", 1), ("mine:guess", "trace", 1), ("", "trace", 1), ("stand", "", 1),
     ],
 )  # fmt: skip
-def test_what_cannot_be_saved_is_explained(shared: AppState, asked: list[object]) -> None:
-    made = downloads.make(shared.archive, asked)
-    assert set(made) == {"error"} and made["error"].endswith(".")
+def test_what_cannot_be_saved_is_explained(save: Save, asked: tuple[str, str, object]) -> None:
+    answer = save(*asked)
+    assert answer.status_code == 400 and answer.text.endswith(".")
 
 
-def test_every_button_has_a_format(shared: AppState) -> None:
+def test_every_button_has_a_format(save: Save) -> None:
     for kind, _, _ in downloads.FORMATS:
-        assert "error" not in downloads.make(shared.archive, ["stand", kind, 1])
+        assert save(kind=kind, step="" if kind not in ("graphml", "nodelink") else 1).status_code == 200
+
+
+def test_a_file_is_made_once_and_the_latest_are_kept_within_bounds(shared: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = list[str](), downloads.make
+    monkeypatch.setattr(downloads, "make", lambda archive, run, kind, step: made.append(kind) or make(archive, run, kind, step))
+    files = downloads.Files(shared.archive, lambda scope: "here", kept_bytes=2_000)
+    client = TestClient(Starlette(routes=[downloads.Route("/file", files.answer)]))
+    for step in (1, 7):
+        assert client.get("/file", params={"run": "stand", "kind": "summary", "step": step}).status_code == 200
+    assert made == ["summary"], "a file of the whole run is that of every step"
+    for step in range(1, 13):
+        client.get("/file", params={"run": "stand", "kind": "nodelink", "step": step})
+    assert len(made) == 13 and 1 <= len(files.cached) < 13
+    assert sum(len(packed) for _, packed in files.cached.values()) <= 2_000
+    assert next(reversed(files.cached)) == ("stand", "nodelink", 12)

@@ -10,16 +10,16 @@ from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
 from specviz.trace.schema import Note
 from specviz.trace.store import TraceStore
-from specviz.ui.run_lookup import MINE, Archive, choices, title
+from specviz.ui.archive import MINE, Archive, choices, title
 from specviz.ui.settings import Settings
 from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import gallery
-from tests.support.traces.samples import sample_trace
+from tests.support.traces.samples import lines, sample_trace
 
 
 def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None:
     found = Gallery(gallery(tmp_path, ("stand", "prompt_lookup")))
-    assert found.choices() == [("A run of prompt_lookup", "prompt_lookup"), ("A run of stand", "stand")]
+    assert list(found.by_family().values()) == [[("A run of prompt_lookup", "prompt_lookup"), ("A run of stand", "stand")]]
     assert found.default is not None and found.default.name == "stand" and found.default.trace.run.method == "stand"
     other = found.of_method("prompt_lookup")
     assert other is not None and other.name == "prompt_lookup" and found.of_method("autoregressive") is None
@@ -34,7 +34,7 @@ def test_the_page_opens_on_a_greedy_run_that_is_twice_as_fast_and_writes_the_bas
 
 def test_without_recordings_there_is_nothing_and_no_error(tmp_path: Path) -> None:
     empty = Gallery(tmp_path)
-    assert empty.default is None and empty.choices() == []
+    assert empty.default is None and empty.by_family() == {}
     with pytest.raises(BadInput, match="none here"):
         empty.get("stand")
     assert Archive(empty, TraceStore()).feed("") == ""
@@ -44,12 +44,6 @@ def test_without_recordings_there_is_nothing_and_no_error(tmp_path: Path) -> Non
 def test_a_file_that_describes_no_run_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "sky.json").write_text(text, encoding="utf-8")
     with pytest.raises(BadTrace, match="sky.json"):
-        Gallery(tmp_path)
-
-
-def test_an_index_of_edition_2_is_refused_and_not_read_as_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "index.json").write_text('{"default": "a", "traces": [{"name": "a"}]}', encoding="utf-8")
-    with pytest.raises(BadTrace, match="NAME.json"):
         Gallery(tmp_path)
 
 
@@ -90,7 +84,7 @@ def test_a_file_of_version_1_is_given_to_the_stage_in_the_version_of_today(tmp_p
 def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -> None:
     archive = Archive(Gallery(gallery(tmp_path, ("stand",))), TraceStore())
     trace = sample_trace(4, method="prompt_lookup")
-    name = MINE + archive.store.add(trace)
+    name = MINE + archive.store.new(lines(trace))
     assert archive.trace(name) == trace and '"mode":"recorded"' in archive.feed(name)
     assert choices(archive, [("old", "mine:1"), (title(trace), name)])[0] == (title(trace), name)
     with pytest.raises(BadInput, match="no longer kept"):

@@ -14,14 +14,17 @@ from PIL import Image
 from specviz.errors import BadInput, SpecvizError
 from specviz.trace import store as traces
 from specviz.trace.store import TraceStore
-from specviz.ui import page
-from specviz.ui.stream import upload_pool
-from specviz.ui.stream.pool import Pool
-from specviz.ui.stream.upload_pool import Opened, UploadPool
+from specviz.ui import archive, page
+from specviz.ui.archive import Archive, Opened, Pool
 from specviz.ui.tabs import traces_tab
-from specviz.ui.widgets import example_scenes as scene_shelf
+from specviz.ui.widgets import examples as scene_shelf
+from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import app
 from tests.support.traces.samples import dump, sample_trace
+
+
+def reader_of(store: TraceStore, pool: Pool | None = None, seconds: float = archive.SECONDS) -> Archive:
+    return Archive(Gallery(Path("nowhere")), store, pool or Pool(), seconds)
 
 
 class Gate:
@@ -43,7 +46,7 @@ class Gate:
             with self.lock:
                 self.inside -= 1
 
-        monkeypatch.setattr(upload_pool.traces, "rewritten", rewritten)
+        monkeypatch.setattr(archive.traces, "rewritten", rewritten)
 
 
 def files(folder: Path, count: int) -> list[Path]:
@@ -51,7 +54,7 @@ def files(folder: Path, count: int) -> list[Path]:
     return [dump(folder / f"{seed}.spectrace.jsonl", sample_trace(2, seed=seed)) for seed in range(count)]
 
 
-async def all_of(reader: UploadPool, paths: list[Path], gate: Gate | None = None) -> list[Opened | BaseException]:
+async def all_of(reader: Archive, paths: list[Path], gate: Gate | None = None) -> list[Opened | BaseException]:
     """What each of them comes to when all are brought at once."""
     asked = [asyncio.ensure_future(reader.open(path)) for path in paths]
     if gate is not None:
@@ -64,13 +67,13 @@ async def all_of(reader: UploadPool, paths: list[Path], gate: Gate | None = None
 
 def test_no_more_are_read_at_once_than_there_are_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
-    found = asyncio.run(all_of(UploadPool(TraceStore(), Pool(2)), files(tmp_path, 9), gate))
+    found = asyncio.run(all_of(reader_of(TraceStore(), Pool(2)), files(tmp_path, 9), gate))
     assert gate.most == 2 and all(isinstance(one, Opened) for one in found)
 
 
 def test_who_finds_no_room_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
-    found = asyncio.run(all_of(UploadPool(TraceStore(), Pool(1, 2)), files(tmp_path, 8), gate))
+    found = asyncio.run(all_of(reader_of(TraceStore(), Pool(1, 2)), files(tmp_path, 8), gate))
     refused = [one for one in found if isinstance(one, BadInput)]
     assert len(refused) == 5 and "Try again in a minute" in str(refused[0])
     assert sum(isinstance(one, Opened) for one in found) == 3
@@ -80,7 +83,7 @@ def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path
     gate = Gate(monkeypatch)
     gate.free.set()
     store = TraceStore(max_traces=1)
-    reader = UploadPool(store)
+    reader = reader_of(store)
     one, other = files(tmp_path, 2)
     found = asyncio.run(all_of(reader, [one] * 30))
     assert [each for each in found if each != found[0]] == [] and gate.reads == 1
@@ -91,12 +94,12 @@ def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path
 def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path: Path) -> None:
     store = TraceStore()
     with pytest.raises(BadInput, match="all that one may take"):
-        asyncio.run(UploadPool(store, seconds=0.0).open(files(tmp_path, 1)[0]))
-    assert len(store) == 0
+        asyncio.run(reader_of(store, seconds=0.0).open(files(tmp_path, 1)[0]))
+    assert len(store._entries) == 0
 
 
 def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
-    reader = UploadPool(TraceStore(), Pool(1))
+    reader = reader_of(TraceStore(), Pool(1))
     bad = tmp_path / "bad.spectrace.jsonl"
     bad.write_text("{}", encoding="utf-8")
     found = asyncio.run(all_of(reader, [bad, *files(tmp_path, 1), bad]))
@@ -107,7 +110,7 @@ def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
 def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:
     gone = tmp_path / "gone.spectrace.jsonl"
     with pytest.raises(BadInput) as trace:
-        asyncio.run(UploadPool(TraceStore()).open(gone))
+        asyncio.run(reader_of(TraceStore()).open(gone))
     pictures = [tmp_path / "gone.png", tmp_path, tmp_path / ("x" * 300)]
     told = [str(trace.value)]
     for path in pictures:
@@ -141,7 +144,7 @@ def test_a_kept_run_is_told_from_its_ends_alone(tmp_path: Path) -> None:
     shared = app(tmp_path)
     for ended in (True, False):
         trace = sample_trace(5, ended=ended)
-        name = asyncio.run(shared.uploads.open(dump(tmp_path / f"{ended}.spectrace.jsonl", trace))).name
+        name = asyncio.run(shared.archive.open(dump(tmp_path / f"{ended}.spectrace.jsonl", trace))).name
         found = shared.archive.outline(name)
         assert (found.run, found.end, found.steps) == (trace.run, trace.end, 5)
         assert found.tokens == sum(len(step.emitted) for step in trace.steps)

@@ -1,0 +1,252 @@
+"""Runs by name, recorded ones of the app and those of a session in the store, and the pool in which the latter are read.
+
+The pool is bounded in number. Gradio has forty threads for all visitors; a request for a run waits here without holding one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from specviz.errors import BadInput
+from specviz.trace import store as traces
+from specviz.trace.schema import Run, Trace
+from specviz.trace.store import Outline, TraceStore, outline, outlined
+from specviz.trace.validate import MAX_FILE
+from specviz.ui.widgets.gallery import Gallery, Recording
+from specviz.viewer.component import control
+
+MINE = "mine:"
+"""Prefix of the key of a run in the store. Such a name is private to one page, so no link carries it."""
+
+
+SESSION = "This session"
+"""Heading of this session's runs."""
+WORKERS = 2
+"""Number of concurrent jobs. A parsed run takes ten times the memory of its text; one interpreter gains nothing from more."""
+WAITING = 64
+"""Number of jobs that may wait, enough for two classes at once. One address may have half of them."""
+SWITCH_SECONDS = 0.0002
+"""Switch interval of the interpreter while jobs run: each answer needs the interpreter dozens of times, and by default (5 ms)
+a hundred requests at once would wait a minute."""
+SECONDS = 30.0
+"""Maximum processor seconds for one file, several times those of the largest valid one."""
+REMEMBERED = 256
+"""Number of contents remembered by their digest."""
+
+LOST = "The file did not arrive whole. Choose it again."
+
+Result = TypeVar("Result")
+
+
+class Pool:
+    """Jobs in order of arrival, one per key. Used from the event loop and from threads."""
+
+    def __init__(self, workers: int = WORKERS, waiting: int = WAITING) -> None:
+        self.most = workers + waiting
+        self.jobs: dict[Hashable, Future[Any]] = {}
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="pool", initializer=self._enter)
+        self._inside = threading.local()
+        self._owners: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._switch = sys.getswitchinterval()
+
+    def _enter(self) -> None:
+        self._inside.yes = True
+
+    def submit(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Future[Result]:
+        """Submit ``job`` and return its future, shared by all pending requests for the same ``key``. ``owner`` is the address
+        of the request. Raises BadInput when the pool is full."""
+        key = object() if key is None else key
+        with self._lock:
+            if key in self.jobs:
+                return self.jobs[key]
+            if len(self.jobs) >= self.most or (owner and self._owners[owner] >= max(1, self.most // 2)):
+                raise BadInput(f"{len(self.jobs)} other files are being read or made just now. Try again in a minute.")
+            future: Future[Result] = self._threads.submit(self._do, key, owner, job)
+            self.jobs[key] = future
+            self._owners[owner] += 1
+            return future
+
+    def _do(self, key: Hashable, owner: str, job: Callable[[], Result]) -> Result:
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            return job()
+        finally:
+            with self._lock:
+                self.jobs.pop(key, None)
+                if not self.jobs:
+                    sys.setswitchinterval(self._switch)
+                self._owners -= Counter([owner])
+
+    async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
+        """Await the result of ``job``. Raises its exceptions, and BadInput when the pool is full."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may await the same job
+
+    def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
+        """Return the result of ``job``, blocking the calling thread; a job of this pool runs it directly."""
+        return job() if getattr(self._inside, "yes", False) else self.submit(job, key).result()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file that was read and kept: the run's name, its title, and its outline."""
+
+    name: str
+    title: str
+    outline: Outline
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Recorded runs and kept runs under one naming scheme."""
+
+    gallery: Gallery
+    store: TraceStore
+    pool: Pool = field(default_factory=Pool)
+    """The only reader of kept runs."""
+    seconds: float = SECONDS
+    _known: OrderedDict[str, Opened] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def text(self, name: str) -> str:
+        """Return the trace file's text. Raises BadInput when no run has that name any more."""
+        if name.startswith(MINE):
+            return self.store.text(name.removeprefix(MINE))
+        return self._recorded(name).text
+
+    def _recorded(self, name: str) -> Recording:
+        if not name:
+            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
+        return self.gallery.get(name)
+
+    def trace(self, name: str) -> Trace:
+        """Return the run as data."""
+        if not name.startswith(MINE):
+            return self._recorded(name).trace
+        return self.pool.result(lambda: self.store.trace(name.removeprefix(MINE)), ("trace", name))
+
+    async def of(self, names: Iterable[str], job: Callable[[], Result], owner: str = "") -> Result:
+        """Await a ``job`` that reads these runs: in the pool if one of them is a kept run, else in a thread."""
+        if any(name.startswith(MINE) for name in names):
+            return await self.pool.do(job, owner=owner)
+        return await asyncio.to_thread(job)
+
+    def run(self, name: str) -> Run:
+        """Return the run record, without the steps."""
+        if not name.startswith(MINE):
+            return self._recorded(name).run
+        return outline(self.store.lines(name.removeprefix(MINE), 0, 1)).run
+
+    def outline(self, name: str) -> Outline:
+        """Return the run's outline: its run and end records and its counts."""
+        if name.startswith(MINE):
+            return self.pool.result(lambda: outline(self.store.lines(name.removeprefix(MINE))))
+        return outlined(self._recorded(name).trace)
+
+    def note(self, name: str) -> str:
+        """Note on what to watch in a recorded run; empty for any other."""
+        recording = self.gallery.recordings.get(name)
+        return recording.watch if recording else ""
+
+    def rehearsals(self, name: str) -> int:
+        """Number of runs made before a recorded one was kept; 0 for any other."""
+        recording = self.gallery.recordings.get(name)
+        return recording.rehearsals if recording else 0
+
+    def feed(self, name: str) -> str:
+        """Return the run's feed for a stage, which follows a kept run. Empty without a name, so that a page without recordings
+        still opens."""
+        if name.startswith(MINE):
+            self.store.lines(name.removeprefix(MINE), 0, 0)  # raises if the run is not kept any more
+            return control("recorded", name, follow=True, message="Fetching the run")
+        note = {"watch": self.note(name)} if self.note(name) else {}
+        return control("recorded", name, **note) + self.text(name) if name else ""
+
+    async def open(self, path: str | Path, owner: str = "") -> Opened:
+        """Read the run in an uploaded file. Raises BadTrace naming the wrong line and field, BadInput when the pool is full."""
+        return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: self._lines(Path(path)), owner)
+
+    async def take(self, read: Callable[[], Trace], key: str, owner: str = "") -> Opened:
+        """Keep the run that ``read`` returns, in the pool, from what a page had kept: the ``key``. Raises as :meth:`open`."""
+        digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
+        return await self._opened(digest, lambda: traces.lines(read()), owner)
+
+    async def _opened(self, digest: str, read: Callable[[], list[str]], owner: str) -> Opened:
+        with self._lock:
+            known = self._known.get(digest)
+        if known is not None and known.name.removeprefix(MINE) in self.store:
+            return known
+        return await self.pool.do(lambda: self._keep(digest, read()), digest, owner)
+
+    def _keep(self, digest: str, lines: list[str]) -> Opened:
+        outline = traces.outline(lines)
+        key = self.store.new(lines, checked=True)
+        opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)
+        with self._lock:
+            self._known[digest] = opened
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return opened
+
+    def _lines(self, path: Path) -> list[str]:
+        """Return the file's lines, checked. Raises BadInput without its path when it cannot be read or takes too long."""
+        started, lines = time.thread_time(), list[str]()
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE + 1)
+        except (OSError, ValueError):
+            raise BadInput(LOST) from None
+        for line in traces.rewritten(content):
+            lines.append(line)
+            if time.thread_time() - started > self.seconds:
+                raise BadInput(
+                    f"Checking this file takes more than {self.seconds:g} seconds, which is all that one may take here. "
+                    "`python -m specviz validate FILE` checks it on your own machine; record fewer steps or smaller trees."
+                )
+        return lines
+
+
+def _digest(path: Path) -> str:
+    """The file's SHA-256. Raises BadInput without its path when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        raise BadInput(LOST) from None
+
+
+def title(trace: Trace) -> str:
+    """One line that tells runs of a session apart."""
+    run = trace.run
+    prompt = " ".join(run.prompt.split())
+    temperature = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
+    return f"{run.title}{temperature} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
+
+
+def join(runs: list[tuple[str, str]], name: str, trace: Trace) -> bool:
+    """Add a run to this session's. Returns False if it is there already."""
+    if any(name == listed for _, listed in runs):
+        return False
+    runs.append((title(trace), name))
+    return True
+
+
+def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:
+    """This session's runs, newest first, then the recorded ones of these modalities: title and name of each."""
+    return [entry for entries in grouped(archive, runs, *modalities).values() for entry in entries]
+
+
+def grouped(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> dict[str, list[tuple[str, str]]]:
+    """The entries of :func:`choices` under headings: this session's runs, then the method families."""
+    mine = {SESSION: list(reversed(runs))} if runs else {}
+    return mine | archive.gallery.by_family(*modalities)
