@@ -25,7 +25,7 @@ from specviz.commands import (
     train,
     validate,
 )
-from specviz.commands.console import Parser, tell
+from specviz.commands.console import Parser, print_message
 from specviz.errors import SpecvizError
 
 COMMANDS = {
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(sentence: str, status: int) -> int:
-    tell(" ".join(sentence.split()))
+    print_message(" ".join(sentence.split()))
     return status
 
 

@@ -1,6 +1,6 @@
-"""Decode several prompts in common rounds on one target, and write a trace for each.
+"""Decode several prompts in one batch on one target, and write a trace for each.
 
-Rows share a cache and advance at their own pace.
+Rows share a cache but accept different numbers of tokens per round.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, Stopping, read_prompts, say
+from specviz.commands.console import ProgressLine, Stopping, print_result, read_prompts
 from specviz.commands.run import parameters, status
 from specviz.errors import BadInput
 from specviz.figures.theme import count, number
@@ -60,5 +60,5 @@ def execute(options: argparse.Namespace) -> int:
         assert trace.end is not None
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
-        say(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
+        print_result(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
     return status([trace.end for trace in row_traces if trace.end is not None], stopping.requested)

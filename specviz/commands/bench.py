@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from specviz.commands.console import say, tell
+from specviz.commands.console import print_message, print_result
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "measure a benchmark suite on this machine"
@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--dtype", default="auto", metavar="D", help="the number format of all runs, such as float32")
     parser.add_argument("--quick", action="store_true", help="fewer prompts, for suites with many")
-    parser.add_argument("--save", action="store_true", help="store the results for the app (suite length)")
+    parser.add_argument("--save", action="store_true", help="store the results for the app (only the suite `length`)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -26,6 +26,6 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.bench.runner import run_suite
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
-    report = run_suite(options.suite, methods, options.target, tell, options.quick, options.save, options.dtype)
-    say(report.as_json() if options.json else report.as_table())
+    report = run_suite(options.suite, methods, options.target, print_message, options.quick, options.save, options.dtype)
+    print_result(report.as_json() if options.json else report.as_table())
     return 0

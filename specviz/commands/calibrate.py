@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from specviz.commands.console import say, tell
+from specviz.commands.console import print_message, print_result
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
@@ -26,8 +26,8 @@ def execute(options: argparse.Namespace) -> int:
 
     drafted = calibrate_drafted.RUNS.get(options.name)
     if options.draft and options.name != "polybasic":
-        raise BadInput(f"{options.name} is calibrated without another model: leave --draft out.")
+        raise BadInput(f"{options.name} is calibrated without another model: omit --draft.")
     more = {"draft": options.draft} if options.draft else {}
     run = partial(calibrate.run, options.name) if drafted is None else drafted
-    say(run(options.target, report=tell, **more))
+    print_result(run(options.target, report=print_message, **more))
     return 0

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import Stopping, read_prompts, say, tell
+from specviz.commands.console import Stopping, print_message, print_result, read_prompts
 from specviz.errors import BadInput
 from specviz.figures.theme import number
 from specviz.trace import store
@@ -31,8 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="the maximum number of tokens")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the seed sent to the server")
-    parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
-    help_text = "request no log probabilities, which keep some servers from speculating; p is then unknown"
+    parser.add_argument("--raw", action="store_true", help="continue the prompt unchanged, without a chat template")
+    help_text = "request no log-probabilities, which keep some servers from speculating; p is then unknown"
     parser.add_argument("--no-logprobs", action="store_true", help=help_text)
     parser.add_argument("--key", default="", metavar="K", help="the server's key, if it requires one")
     parser.add_argument("--out", metavar="F", help=f"write the first answer's trace to this file ({store.SUFFIX})")
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
         for prompt in ([options.prompt] if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS))
     ]
     server = servers.look(options.url, options.key)
-    tell(f"{server.model} on {server.title} at {server.url}")
+    print_message(f"{server.model} on {server.title} at {server.url}")
     before = counters(server.url, server.key)
     with Stopping() as stopping:
         traces = []
@@ -61,27 +61,27 @@ def execute(options: argparse.Namespace) -> int:
             for event in answer.events():
                 stopping.started = stopping.started or isinstance(event, Run)
                 if isinstance(event, Step):
-                    say("".join(event.pieces), end="")
-            say()
+                    print_result("".join(event.pieces), end="")
+            print_result()
             assert answer.trace is not None
             traces.append(answer.trace)
             assert (end := answer.trace.end) is not None
             numbers = end.metrics
             tau, rate = (number(numbers.get(name)) for name in ("tau", "tokens_per_second"))
-            tell(f"{numbers['emitted']} tokens in {numbers['steps']} rounds, τ {tau}, {rate} tokens a second.")
+            print_message(f"{numbers['emitted']} tokens in {numbers['steps']} rounds, τ {tau}, {rate} tokens per second.")
             for sentence in filter(None, (end.message, *answer.trace.run.warnings)):
-                tell(sentence)
+                print_message(sentence)
             if stopping.event.is_set():
                 break
     if options.out:
         store.write(traces[0], options.out)
-        tell(f"Wrote {options.out}.")
+        print_message(f"Wrote {options.out}.")
     after = counters(server.url, server.key)
     if before is not None and after is not None:
         counts = after.since(before)
         rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
-        tell(
-            f"The server's counters meanwhile: {counts.accepted} of {counts.drafted} drafted tokens accepted, by place: {rates}."
+        print_message(
+            f"By the server's counters, {counts.accepted} of {counts.drafted} drafted tokens were accepted; by position: {rates}."
         )
     if options.baseline and not stopping.requested:
         _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds)
@@ -89,13 +89,13 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int) -> None:
-    """Compare the seconds per answered token of both, each prompt on both in turn."""
+    """Compare both servers' seconds per token, with each prompt sent to both in turn."""
     from specviz.interop import server as servers
 
     if server.url == baseline.url:
-        raise BadInput("--baseline names the same server; start the model once more without speculation, on another port.")
+        raise BadInput("--baseline names the same server; start a second one without speculation, on another port.")
     if server.model.rsplit("/", 1)[-1] != baseline.model.rsplit("/", 1)[-1]:
-        tell(f"Two models: {server.model} and {baseline.model}. The ratio compares them as they are.")
+        print_message(f"The servers run different models, {server.model} and {baseline.model}: the ratio compares both.")
     ratios, equal = [], 0
     for turn in range(rounds):
         for ask in asks:
@@ -111,7 +111,7 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int)
             ratios.append(spent[baseline.url] / spent[server.url])
             equal += len(set(texts.values())) == 1
     middle = statistics.median(ratios)
-    say(
-        f"{middle:.2f}× the tokens a second of {baseline.url} (median of {len(ratios)} pairs, {min(ratios):.2f} to "
+    print_result(
+        f"{middle:.2f}× the tokens per second of {baseline.url} (median of {len(ratios)} pairs, {min(ratios):.2f} to "
         f"{max(ratios):.2f}); {equal} of {len(ratios)} pairs wrote the same text."
     )

@@ -22,10 +22,10 @@ from specviz.figures.theme import count, escape_controls
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with errors of one sentence, like every other error of this program."""
+    """Argument parser whose errors are one sentence, like every other error of this program."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise BadInput instead of printing the usage and leaving."""
+        """Raise BadInput instead of printing the usage and exiting."""
         raise BadInput(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
 
 
@@ -67,17 +67,17 @@ def printable(text: str) -> str:
     return escape_controls(text).replace("\r", "\\r")
 
 
-def say(value: object = "", end: str = "\n") -> None:
-    """Print text on the output."""
+def print_result(value: object = "", end: str = "\n") -> None:
+    """Print a result on the output."""
     print(printable(str(value)), end=end, flush=True)
 
 
-def tell(message: str, raw: bool = False) -> None:
-    """Print a line for people on the error stream. ``raw`` keeps colours, for the program's own text."""
+def print_message(message: str, raw: bool = False) -> None:
+    """Print a message on the error stream. ``raw`` keeps escape sequences, for the program's own colours."""
     print(message if raw else printable(message), file=sys.stderr, flush=True)
 
 
-def emit(json_value: Mapping[str, Any] | Sequence[Any]) -> None:
+def print_json(json_value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one JSON value, in ASCII so that it survives any terminal and pipe."""
     print(json.dumps(json_value, allow_nan=False), flush=True)
 
@@ -98,7 +98,7 @@ def read_text(name: str | Path) -> str:
 
     Raises BadInput for a file that cannot be read or is not UTF-8.
     """
-    what = "The prompt on the input" if str(name) == "-" else f"The prompt file {name}"
+    what = "The prompt on standard input" if str(name) == "-" else f"The prompt file {name}"
     try:
         content = sys.stdin.buffer.read() if str(name) == "-" else Path(name).read_bytes()
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -112,7 +112,7 @@ def read_prompts(name: str | Path, most: int) -> tuple[str, ...]:
     """Read one prompt per line that is not empty, as :func:`read_text`. Raises BadInput for none, or for more than ``most``."""
     prompts = tuple(line.strip() for line in read_text(name).splitlines() if line.strip())
     if not 1 <= len(prompts) <= most:
-        raise BadInput(f"{name} holds {count(len(prompts), 'prompt')}; give 1 to {most}, one a line.")
+        raise BadInput(f"{name} holds {count(len(prompts), 'prompt')}; give 1 to {most}, one per line.")
     return prompts
 
 

@@ -1,4 +1,4 @@
-"""Convert a torch zip with weights to a folder of safetensors, on this machine alone.
+"""Convert a torch zip with weights to a folder of safetensors, locally.
 
 Many heads are published as `pytorch_model.bin`, and LlamaGen's models as `.pt`. Such a file is a pickle, which can run code
 when opened. Here torch opens it with `weights_only`, which builds tensors and plain containers and refuses everything else.
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import tell
+from specviz.commands.console import print_message
 from specviz.errors import BadInput, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth with weights that you trust")
+    parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth from a source that you trust")
     parser.add_argument(
-        "--image-size", type=int, metavar="N", help="for a LlamaGen: the side of its pictures in pixels, 256, 384 or 512"
+        "--image-size", type=int, metavar="N", help="for LlamaGen: the side of its pictures in pixels, 256, 384 or 512"
     )
     parser.add_argument("--out", metavar="DIR", help="the folder to write, by default FILE's folder name with -safetensors")
 
@@ -50,11 +50,11 @@ def execute(options: argparse.Namespace) -> int:
         try:
             config = json.loads(stored.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
-            raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Get it anew.") from problem
+            raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Fetch it again.") from problem
     if not config and _LLAMAGEN in tensors:  # whose weights lack a config
         pixels = options.image_size
         if pixels is None or pixels < _PATCH or pixels % _PATCH:
-            raise BadInput(f"{file.name} is a LlamaGen, which does not say how large it draws: add --image-size 256, 384 or 512.")
+            raise BadInput(f"{file.name} is a LlamaGen, which does not store its image size: add --image-size 256, 384 or 512.")
         config = {"model_type": "llamagen", "block_size": (pixels // _PATCH) ** 2}
     from safetensors.torch import save_file
 
@@ -63,10 +63,10 @@ def execute(options: argparse.Namespace) -> int:
     save_file({name: value.detach().contiguous().clone() for name, value in tensors.items()}, folder / "model.safetensors")
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    which = "with its config.json" if config is not None else "without a config.json, of which none lies beside the file"
+    which = "with its config.json" if config is not None else "without a config.json, since there is none beside the file"
     heads = any(name.removeprefix("model.").startswith(("layers.0.self_attn.", "fc.")) for name in tensors)
     look = f" Look: `python -m specviz inspect {folder} --target T`." if heads else ""
-    tell(f"Wrote {len(tensors)} tensors to {folder}, {which}.{look}")
+    print_message(f"Wrote {len(tensors)} tensors to {folder}, {which}.{look}")
     return 0
 
 
@@ -77,21 +77,21 @@ def read_zip(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
         raise BadInput(f"There is no file {file}. Check the path.")
     if not zipfile.is_zipfile(file):
-        raise ModelUnavailable(f"{file.name} is no torch zip, which torch writes since 1.6; older pickles are not opened.")
+        raise ModelUnavailable(f"{file.name} is not a torch zip, the format since torch 1.6; older pickles are not opened.")
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):  # trainers' options beside the weights: plain fields
             stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as problem:  # torch's own unpickler refused the file
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
         raise ModelUnavailable(
-            f"{file.name} holds more than weights, and is not opened ({reason[:160]}). Ask its authors for safetensors."
+            f"{file.name} holds more than weights and is not opened ({reason[:160]}). Ask its authors for safetensors."
         ) from problem
     for wrapper in _WRAPPERS:
         if isinstance(stored, Mapping) and isinstance(stored.get(wrapper), Mapping):
             stored = stored[wrapper]
     if not isinstance(stored, Mapping) or not stored:
-        raise ModelUnavailable(f"{file.name} holds no tensors by name: it is no checkpoint of weights.")
+        raise ModelUnavailable(f"{file.name} holds no named tensors: it is not a checkpoint of weights.")
     others = [str(field) for field, value in stored.items() if not isinstance(value, torch.Tensor)]
     if others:
-        raise ModelUnavailable(f"{file.name} holds {others[0]}, which is no tensor: it is no plain checkpoint of weights.")
+        raise ModelUnavailable(f"{file.name} holds {others[0]}, which is not a tensor: it is not a plain checkpoint of weights.")
     return {str(field): value for field, value in stored.items()}

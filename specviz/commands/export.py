@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import tell
+from specviz.commands.console import print_message
 from specviz.trace import export, store
 
 HELP = "write a trace file in another format"
@@ -25,5 +25,5 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.viewer import replay
 
     written = export.write(store.read(Path(options.file)), options.to, options.out, options.step, replay.of_trace)
-    tell(f"Wrote {written}.")
+    print_message(f"Wrote {written}.")
     return 0

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, tell
+from specviz.commands.console import ProgressLine, print_message
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
@@ -27,7 +27,7 @@ def execute(options: argparse.Namespace) -> int:
     """Write the drafter and print the command that serves it."""
     folder = Path(options.out).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"{folder} is there already and not an empty folder; name another with --out.")
+        raise BadInput(f"{folder} already exists and is not an empty folder; name another with --out.")
     from specviz.models.heads.head_writer import write_head
     from specviz.models.heads.heads import load_heads
     from specviz.models.text.load import load_causal_lm
@@ -41,8 +41,8 @@ def execute(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     write_head(head, folder, options.to, options.verifier)
-    tell(f"Wrote {folder}, a head for {options.verifier}. It learned from that model in four bits, {DEFAULT_TEXT_TARGET}.")
+    print_message(f"Wrote {folder}, a head for {options.verifier}. It learned from its four-bit {DEFAULT_TEXT_TARGET}.")
     if options.to == "speculators":
         settings = json.dumps({"method": "eagle3", "model": str(folder), "num_speculative_tokens": 5})
-        tell(f"vLLM serves it: vllm serve {options.verifier} --speculative-config '{settings}'")
+        print_message(f"vLLM serves it: vllm serve {options.verifier} --speculative-config '{settings}'")
     return 0

@@ -1,10 +1,10 @@
-"""Fetch a model to this machine ahead of time. Files already present are checked, not fetched again."""
+"""Fetch a model to this machine ahead of time. Files that are already present are checked, not fetched again."""
 
 from __future__ import annotations
 
 import argparse
 
-from specviz.commands.console import ProgressLine, say
+from specviz.commands.console import ProgressLine, print_result
 from specviz.models.hub.catalog import entries
 
 HELP = "fetch a model to this machine"
@@ -25,5 +25,5 @@ def execute(options: argparse.Namespace) -> int:
         folder = prepare(options.name, progress)
     finally:
         progress.close()
-    say(folder)
+    print_result(folder)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import tell
+from specviz.commands.console import print_message
 from specviz.errors import BadInput
 from specviz.trace import store
 
@@ -24,15 +24,15 @@ def execute(options: argparse.Namespace) -> int:
 
     found = imports.read(options.file)
     for note in found.notes:
-        tell(note)
+        print_message(note)
     if found.unread:
-        tell(f"Not read: {', '.join(found.unread)}.")
+        print_message(f"Not read: {', '.join(found.unread)}.")
     if not options.out:
-        raise BadInput("Say where the trace goes with --out F.")
+        raise BadInput("Name the trace file to write with --out F.")
     for number, trace in enumerate(found.traces, start=1):
         place = Path(options.out)
         if number > 1:
             place = place.with_name(f"{place.name.removesuffix(store.SUFFIX)}-{number}{store.SUFFIX}")
         store.write(trace, place)
-        tell(f"Wrote {place}: {len(trace.steps)} steps.")
+        print_message(f"Wrote {place}: {len(trace.steps)} steps.")
     return 0

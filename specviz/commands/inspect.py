@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, emit, read_prompts, say, tell
+from specviz.commands.console import ProgressLine, print_json, print_message, print_result, read_prompts
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
-HELP = "inspect a drafter: does it fit the target, and is it read right?"
+HELP = "inspect a drafter: does it fit the target, and is it loaded correctly?"
 MISREAD = 1
 MOST_PROMPTS = 256
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=int, default=64, metavar="N", help="the maximum number of tokens in each answer of the target"
     )
-    parser.add_argument("--depth", type=int, default=5, metavar="K", help="drafted tokens in a chain")
+    parser.add_argument("--depth", type=int, default=5, metavar="K", help="number of drafted tokens in a chain")
     parser.add_argument("--out", metavar="DIR", help="a folder for figures: acceptance, calibration, logit lens of every state")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a report")
 
@@ -45,9 +45,9 @@ def execute(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     if options.json:
-        emit(report.as_json())
+        print_json(report.as_json())
     else:
-        say(report.as_text())
+        print_result(report.as_text())
     for file in report.draw(Path(options.out)) if options.out else ():
-        tell(f"Wrote {file}.")
+        print_message(f"Wrote {file}.")
     return MISREAD if report.verdict.steps else 0

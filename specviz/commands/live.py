@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from specviz.commands.console import colours, emit, printable, say, table, tell
+from specviz.commands.console import colours, print_json, print_message, print_result, printable, table
 from specviz.figures.explain import explain
 from specviz.figures.theme import number, percent
 from specviz.trace.metrics import parting
@@ -15,8 +15,8 @@ _PLAIN = "\x1b[0m"
 _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
 
 
-class Live:
-    """Terminal view of a run's events. ``quiet`` prints warnings alone, and one JSON object at the end."""
+class TerminalView:
+    """Terminal view of a run's events. ``quiet`` prints only warnings, and one JSON object at the end."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -27,36 +27,36 @@ class Live:
         """Show one event."""
         if isinstance(event, Run):
             for warning in event.warnings:
-                tell(f"warning: {warning}")
+                print_message(f"warning: {warning}")
             if not self._quiet:
                 how = ", ".join(filter(None, (event.dtype, event.device, f"{event.tier} tier")))
-                tell(f"{event.title} on {event.target}: {how}")
+                print_message(f"{event.title} on {event.target}: {how}")
             if self._styled and not self._quiet:
                 own = f"{_STYLES['own']}the target's own token{_PLAIN}"
-                tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n", raw=True)
+                print_message(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n", raw=True)
         elif isinstance(event, Step) and not self._quiet:
             for place, piece in enumerate(event.pieces):
-                sys.stdout.write(self._dressed(event, place, printable(piece)))
+                sys.stdout.write(self._styled_piece(event, place, printable(piece)))
             sys.stdout.flush()
         elif isinstance(event, End) and not self._quiet and not self._ended:
             self._ended = True
             sys.stdout.write("\n\n")
             sys.stdout.flush()
 
-    def _dressed(self, step: Step, place: int, piece: str) -> str:
+    def _styled_piece(self, step: Step, place: int, piece: str) -> str:
         if not self._styled:
             return piece
         kind = "own" if place >= len(step.path) else "accepted"
         if kind == "accepted" and step.nodes[step.path[place]].status == RELAXED:
             kind = "relaxed"
-        # A style that runs over a line end would colour the rest of the terminal's line.
+        # A style that continues past a line end would colour the rest of the terminal's line.
         return "\n".join(f"{_STYLES[kind]}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
 
     def finish(self, trace: Trace, out: str | None) -> None:
         """Print the metrics under the text, or the whole outcome as JSON."""
         if self._quiet:
-            return emit(_outcome(trace))
-        say(table(_rows(trace) + ([("trace", out)] if out else [])))
+            return print_json(_outcome(trace))
+        print_result(table(_rows(trace) + ([("trace", out)] if out else [])))
 
 
 def _outcome(trace: Trace) -> dict[str, Any]:
@@ -80,18 +80,18 @@ def _rows(trace: Trace) -> list[tuple[str, str]]:
     passes = metrics.get("passes", metrics["steps"])
     rows = [
         ("tokens", f"{metrics['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
-        ("τ", f"{number(metrics['tau'])} tokens a pass"),
-        ("accepted", f"{metrics['accepted']} of {metrics['verified']} drafted tokens that were verified"),
+        ("τ", f"{number(metrics['tau'])} tokens per pass"),
+        ("accepted", f"{metrics['accepted']} of {metrics['verified']} verified drafted tokens"),
         ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "nothing was drafted"),
         ("time", f"{metrics['seconds']['total']:.2f} s: {shares}"),
-        ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens a second"),
+        ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens per second"),
     ]
     if end.baseline is not None:
         divergence = end.baseline.first_divergence
         parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
-        same = f"other text {parts}" if parts else "the same text, token for token"
+        same = f"different text {parts}" if parts else "the same text, token for token"
         rows += [
-            ("baseline", f"{number(metrics['baseline_tokens_per_second'], 1)} tokens a second, {same}"),
+            ("baseline", f"{number(metrics['baseline_tokens_per_second'], 1)} tokens per second, {same}"),
             ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
         ]
     why = sorted(explain(trace), key=lambda term: term.name == "verdict")

@@ -8,7 +8,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from specviz.commands.console import emit, say, table
+from specviz.commands.console import print_json, print_result, table
 from specviz.methods.registry import Method, all_methods, describe
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import ShippedFile, entries
@@ -26,9 +26,9 @@ def execute(options: argparse.Namespace) -> int:
     """List the methods."""
     known = [all_methods()[name] for name in sorted(all_methods())]
     if options.json:
-        emit([card(method) for method in known])
+        print_json([card(method) for method in known])
     else:
-        say("\n\n".join(_method_text(method) for method in known))
+        print_result("\n\n".join(_method_text(method) for method in known))
     return 0
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import ProgressLine, Stopping, say, tell
-from specviz.commands.live import Live
+from specviz.commands.console import ProgressLine, Stopping, print_message, print_result
+from specviz.commands.live import TerminalView
 from specviz.errors import BadInput
 from specviz.interop.vllm_methods import Match, Serving, compared, expressed, known
 from specviz.methods.registry import get
@@ -40,11 +40,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", metavar="F", help="run the method here too, and write both to one HTML page")
 
 
-def only_there(options: argparse.Namespace) -> None:
+def refuse_without_vllm(options: argparse.Namespace) -> None:
     """Raise BadInput for options that require ``--engine vllm``."""
     for name in ("server", "traces", "compare"):
         if getattr(options, name):
-            raise BadInput(f"--{name} is for --engine vllm; add that, or leave it out.")
+            raise BadInput(f"--{name} requires --engine vllm; add that, or omit --{name}.")
 
 
 def execute(options: argparse.Namespace, request: Request) -> int:
@@ -52,25 +52,25 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     serving = expressed(request)
     if not options.server:
         if options.compare or options.out:
-            raise BadInput("Without --server nothing runs; name the running vLLM, as --server http://127.0.0.1:8000.")
-        say(serving.command())
+            raise BadInput("Without --server nothing runs; name the running vLLM, such as --server http://127.0.0.1:8000.")
+        print_result(serving.command())
         for sentence in serving.differs:
-            tell(sentence)
+            print_message(sentence)
         return 0
     from specviz.interop.server import look
 
     server = look(options.server, options.key)
     if server.kind != "vllm":
-        raise BadInput(f"{server.url} is {server.title}; --engine vllm asks a vLLM.")
+        raise BadInput(f"{server.url} is {server.title}; --engine vllm requires vLLM.")
     found = known(server)
     match = compared(serving, found)
     if match.different:
-        say(serving.command())
-        raise BadInput(f"{server.url} is no server for this: {'; '.join(match.different)}. The command above starts one that is.")
-    remarks = (*_told(match, found.source), *_model(serving, server), *serving.differs)
+        print_result(serving.command())
+        raise BadInput(f"{server.url} runs other settings: {'; '.join(match.different)}. The command above matches.")
+    remarks = (*_settings(match, found.source), *_model(serving, server), *serving.differs)
     for sentence in remarks:
-        tell(sentence)
-    trace, prompt, words = _asked(options, request, server, match)
+        print_message(sentence)
+    trace, prompt, words = _run_on_server(options, request, server, match)
     if options.out:
         store.write(trace, options.out)
     if options.compare:
@@ -78,26 +78,26 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     return 0
 
 
-def _told(match: Match, source: str) -> Iterable[str]:
+def _settings(match: Match, source: str) -> Iterable[str]:
     """Describe the known settings of the server's speculation, with their source, and name the unknown ones."""
     if match.same:
-        yield f"The server's settings by {source}: {', '.join(match.same)}, as asked for."
+        yield f"The server's settings match the request, according to {source}: {', '.join(match.same)}."
     if match.unknown:
         yield (
-            f"Not stated by the server, and taken to be as asked for: {', '.join(match.unknown)}. "
-            "With the plugin it would tell its settings."
+            f"The server does not report, and is assumed to match: {', '.join(match.unknown)}. "
+            "With the plugin it reports its settings."
         )
 
 
 def _model(serving: Serving, server: Server) -> Iterable[str]:
     names = [name.rstrip("/").rsplit("/", 1)[-1].lower() for name in (serving.target, server.model)]
-    same = f"Whether its weights are those of {serving.target} is not stated."
+    same = f"It does not report whether its weights are those of {serving.target}."
     yield (
-        f"It serves {server.model}. {same}" if names[0] != names[1] else f"It serves {names[1]} by name, and tells no more of it."
+        f"It serves {server.model}. {same}" if names[0] != names[1] else f"It serves {names[1]}; it does not report its weights."
     )
 
 
-def _asked(
+def _run_on_server(
     options: argparse.Namespace, request: Request, server: Server, match: Match
 ) -> tuple[Trace, tuple[int, ...], tuple[str, ...]]:
     """Return the server's run, the token ids of the prompt as the server read it, and remarks on the run."""
@@ -107,32 +107,32 @@ def _asked(
     ask = Ask(request.prompt, length, temperature, request.seed, request.raw, *warp)
     if options.compare:
         list(Answer(server, Ask(WARM_UP, WARM_TOKENS, temperature)).events())
-    live = Live(quiet=options.json)
+    live = TerminalView(quiet=options.json)
     with Stopping() as stopping:
         answer = Answer(server, ask, stopping.event)
         for event in answer.events():
             stopping.started = True
-            live.take(_named(event, request, match) if isinstance(event, Run) else event)
+            live.take(_as_request(event, request, match) if isinstance(event, Run) else event)
     assert answer.trace is not None
     trace, words = answer.trace, []
     if options.traces:
         written = plugin_trace(Path(options.traces), answer.name)
         if written is None:
-            words.append(f"The plugin left no whole trace of this answer in {options.traces}; what a client sees is shown.")
-            tell(words[0])
+            words.append(f"The plugin left no complete trace of this answer in {options.traces}; the client's view is shown.")
+            print_message(words[0])
         trace = written or trace
         if written is not None:
             # The plugin records the prompt after the chat template; both runs share the prompt before it.
             trace = trace.replace(run=trace.run.replace(prompt=request.prompt, chat_template=not request.raw))
-    trace = trace.replace(run=_named(trace.run, request, match))
+    trace = trace.replace(run=_as_request(trace.run, request, match))
     live.finish(trace, options.out)
     return trace, answer.prompt_ids, tuple(words)
 
 
-def _named(run: Run, request: Request, match: Match) -> Run:
+def _as_request(run: Run, request: Request, match: Match) -> Run:
     """Return the run under the method's name and parameters, which the server states or is assumed to have."""
     parameters = {name: value for name, value in vars(request.parameters).items() if value is not None}
-    unsure = (f"Taken to be as asked for, since the server does not tell: {', '.join(match.unknown)}.",) if match.unknown else ()
+    unsure = (f"Assumed to match; the server does not report: {', '.join(match.unknown)}.",) if match.unknown else ()
     return run.replace(title=f"{get(request.method).title} in vLLM", method=f"vllm_{request.method}", parameters=parameters,
         warnings=(*run.warnings, *unsure),
     )  # fmt: skip
@@ -156,7 +156,7 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     from specviz.pipeline.runner import stream
     from specviz.viewer import pair
 
-    def decoded(asked: Request, live: Live | None) -> Trace:
+    def decode(asked: Request, live: TerminalView | None) -> Trace:
         collector, progress = Collector(), ProgressLine()
         try:
             with Stopping() as stopping:
@@ -170,15 +170,15 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
             progress.close()
         return collector.trace
 
-    tell("The same here:")
-    decoded(replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS, baseline=False), None)
-    live = Live(quiet=options.json)
-    ours = decoded(request, live)
+    print_message("The same run in specviz:")
+    decode(replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS, baseline=False), None)
+    live = TerminalView(quiet=options.json)
+    ours = decode(request, live)
     ours = ours.replace(run=ours.run.replace(title=f"{ours.run.title} in specviz"))
     if not options.json:
         live.finish(ours, None)
     Path(options.compare).write_text(pair.page(theirs, ours, (*remarks, *_lengths(prompt, ours))), encoding="utf-8")
-    tell(f"Wrote {options.compare}.")
+    print_message(f"Wrote {options.compare}.")
 
 
 def _lengths(prompt: Sequence[int], ours: Trace) -> Iterable[str]:
@@ -187,8 +187,8 @@ def _lengths(prompt: Sequence[int], ours: Trace) -> Iterable[str]:
         return
     here = ours.steps[0].position + 1
     if not prompt:
-        yield f"Here the prompt has {here} tokens with its chat template; the server does not tell."
+        yield f"In specviz the prompt has {here} tokens with its chat template; the server does not report its number."
     elif len(prompt) == here:
-        yield f"Both read a prompt of {here} tokens."
+        yield f"Both engines read a prompt of {here} tokens."
     else:
-        yield f"The server read a prompt of {len(prompt)} tokens, ours has {here}: their chat templates differ."
+        yield f"The server read a prompt of {len(prompt)} tokens, specviz one of {here}: their chat templates differ."

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from specviz.commands.console import emit, say
+from specviz.commands.console import print_json, print_result
 from specviz.models.hub.pairs import PAIRS, Pair
 
 HELP = "list published drafter heads and their targets"
@@ -21,9 +21,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """List the pairs."""
     if options.json:
-        emit([card(pair) for pair in PAIRS])
+        print_json([card(pair) for pair in PAIRS])
     else:
-        say("\n\n".join(_text(pair) for pair in PAIRS))
+        print_result("\n\n".join(_text(pair) for pair in PAIRS))
     return 0
 
 

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from specviz.commands import on_vllm
-from specviz.commands.console import ProgressLine, Stopping, read_text, tell
+from specviz.commands.console import ProgressLine, Stopping, print_message, read_text
 from specviz.errors import BadInput, shown
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request
@@ -60,22 +60,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Decode, and write the trace to ``--out`` however the run ends."""
-    asked = request(options)
+    settings = request_of(options)
     for out in filter(None, (options.out, options.picture, options.compare)):
         _check_out(out)
     if options.engine == "vllm":
-        return on_vllm.execute(options, asked)
-    on_vllm.only_there(options)
-    from specviz.commands.live import Live
+        return on_vllm.execute(options, settings)
+    on_vllm.refuse_without_vllm(options)
+    from specviz.commands.live import TerminalView
     from specviz.pipeline.runner import stream
 
-    progress, recording, live = ProgressLine(), Collector(), Live(quiet=options.json)
+    progress, recording, live = ProgressLine(), Collector(), TerminalView(quiet=options.json)
     try:
         with Stopping() as stopping:
-            for event in stream(asked, cancel=stopping.event, progress=progress):
+            for event in stream(settings, cancel=stopping.event, progress=progress):
                 progress.close()
                 if options.picture and isinstance(event, Run) and event.modality != "image":
-                    raise BadInput(f"{event.target} draws no picture that --picture could keep; leave it out.")
+                    raise BadInput(f"{event.target} draws no picture to write; omit --picture.")
                 recording.add(event)
                 stopping.started = True
                 live.take(event)
@@ -95,25 +95,25 @@ def execute(options: argparse.Namespace) -> int:
     assert recording.end is not None
     failed = status([recording.end], stopping.requested)
     if recording.end.busy and not failed:
-        tell(recording.end.busy)
+        print_message(recording.end.busy)
     return failed
 
 
 def status(ends: Sequence[End], stopped: bool) -> int:
     """Report a stop, or each failure once; return the exit status."""
     if stopped:
-        tell("Stopped; what there is so far is kept.")
+        print_message("Stopped; the results so far are kept.")
         return STOPPED
     broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
     for message in dict.fromkeys(end.message or f"The run ended early: {end.reason.replace('_', ' ')}." for end in broken):
-        tell(message)
+        print_message(message)
     if any(end.reason == "out_of_memory" for end in broken):
         return OUT_OF_MEMORY
     return BROKEN if broken else 0
 
 
-def request(options: argparse.Namespace) -> Request:
-    """Return the request of these options, which have the names of its fields."""
+def request_of(options: argparse.Namespace) -> Request:
+    """Return the request with the values of these options, which have the names of its fields."""
     given = {field.name: getattr(options, field.name) for field in fields(Request) if field.name in options}
     if options.prompt is None:
         given["prompt"] = read_text(options.prompt_file)
@@ -121,12 +121,12 @@ def request(options: argparse.Namespace) -> Request:
 
 
 def parameters(assignments: Sequence[str]) -> dict[str, str]:
-    """Return a method's parameters of ``--param``, by name."""
+    """Parse the assignments of ``--param`` to a method's parameters by name."""
     found: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise BadInput(f"--param {assignment} is not of the form name=value.")
+            raise BadInput(f"--param {assignment} does not have the form name=value.")
         if name in found:
             raise BadInput(f"--param {name} is given twice; give it once.")
         found[name] = value
@@ -139,8 +139,8 @@ def _check_out(out: str) -> None:
     try:
         is_folder, is_writable = Path(out).is_dir(), folder.is_dir() and os.access(folder, os.W_OK)
     except OSError as problem:
-        raise BadInput(f"The name {shown(out)} cannot be written to: {problem.strerror}.") from None
+        raise BadInput(f"{shown(out)} cannot be written to: {problem.strerror}.") from None
     if is_folder:
-        raise BadInput(f"{out} is a folder; name a file in it to keep the trace in.")
+        raise BadInput(f"{out} is a folder; name a file in it for the trace.")
     if not is_writable:
-        raise BadInput(f"The trace cannot be kept in {out}: {folder} is not a folder that can be written to.")
+        raise BadInput(f"The trace cannot be written to {out}: {folder} is not a writable folder.")

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
-from specviz.commands.console import ProgressLine, say, table, tell
+from specviz.commands.console import ProgressLine, print_message, print_result, table
 from tests.support.fakes import rude_server
 
 HOSTILE = "\x1b]52;c;QQ==\x07\x1b[2J\r\x9b31m\u202eabc"
 
 
 def test_every_way_of_printing_spells_control_characters_out(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(HOSTILE)
-    say(HOSTILE)
-    say(table([(HOSTILE, HOSTILE)]))
+    print_message(HOSTILE)
+    print_result(HOSTILE)
+    print_result(table([(HOSTILE, HOSTILE)]))
     ProgressLine()(HOSTILE)
     main(["validate", HOSTILE])
     said = "".join(capsys.readouterr())
     assert not set(said) & set("\x1b\x07\r\x9b\u202e") and said.count("abc") == 6
-    tell("\x1b[32mours\x1b[0m", raw=True)
-    say("a\tb", end="\n\n")
+    print_message("\x1b[32mours\x1b[0m", raw=True)
+    print_result("a\tb", end="\n\n")
     assert tuple(capsys.readouterr()) == ("a\tb\n\n", "\x1b[32mours\x1b[0m\n")
 
 

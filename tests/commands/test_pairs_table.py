@@ -31,7 +31,7 @@ def test_a_row_gives_a_command_or_says_what_is_missing() -> None:
 def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name: str, command: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
     run.arguments(parser)
-    request = run.request(parser.parse_args(shlex.split(command)))
+    request = run.request_of(parser.parse_args(shlex.split(command)))
     assert request.method == name and (request.target in FOLDERS or resolve(request.target))
     heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
     if request.draft and (heads or "eagle" in request.draft.lower()):
@@ -47,7 +47,7 @@ def test_models_that_draft_for_themselves_are_named_twice_and_listed() -> None:
     run.arguments(parser)
     section = TABLE.split("## Targets that draft for themselves")[1].split("\n## ")[0]
     (command,) = re.findall(r"`python -m specviz run ([^`]+)`", section)
-    request = run.request(parser.parse_args(shlex.split(command)))
+    request = run.request_of(parser.parse_args(shlex.split(command)))
     assert request.target == request.draft and (request.target, request.method) in {
         (pair.target, pair.method) for pair in PAIRS if pair.layout == MTP
     }

@@ -93,7 +93,7 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     assert asked == [("Why?", 5, False), ("When?", 6, False), ("Where?", 7, False), 3] * 3
     kept = store.read(index / FILE)
     assert len(kept.steps) == 4 and {step.time.verify for step in kept.steps} == {4}, "its own row, the median time"
-    assert "in step with others" in capsys.readouterr().out
+    assert "in a batch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     [
         (ENTRY, ["sea"], "asks for a run 'sea'; there are sky"),
         ({**ENTRY, "request": {**ENTRY["request"], "spell": 1}}, [], "asks for spell"),
-        ({**ENTRY, "beside": ["When?"]}, [], "every how many rounds"),
+        ({**ENTRY, "beside": ["When?"]}, [], "a number of rounds under"),
         ({**ENTRY, "beside": "When?", "every": 4}, [], "a list of prompts beside its own"),
         (ENTRY, ["--times", "0"], "from 1"),
-        (7, [], "describes no recorded run"),
+        (7, [], "does not describe a recorded run"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_runs(

@@ -45,7 +45,7 @@ def test_live_output_is_the_text_and_then_the_numbers(
     said = capsys.readouterr()
     assert said.out.startswith(trace.end.text + "\n\n")
     numbers = said.out[len(trace.end.text) :]
-    assert f"{trace.end.metrics['tau']:.2f} tokens a pass" in numbers
+    assert f"{trace.end.metrics['tau']:.2f} tokens per pass" in numbers
     assert f"{trace.end.metrics['speedup']:.2f}× measured" in numbers
     assert "the same text, token for token" in numbers
     assert "one token at a time" in numbers, "why it was faster, or not"

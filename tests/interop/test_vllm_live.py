@@ -235,7 +235,7 @@ def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path: Path) ->
         assert main([*asked, *where, "--prompt", PROMPTS[0], "--max-new-tokens", "24"]) == 0
         assert main([*asked, "--param", "shortest=2", "--server", running.server.url, "--prompt", PROMPTS[0]]) != 0
     trace = store.read(out)
-    assert trace.run.title == "Prompt lookup in vLLM" and not any("does not tell" in word for word in trace.run.warnings)
+    assert trace.run.title == "Prompt lookup in vLLM" and not any("does not report" in word for word in trace.run.warnings)
     assert all(node.text for step in trace.steps for node in step.nodes), "the plugin names rejected drafts"
     here = re.search(r'id="right-trace">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
     assert here is not None
