@@ -100,7 +100,7 @@ class Relaxed:
                         judgements.append(self._judgement(child, code, left, near[: self.k], region_codes, sums, share))
                 if greedy:
                     strict = code == best
-                    accepted = strict or int(_moved(left, code, region_codes).argmax()) == code
+                    accepted = strict or int(_move_mass(left, code, region_codes).argmax()) == code
                 else:
                     p, mass = float(left[code]), float(left[region_codes].sum())
                     u = draws[child] = context.noise.uniform(ACCEPT, context.round, child)
@@ -145,7 +145,7 @@ class Relaxed:
         if self.form == "repository" and len(region_codes):  # the authors remove k + 1 neighbours, whatever A contains
             q = q.index_fill(0, near, 0.0)
         elif self.form == "aggregated":
-            left = _moved(left, code, region_codes)
+            left = _move_mass(left, code, region_codes)
         return (left - q).clamp_min(0.0)
 
     def _judgement(
@@ -167,7 +167,7 @@ class Relaxed:
         )
 
 
-def _moved(distribution: Tensor, code: int, region_codes: Tensor) -> Tensor:
+def _move_mass(distribution: Tensor, code: int, region_codes: Tensor) -> Tensor:
     """Return the distribution with its mass at ``region_codes`` moved onto ``code``."""
     moved = distribution.index_fill(0, region_codes, 0.0)
     moved[code] = distribution[code] + distribution[region_codes].sum()

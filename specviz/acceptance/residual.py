@@ -96,14 +96,14 @@ class SparseResidual:
             self._q = [q / total for q in self._q] if total > 0 else self._q
         self._mass -= before - sum(self._r)
         if self._mass < _SMALL:
-            self._mass = float(self._left().sum(dtype=torch.float64))
+            self._mass = float(self._residual().sum(dtype=torch.float64))
 
-    def _left(self) -> Tensor:
+    def _residual(self) -> Tensor:
         residual = to_device(self._r, self._target.device, self._target.dtype)
         return self._target.index_copy(0, copy_to_device(self._ids, residual.device), residual)
 
     def distribution(self) -> Tensor:
-        return self._target if self._mass in (0.0, 1.0) else self._left()
+        return self._target if self._mass in (0.0, 1.0) else self._residual()
 
     def overlap(self, node: int) -> OverlapPosition:
         q = [1.0] * len(self._r) if self._q is None else self._q
@@ -144,17 +144,17 @@ class DenseResidual:
         self._r = (self._r - self._q * self._mass).clamp_min(0.0)
         self._mass = self._rest + float(self._r.sum(dtype=torch.float64))
         if self._mass < _SMALL:
-            self._mass = float(self._left().sum(dtype=torch.float64))
+            self._mass = float(self._residual().sum(dtype=torch.float64))
         left = self._q.clone()
         left[self._slot(token)] = 0.0
         self._q = left / left.sum().clamp_min(torch.finfo(left.dtype).tiny)
 
-    def _left(self) -> Tensor:
+    def _residual(self) -> Tensor:
         left = copy_to_device(self._r, self._target.device)
         return left if self._there is None else self._target.index_copy(0, self._there.to(left.device), left)
 
     def distribution(self) -> Tensor:
-        return self._target if self._mass == 0 else self._left()
+        return self._target if self._mass == 0 else self._residual()
 
     def overlap(self, node: int) -> OverlapPosition:
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices

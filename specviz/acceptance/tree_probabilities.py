@@ -46,7 +46,7 @@ class TreeProbabilities:
         """Return the target's warped distribution after ``node``, [vocab], on the target's device."""
         if self.remote and not self._rows:
             children = self._draft.tree.shape.children
-            self._take([inner for inner in range(len(children)) if children[inner]])
+            self._compute([inner for inner in range(len(children)) if children[inner]])
         if node not in self._rows:
             self._rows[node] = self._warp.probabilities(self._logits[node])
         return self._rows[node]
@@ -55,17 +55,17 @@ class TreeProbabilities:
         """Return both distributions at the inner ``node``."""
         if node not in self._tables:
             children = self._draft.tree.shape.children
-            self._take([inner for inner in range(len(children)) if children[inner]] if self.remote else [node])
+            self._compute([inner for inner in range(len(children)) if children[inner]] if self.remote else [node])
         return self._tables[node]
 
-    def _take(self, nodes: Sequence[int]) -> None:
+    def _compute(self, nodes: Sequence[int]) -> None:
         """Compute the distributions at ``nodes``, grouped by support, with one copy for all device data."""
         if not nodes:
             return
         rows = self._warp.probabilities(self._logits.index_select(0, to_device(nodes, self._logits.device)))
         self._rows.update(zip(nodes, rows.unbind(), strict=True))
         if not self.remote:
-            self._near(nodes, rows)
+            self._compute_on_host(nodes, rows)
             return
         proposals = [self._proposal(node) for node in nodes]
         on_host = [place for place, one in enumerate(proposals) if one.ids is not None and one.ids.device.type == "cpu"]
@@ -79,35 +79,35 @@ class TreeProbabilities:
             q = torch.stack([proposals[place].probability for place in places])
             parts += [*self._group(same, proposals[places[0]].ids), q]
         supports = [proposals[place].ids for place in on_host]
-        wanted = [token + place * rows.shape[1] for place, ids in zip(on_host, supports, strict=True) for token in _listed(ids)]
+        wanted = [token + place * rows.shape[1] for place, ids in zip(on_host, supports, strict=True) for token in _as_list(ids)]
         parts.append(rows.flatten().index_select(0, to_device(wanted, rows.device)))
         *copies, found = to_host(parts)
         for start, places in zip(range(0, len(copies), 4), groups.values(), strict=True):
-            self._keep([nodes[place] for place in places], copies[start : start + 4], proposals[places[0]].ids is not None)
-        for place, ids, p in zip(on_host, supports, found.split([len(_listed(ids)) for ids in supports]), strict=True):
+            self._store([nodes[place] for place in places], copies[start : start + 4], proposals[places[0]].ids is not None)
+        for place, ids, p in zip(on_host, supports, found.split([len(_as_list(ids)) for ids in supports]), strict=True):
             outside = (1.0 - p.sum(dtype=torch.float64)).clamp_min(0.0)
             self._tables[nodes[place]] = NodeTable(p, proposals[place].probability, ids, outside)
 
-    def _near(self, nodes: Sequence[int], rows: Tensor) -> None:
-        """As :meth:`_take`, for a target on the CPU."""
+    def _compute_on_host(self, nodes: Sequence[int], rows: Tensor) -> None:
+        """As :meth:`_compute`, for a target on the CPU."""
         for place, node in enumerate(nodes):
             proposal = self._proposal(node)
             row = rows[place : place + 1]
-            self._keep([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
+            self._store([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
 
-    def _keep(self, nodes: Sequence[int], copies: Sequence[Tensor], listed: bool) -> None:
+    def _store(self, nodes: Sequence[int], copies: Sequence[Tensor], listed: bool) -> None:
         p, outside, ids, q = copies
         for row, node in enumerate(nodes):
             self._tables[node] = NodeTable(p[row], q[row], ids if listed else None, outside[row] if self._outside else None)
 
     def _group(self, rows: Tensor, ids: Tensor | None) -> list[Tensor]:
         """Return p on a support [node, support], the mass outside of it [node] if requested, and the support itself."""
-        nothing = rows.new_zeros(len(rows), dtype=torch.float64) if self._outside else rows.new_empty(0)
+        outside = rows.new_zeros(len(rows), dtype=torch.float64) if self._outside else rows.new_empty(0)
         if ids is None:
-            return [rows, nothing, rows.new_empty(0)]
+            return [rows, outside, rows.new_empty(0)]
         if self._outside:
-            nothing = rows.index_fill(1, ids, 0.0).sum(1, dtype=torch.float64)
-        return [rows.index_select(1, ids), nothing, ids]
+            outside = rows.index_fill(1, ids, 0.0).sum(1, dtype=torch.float64)
+        return [rows.index_select(1, ids), outside, ids]
 
     def _proposal(self, node: int) -> Proposal:
         """Return the distribution the children were drawn from; for children chosen deterministically, 1 at each token."""
@@ -119,5 +119,5 @@ class TreeProbabilities:
         return Proposal(torch.ones(len(offered)), torch.tensor(offered, dtype=torch.long))
 
 
-def _listed(ids: Tensor | None) -> list[int]:
+def _as_list(ids: Tensor | None) -> list[int]:
     return [] if ids is None else [int(token) for token in ids.tolist()]

@@ -18,7 +18,7 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     """Draw a point per depth: of the steps with a node to judge there, the share that accepted one."""
     look = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
-    subtitle = "share accepted, of the steps that reached this depth with a draft to judge" if shares else "nothing was drafted"
+    subtitle = "share of steps that accepted a draft, if one was judged at this depth" if shares else "nothing was drafted"
     fig = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
     hover_rows = zip(depths, shares, judged, strict=True)

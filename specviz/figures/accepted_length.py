@@ -15,7 +15,7 @@ def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
     counts = metrics.histogram(trace.steps)
     length = metrics.tau(trace.steps)
     cut = sum(step.cut is not None for step in trace.steps)
-    subtitle = f"τ = {number(length)} tokens a pass, the target's own token included" if trace.steps else "no finished steps yet"
+    subtitle = f"τ = {number(length)} tokens per pass, the bonus token included" if trace.steps else "no finished steps yet"
     if cut:
         subtitle += f", {cut} step{'s' if cut > 1 else ''} cut short left out"
     fig = figure(look, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOMY = 40
 """Maximum number of nodes at which rows are wide and judged nodes show their numbers."""
 MANY = 40
-"""More pruned nodes than this are folded into counts: unsent nodes must not bury the sent ones."""
+"""More pruned nodes than this are folded into counts: unsent nodes must not hide the sent ones."""
 _LETTERS = 18
 _MARGIN = {"l": 28, "r": 28, "t": 84, "b": 64}
 
@@ -58,7 +58,7 @@ def _words(step: Step, folded: int) -> tuple[str, str]:
     if step.cut:
         subtitle += f" · cut short by {step.cut}"
     if folded:
-        subtitle += f" · {count(folded, 'token')} that nobody judged are folded away"
+        subtitle += f" · {count(folded, 'unjudged token')} folded away"
     return f"Step {step.index + 1} · {said}", subtitle
 
 
@@ -186,7 +186,7 @@ def _hover(node: str, data: dict[str, Any]) -> str:
         lines[1] += f", from the {'residual' if data['source'] == 'residual' else 'target'}"
         return "<br>".join([*lines, f"target p {number(data.get('p'), 4)} · token {data['token']}"])
     if node != "0":
-        q = number(data["q"], 4) if "q" in data else "none (chosen, not drawn)"
+        q = number(data["q"], 4) if "q" in data else "none (chosen deterministically)"
         lines.append(f"drafter q {q} · target p {number(data.get('p'), 4)}")
     tested = [f"{name} {number(data[name], 4)}" for name in ("threshold", "draw") if name in data]
     if tested:

@@ -31,8 +31,8 @@ def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: 
     """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that all shallower drafts
     were. Lines differ in shape and dash as well as in colour."""
     look = theme_of(theme)
-    subtitle = f"teacher-forced from {places} places of the target's own answers; conditional on the depth before"
-    fig = figure(look, "Acceptance by depth, as loaded and read otherwise", subtitle, width=860, height=430, key=True)
+    subtitle = f"teacher-forced from {places} positions of the target's own answers; conditional on the depth before"
+    fig = figure(look, "Acceptance by depth, as loaded and under other readings", subtitle, width=860, height=430, key=True)
     for (name, line), (shape, dash, colour) in zip(rates.items(), _LOOKS, strict=False):
         depths = list(range(1, len(line) + 1))
         fig.add_scatter(
@@ -42,7 +42,7 @@ def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: 
             hoverinfo="text", cliponaxis=False,
         )  # fmt: skip
     fig.update_xaxes(axis(look, "depth in the draft", grid=False, dtick=1))
-    fig.update_yaxes(axis(look, "accepted, the depth before being accepted", range=[0, 1.02], tickformat=".0%"))
+    fig.update_yaxes(axis(look, "acceptance, given that the depth before was accepted", range=[0, 1.02], tickformat=".0%"))
     return fig
 
 
@@ -51,8 +51,8 @@ def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
     the drafter reads are filled and numbered."""
     look = theme_of(theme)
     taps = [one for one in lenses if one.tap]
-    heard = ", ".join(f"state {one.layer}: {percent(one.agreement)}" for one in taps)
-    subtitle = f"the final norm and head put on each hidden state; what the drafter reads, {heard}"
+    agreements = ", ".join(f"state {one.layer}: {percent(one.agreement)}" for one in taps)
+    subtitle = f"the target's final norm and head on each hidden state; at the drafter's taps: {agreements}"
     fig = figure(look, "Logit lens at the drafter's taps", subtitle, width=860, height=400, bargap=0.25)
     fig.add_bar(
         x=[one.layer for one in lenses], y=[round(one.agreement, 4) for one in lenses],
@@ -61,9 +61,9 @@ def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
         },
         text=[percent(one.agreement) if one.tap else "" for one in lenses], textposition="outside", cliponaxis=False,
         textfont={"size": 12, "color": look.ink}, textangle=0, constraintext="none", hoverinfo="text",
-        hovertext=[f"state {one.layer}: right at {percent(one.agreement)} of places, median rank {one.rank:g}" for one in lenses],
+        hovertext=[f"state {one.layer}: right {percent(one.agreement)} of the time, median rank {one.rank:g}" for one in lenses],
     )  # fmt: skip
     ticks = {"tickvals": [one.layer for one in lenses if one.tap or one.layer % 5 == 0]}
     fig.update_xaxes(axis(look, "hidden state of the target, 0 is its embedding", grid=False, **ticks))
-    fig.update_yaxes(axis(look, "names the target's token", range=[0, 1.1], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1]))
+    fig.update_yaxes(axis(look, "predicts the final token", range=[0, 1.1], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1]))
     return fig

@@ -1,4 +1,4 @@
-"""Terms of the speed-up, each with its sentence, as plain data: why a run was faster than its baseline, or not.
+"""Terms of the speed-up, each with a sentence, as plain data: why a run was faster than its baseline, or not.
 
 The identity: speed-up = tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host), the times means over the steps
 that were not cut short.
@@ -78,7 +78,7 @@ def explain(trace: Trace) -> list[Term]:
     costs = _costs(trace.steps, baseline)
     found = metrics.verdict(trace)
     measured = found.speedup if found else None
-    terms = [_verdict(trace, costs, found), *_silence(trace)]
+    terms = [_verdict(trace, costs, found), *_steps_without_draft(trace)]
     if costs is not None:
         terms += [_tau(costs), *_plain_pass(costs), *(_cost(costs, phase) for phase in PHASES)]
     return terms + _outcome(trace, costs, measured, baseline)
@@ -160,7 +160,7 @@ def _if_free(costs: _Costs, phase: str) -> str:
     return f" If {wish}, the speed-up would be {without:.2f}×."
 
 
-def _silence(trace: Trace) -> list[Term]:
+def _steps_without_draft(trace: Trace) -> list[Term]:
     """Return the term on steps without a draft, if some but not all steps had none; otherwise an empty list."""
     silent = sum(not _drafted(step) for step in trace.steps)
     if silent in (0, len(trace.steps)):
@@ -209,7 +209,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baselin
     if divergence is not None:
         other = "draws other codes" if trace.run.modality == "image" else "writes other text"
         sentence = f"The autoregressive run {other} {metrics.parting(trace) or f'after token {divergence.position}'}."
-        terms.append(Term("divergence", "texts part after token", divergence.position, "", sentence))
+        terms.append(Term("divergence", "texts diverge after token", divergence.position, "", sentence))
     return terms
 
 
@@ -218,7 +218,7 @@ def _gap(trace: Trace, predicted: float | None, measured: float | None) -> str:
     if measured is None:
         return "Nothing to measure: no time or no tokens were recorded."
     if predicted is None:
-        return f"{measured:.2f}×, and every step was cut short, so there is no prediction to hold against it."
+        return f"{measured:.2f}×, but every step was cut short, so there is no prediction to compare it with."
     if abs(predicted / measured - 1) < AGREE:
         return f"{measured:.2f}×, as predicted: the terms above explain the run."
     cut = count(sum(step.cut is not None for step in trace.steps), "step")

@@ -51,7 +51,7 @@ def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
     shares: dict[str, Any] = {"tickvals": tenths, "tickformat": ".0%"}
     fig.update_layout(
         xaxis=axis(look, "the drafter's probability of its token, q", range=[-0.02, 1.02], anchor="y2", **shares),
-        yaxis=axis(look, "accepted, its parent being accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
+        yaxis=axis(look, "acceptance, given that the parent was accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
         yaxis2=axis(look, "drafted tokens", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
     )
     return fig

@@ -31,7 +31,7 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     )
     aside = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
     if aside:
-        subtitle += f"; recording it took another {duration(aside)}, not counted"
+        subtitle += f"; recording took another {duration(aside)}, not counted"
     fig = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
     fig.add_bar(
         orientation="h",
@@ -45,7 +45,7 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
         hovertext=[f"{phase}: {MEANING[phase]}" for phase in PHASES],
         hoverinfo="text",
     )
-    fig.update_xaxes(axis(look, "mean milliseconds a step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
+    fig.update_xaxes(axis(look, "mean milliseconds per step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
     ticks = [f"{phase}<br><span style='font-size:11px;color:{look.mute}'>{MEANING[phase]}</span>" for phase in PHASES]
     fig.update_yaxes(axis(look, "", grid=False, autorange="reversed", tickvals=list(PHASES), ticktext=ticks))
     fig.update_layout(margin={"l": 160})

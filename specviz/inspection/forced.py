@@ -1,7 +1,7 @@
 """Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every token index.
 
-A greedy answer is the target's argmax at every position. So teacher-forcing the head along it, fed its own states, is exactly
-chain drafting from every token of the answer. Rates are conditional on the shallower drafts being right, as engines report them.
+A greedy answer is the target's argmax at every position. So teacher-forcing a head that reads its own states along it is exactly
+chain drafting from every token of the answer. Rates are conditional on all shallower drafts being right, as engines report them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TeacherForcedStats:
     right. It separates two readings with far fewer positions than acceptance does.
     ``reached``, ``right``: by depth, the number of chains that reached it, and of these the chains whose draft was right.
     ``overlap``: by position, the sum over tokens of min(p, q) at depth 1: the acceptance rate at temperature 1.
-    ``sure``: confidence and verdict of each draft whose shallower drafts were right.
+    ``guesses``: confidence and verdict of each draft whose shallower drafts were right.
     ``known``: the number of labels at depth 1 that are in the draft vocabulary.
     ``places``: the number of positions that chains started from.
     """
@@ -56,7 +56,7 @@ class TeacherForcedStats:
     reached: list[int] = field(default_factory=list)
     right: list[int] = field(default_factory=list)
     overlap: list[float] = field(default_factory=list)
-    sure: list[tuple[float, bool]] = field(default_factory=list)
+    guesses: list[tuple[float, bool]] = field(default_factory=list)
     known: int = 0
     places: int = 0
 
@@ -81,17 +81,16 @@ class TeacherForcedStats:
 
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Walk ``reading`` along the passages, drafting ``depth`` tokens from every position that is followed by enough tokens to
-    score them."""
+    """Draft ``depth`` tokens with ``reading`` from every position of the passages that has as many tokens after it."""
     stats, stepper = TeacherForcedStats(depth), FeatureRuntime(reading.head)
     for passage in passages:
         heed()
-        _along(reading, stepper, passage, stats)
+        _teacher_force_passage(reading, stepper, passage, stats)
     return stats
 
 
 @torch.inference_mode()
-def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
+def teacher_force_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
     """Return the statistics of a network that predicts all depths from one state of the target: Medusa's heads."""
     stats = TeacherForcedStats(min(depth, net.config.heads))
     for passage in passages:
@@ -103,13 +102,13 @@ def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) 
         alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
         by_depth = net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))
         for level in range(stats.depth):
-            alive = _judged(stats, level, net.draft_ids, by_depth[level].float(), passage, starts, alive)
+            alive = _count_right(stats, level, net.draft_ids, by_depth[level].float(), passage, starts, alive)
             lengths += alive
         stats.lengths.append(lengths.cpu())
     return stats
 
 
-def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: TeacherForcedStats) -> None:
+def _teacher_force_passage(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: TeacherForcedStats) -> None:
     ids, depth = passage.ids, stats.depth
     rows = len(ids) - 1
     # Row i holds the state of token i and the embedding of token i + 1, and predicts token i + 2.
@@ -125,7 +124,7 @@ def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: T
     stepper.reach(rows + depth + abs(reading.shift) + 1)
     # A position has as many axes as the head reads.
     axial = passage.layout.axial if passage.layout and stepper.axes > 1 else lambda places: places
-    causal, beside = place[None] <= place[:, None], _beside(stepper, passage)
+    causal, beside = place[None] <= place[:, None], _picture_arguments(stepper, passage)
     outputs = stepper(ids[1:], stepper.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
     alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
@@ -144,13 +143,13 @@ def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: T
         labels = row_of[ids[starts + level + 2]]
         log_q = logits.log_softmax(-1).gather(1, labels.clamp_min(0)[:, None])[:, 0]
         evidence += torch.where(labels < 0, LEAST, log_q.clamp_min(LEAST))
-        alive = _judged(stats, level, draft_ids, logits, passage, starts, alive)
+        alive = _count_right(stats, level, draft_ids, logits, passage, starts, alive)
         lengths += alive
     stats.lengths.append(lengths.cpu())
     stats.evidence.append(evidence.cpu() / depth)
 
 
-def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
+def _picture_arguments(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
     """Extra keyword arguments of a head that reads image embeddings: the embeddings of all tokens but the first, and, if the head
     has such a path, the mask of visual tokens that bypass fc."""
     if passage.layout is None or not stepper.pictured:
@@ -162,7 +161,7 @@ def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
     return stats
 
 
-def _judged(
+def _count_right(
     stats: TeacherForcedStats,
     level: int,
     draft_ids: Tensor | None,
@@ -178,7 +177,7 @@ def _judged(
     hit = (best if draft_ids is None else draft_ids[best]) == labels
     stats.reached[level] += int(alive.sum())
     stats.right[level] += int((hit & alive).sum())
-    stats.sure += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
+    stats.guesses += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
     if level == 0:
         stats.places += len(starts)
         stats.known += len(labels) if draft_ids is None else int(torch.isin(labels, draft_ids).sum())

@@ -48,16 +48,16 @@ def open_target(
     kind = modality_of(name, progress)
     if kind == IMAGE:
         raise ModelUnavailable(
-            f"{name} draws pictures: drafters for such targets are not inspected yet. Run one beside the plain run."
+            f"{name} draws pictures: drafters for such targets cannot be inspected yet. Compare a run with the plain run instead."
         )
     if kind == VISION:
         if image is None:
-            raise BadInput(f"{name} answers questions about a picture: give one (--image FILE).")
+            raise BadInput(f"{name} answers questions about a picture: give one with --image FILE.")
         seeing = load_vision_language(name, progress=progress)
         words = sight(seeing.model, [next(iter(sorted(seeing.eos_ids)), 0)], {})
         return seeing, VisionLanguageTarget(seeing.model, seeing.name, sorted(seeing.eos_ids), words, "eager")
     if image is not None:
-        raise BadInput(f"{name} reads no pictures. Leave the picture out, or choose a target that does.")
+        raise BadInput(f"{name} does not read pictures. Omit the picture, or choose a target that reads them.")
     loaded = load_causal_lm(name, progress=progress)
     return loaded, causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
 
@@ -80,7 +80,7 @@ def passages(
             progress(f"{name} writes answer {number + 1} of {len(prompts)}", share)
         heed()
         if decoding.outcome.reason in ("error", "out_of_memory"):
-            raise ModelUnavailable(f"{name} broke off while it wrote an answer ({decoding.outcome.message}).")
+            raise ModelUnavailable(f"{name} failed in the middle of an answer ({decoding.outcome.message}).")
         answer = list(decoding.outcome.output_ids)
         if isinstance(prepared.target, VisionLanguageTarget):
             assert prepared.resources.picture is not None

@@ -52,7 +52,7 @@ def _taps(reading: Reading, layers: int) -> Iterator[Alternative]:
         moved = tuple(tap + step for tap in taps)
         if all(0 <= tap <= layers for tap in moved):
             what = "taps" if len(taps) > 1 else "its tap"
-            yield Alternative(f"{what} one {word}", "the configuration names the wrong layers, or counts them in another way",
+            yield Alternative(f"{what} one {word}", "the configuration names the wrong layers, or numbers them differently",
                         _changed(reading, taps=moved))  # fmt: skip
     if len(taps) > 1 and taps != taps[::-1]:
         yield Alternative(
@@ -66,14 +66,14 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
         it, other = ("normalised state", "state itself") if not how.normed_residual else ("state itself", "normalised state")
         yield Alternative(
             f"norm_before_residual {str(not how.normed_residual).lower()}",
-            f"what attention gives is added to the {it}, and the configuration says the {other}",
+            f"attention's output is added to the {it}; the configuration says to the {other}",
             _changed(reading, normed_residual=not how.normed_residual),
         )
     if config.wide or config.paired:
         it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
         yield Alternative(
             f"norm_output {str(not how.feeds_normed).lower()}",
-            f"the head was taught to feed itself the {it}, and the configuration says the {other}",
+            f"the head was trained to feed back the {it}; the configuration says the {other}",
             _changed(reading, feeds_normed=not how.feeds_normed),
         )
         # Without the norm an output is fed back unchanged, even with norm_output.
@@ -82,24 +82,24 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
     if how.entry_norm in (TOGETHER, EACH):
         yield Alternative("no norm before the projection", "the hidden states must not be normalised before fc",
                           _changed(reading, entry_norm=""))  # fmt: skip
-    # Norms' weights are factors, or distances from one: converters shift them once, twice or in part.
+    # Norms' weights are factors, or differences from one: converters shift them once, twice or in part.
     entry, rest = {"centred_entry": not how.centred_entry}, {"centred": not how.centred}
     for name, changed in (("all", entry | rest), ("entry", entry), ("layer", rest)) if config.paired else ():
         shifted = next(iter(changed.values()))
-        form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
-        blame = f"they are stored as {truth}: the converter of the checkpoint shifted others"
+        form, truth = ("plus one", "their difference from one") if shifted else ("unchanged", "factors")
+        blame = f"they are stored as {truth}: the checkpoint's converter shifted the wrong norms"
         yield Alternative(f"{name} norms' weights {form}", blame, _changed(reading, **changed))
     first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
     yield Alternative(
         "the halves of its input swapped",
-        f"the head reads [{first}; {last}] and not [{last}; {first}]",
+        f"the head reads [{first}; {last}], not [{last}; {first}]",
         _changed(reading, embedding_first=not how.embedding_first),
     )
 
 
 def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
     how = reading.head.config.how
-    bases = {10000.0: "the default, which some trainers use whatever rope_theta says"}
+    bases = {10000.0: "the default, which some trainers use regardless of rope_theta"}
     if theta is not None:
         bases.setdefault(theta, "the target's own")
     for base, whose in bases.items():
@@ -112,10 +112,10 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
         _changed(reading, rotary_pairs=not how.rotary_pairs),
     )
     if any(how.windows):
-        yield Alternative("the whole text instead of a window", "the head was not taught with this sliding window",
+        yield Alternative("the whole text instead of a window", "the head was not trained with this sliding window",
                           _changed(reading, windows=()))  # fmt: skip
     for step, word in ((-1, "lower"), (1, "higher")):
-        yield Alternative(f"drafted positions one {word}", "drafted tokens are put at positions off by one",
+        yield Alternative(f"drafted positions one {word}", "drafted tokens have positions off by one",
                           replace(reading, shift=reading.shift + step))  # fmt: skip
     for step, word in ((-1, "later"), (1, "earlier")):
         if reading.lag + step >= 0:
@@ -125,27 +125,27 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
 
 def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Alternative]:
     config, how = reading.head.config, reading.head.config.how
-    own, place = "the picture's own embeddings at its places", "the placeholder's embedding at the picture's places"
+    own, place = "the picture's own embeddings at its positions", "the placeholder's embedding at the picture's positions"
     yield Alternative(
         place if how.pictured else own,
-        f"the head was taught with {place if how.pictured else own}",
+        f"the head was trained with {place if how.pictured else own}",
         _changed(reading, pictured=not how.pictured, direct=False),
     )
     if not config.wide and how.pictured:
-        way = "past the projection" if not how.direct else "through the projection"
-        yield Alternative(f"the picture {way}", f"the head was taught with the picture's embeddings {way}",
+        way = "around the projection" if not how.direct else "through the projection"
+        yield Alternative(f"the picture {way}", f"the head was trained with the picture's embeddings {way}",
                           _changed(reading, direct=not how.direct))  # fmt: skip
     if how.sections:
-        yield Alternative("one position a token", "the head was taught on places in the text, not in time, height and width",
+        yield Alternative("one position per token", "the head was trained on text positions, not on time, height and width",
                           _changed(reading, sections=(), sections_woven=False))  # fmt: skip
-        dealt = "rotary rates dealt out in " + ("blocks" if how.sections_woven else "turn")
+        layout = "rotary rates in " + ("blocks" if how.sections_woven else "turn")
         yield Alternative(
-            dealt, "mrope_interleaved is wrong, or left out", _changed(reading, sections_woven=not how.sections_woven)
+            layout, "mrope_interleaved is wrong or missing", _changed(reading, sections_woven=not how.sections_woven)
         )
     elif sum(sections) == (len(how.rates) or config.head_size // 2):
         yield Alternative(
-            "the target's three positions a token",
-            "the head was taught with mrope, and its configuration leaves it out",
+            "the target's three positions per token",
+            "the head was trained with mrope, which its configuration omits",
             _changed(reading, sections=sections),
         )
 
@@ -154,11 +154,11 @@ def _vocabularies(reading: Reading, target: Fit) -> Iterator[Alternative]:
     head, fits = reading.head, reading.head.config.hidden == target.embedding.shape[1]
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     if fits and not _same(head.embedding, embedding):
-        yield Alternative("the target's embedding", "the embedding that comes with the head is not the one it was trained on",
+        yield Alternative("the target's embedding", "the head's own embedding is not the one it was trained on",
                           replace(reading, head=replace(head, embedding=embedding)))  # fmt: skip
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     if fits and not _same(head.head, own):
-        yield Alternative("the target's own head", "the lm_head that comes with the head belongs to another model",
+        yield Alternative("the target's own head", "the head's own lm_head belongs to another model",
                           replace(reading, head=replace(head, head=own)))  # fmt: skip
     if ids is not None:
         for step, word in ((-1, "lower"), (1, "higher")):

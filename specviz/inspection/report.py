@@ -22,7 +22,7 @@ from specviz.errors import ModelUnavailable
 from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
 from specviz.inspection import OWN
-from specviz.inspection.forced import Reading, TeacherForcedStats, foresee_parallel
+from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force_parallel
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
@@ -61,7 +61,7 @@ class Report:
 
     @property
     def bins(self) -> list[Bin]:
-        return binned(self.verdict.loaded.sure)
+        return binned(self.verdict.loaded.guesses)
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -72,7 +72,7 @@ class Report:
                 "rates": one.foresight.rates,
                 "gain": one.gain,
                 "error": one.error if math.isfinite(one.error) else None,
-                "z": one.likelier,
+                "z": one.evidence_z,
             }
             for one in (verdict.rounds[0] if verdict.rounds else [])
         ]
@@ -93,13 +93,13 @@ class Report:
 
     def as_text(self) -> str:
         """Return the report as text, the advice last."""
-        return "\n".join([*self.summary, "", *self._foresight(), "", *self._readings(), "", self.advice])
+        return "\n".join([*self.summary, "", *self._as_loaded(), "", *self._readings(), "", self.advice])
 
-    def _foresight(self) -> Iterator[str]:
+    def _as_loaded(self) -> Iterator[str]:
         loaded = self.verdict.loaded
-        known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of what came is in its vocabulary"
-        yield f"Teacher-forced from {loaded.places} places of the target's own greedy answers; {known}."
-        yield f"{'acceptance by depth':28}{_line(loaded)}   {loaded.accepted:.2f} accepted a chain of {loaded.depth}"
+        known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of the target's tokens are in its vocabulary"
+        yield f"Teacher-forced from {loaded.places} positions of the target's own greedy answers; {known}."
+        yield f"{'acceptance by depth':28}{_line(loaded)}   {loaded.accepted:.2f} accepted per chain of {loaded.depth}"
         yield f"{'at temperature 1':28}{loaded.overlap_rate:5.2f}   expected at depth 1"
         error = calibration_error(self.bins)
         if error is not None:
@@ -108,17 +108,17 @@ class Report:
             yield f"{'  confidence→accepted':28}{marks}"
         taps = [one for one in self.lens if one.tap]
         if taps:
-            heard = ", ".join(f"state {one.layer} {one.agreement:.2f}" for one in taps)
-            yield f"{'logit lens at the taps':28}{heard}   names the target's token"
+            agreements = ", ".join(f"state {one.layer} {one.agreement:.2f}" for one in taps)
+            yield f"{'logit lens at the taps':28}{agreements}   predicts the final token"
 
     def _readings(self) -> Iterator[str]:
         if not self.verdict.rounds:
-            yield "Nothing of these heads can be read in another way."
+            yield "These heads have no alternative readings."
             return
-        yield "Read otherwise (acceptance by depth, accepted tokens a chain more or less):"
+        yield "Alternative readings (acceptance by depth, change in accepted tokens per chain):"
         for number, compared in enumerate(self.verdict.rounds):
             if number:
-                yield f"Read with {' and '.join(one.other.name for one in self.verdict.steps[:number])}, and then:"
+                yield f"Read with {' and '.join(one.other.name for one in self.verdict.steps[:number])}, and also:"
             for one in compared if number == 0 else compared[:3]:
                 mark = "  better" if one.clearly_better else ""
                 yield f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}"
@@ -158,10 +158,10 @@ def _line(stats: TeacherForcedStats) -> str:
 
 
 def inspect(
-    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool,
+    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, lens_of_all: bool,
     progress: Progress, image: Any = None,
 ) -> Report:  # fmt: skip
-    """Inspect the drafter called ``name`` on this target, with ``image`` for targets that read pictures. ``whole_lens`` takes
+    """Inspect the drafter called ``name`` on this target, with ``image`` for targets that read pictures. ``lens_of_all`` takes
     the logit lens of every hidden state, not of the drafter's taps alone.
 
     Raises ModelUnavailable naming the tensor or setting that prevents reading, after reporting the stored files.
@@ -171,13 +171,13 @@ def inspect(
     loaded, target = open_target(target_name, image=image, progress=progress)
     fit = fit_of(loaded.name, target)
     stored, network, summary = _read(name, loaded, target, fit, progress)
-    layers = tuple(range(fit.layers + 1)) if whole_lens else layers_wanted(_taps(network), fit.layers, ROUNDS)
+    layers = tuple(range(fit.layers + 1)) if lens_of_all else layers_wanted(_taps(network), fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
     if isinstance(network, FeatureHead) and network.config.queries:
         raise ModelUnavailable(
-            f"{name} compresses a picture into {network.config.queries} rows (ViSpec), which are no places of the prompt that an "
-            "inspection could go along. Run it beside the plain run instead."
+            f"{name} compresses a picture into {network.config.queries} rows (ViSpec) without positions in the prompt, so it "
+            "cannot be inspected. Compare its run with the plain run instead."
         )
     texts = list(passages(target_name, target, prompts, tokens, layers, image=image, progress=progress))
     if isinstance(network, FeatureHead):
@@ -187,9 +187,9 @@ def inspect(
         verdict = judge(Reading(network), texts, fit, depth, theta, report=progress, sections=sections)
         facts = head_facts(network)
     else:
-        verdict = Verdict(foresee_parallel(network, texts, depth))
+        verdict = Verdict(teacher_force_parallel(network, texts, depth))
         facts = {"kind": "Medusa", "heads": network.config.heads, "notes": []}
-    seen = lenses(target, texts, layers if whole_lens else _taps(network), _taps(network))
+    seen = lenses(target, texts, layers if lens_of_all else _taps(network), _taps(network))
     return Report(name, loaded.name, loaded.tokenizer_hash, stored, facts, summary, verdict, seen)
 
 
@@ -202,7 +202,7 @@ def _read(
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)
         network = network.as_head(name) if isinstance(network, FeatureNet) else network
-        lines = [f"{name}, which ships with this project, on {loaded.name}", *_of(network)]
+        lines = [f"{name}, which ships with this project, on {loaded.name}", *_describe(network)]
         return {"dialect": "of this project"}, network, lines
     repository = open_repository(name)
     stored = stored_facts(repository)
@@ -214,8 +214,8 @@ def _read(
     kind = layout_of(repository).method or "eagle3"
     if kind == "dream":
         raise ModelUnavailable(
-            f"{name} holds {stored['dialect']}, whose rows read all thoughts before them: its readings are not compared. "
-            "Run it beside the plain run instead."
+            f"{name} holds {stored['dialect']}, whose readings cannot be compared: each row reads all earlier hidden states. "
+            "Compare its run with the plain run instead."
         )
     try:
         network = read(kind, repository, fit)
@@ -223,10 +223,10 @@ def _read(
         for line in lines:
             progress(line, None)
         raise
-    return stored, network, [*lines, *_of(network)]
+    return stored, network, [*lines, *_describe(network)]
 
 
-def _of(network: FeatureHead | ParallelNet) -> Iterator[str]:
+def _describe(network: FeatureHead | ParallelNet) -> Iterator[str]:
     if isinstance(network, ParallelNet):
         yield f"  {network.config.heads} heads on the target's last hidden state"
         return
@@ -265,7 +265,7 @@ def head_facts(head: FeatureHead) -> dict[str, Any]:
     """Return sizes, conventions and vocabulary of a head as read."""
     config, tensors = head.config, {**head.tensors, "lm_head.weight": head.head}
     zero = [name for name, value in tensors.items() if not bool(value.any())]  # as no training leaves them
-    odd = [f"{name} is zero throughout: it was never trained, or got lost on the way." for name in zero]
+    odd = [f"{name} is zero throughout: it was never trained, or was lost in conversion." for name in zero]
     sizes = {name: value for name, value in asdict(config).items() if name != "how"}
     how = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()}
     return {
@@ -284,20 +284,20 @@ def unusual(head: FeatureHead) -> str:
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
         "entry_norm": f"norm before the projection ({how.entry_norm})",
-        "normed_residual": "residual behind the norm",
-        "feeds_normed": "feeds itself the normed output",
+        "normed_residual": "residual after the norm",
+        "feeds_normed": "feeds its normalised output back",
         "windows": f"sliding windows {list(how.windows)}",
         "sections": f"rotary rates by axis {list(how.sections)}{', in turn' if how.sections_woven else ''}",
-        "pictured": "the picture's own embeddings at its places",
+        "pictured": "the picture's own embeddings at its positions",
         "rates": "scaled rotary rates",
-        "centred": "norms' weights stored as their distance from one",
+        "centred": "norms' weights stored as their difference from one",
     }
     changed = [word for name, word in words.items() if getattr(how, name) != getattr(plain, name)]
     if head.config.paired:
-        changed.insert(0, "a projection of [norm of embedding; norm of state] enters a whole layer with a norm behind it")
+        changed.insert(0, "a projection of [norm of embedding; norm of state] enters a complete layer followed by a norm")
     elif not head.config.wide:
         changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
-    return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds itself the plain output"
+    return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds its plain output back"
 
 
 @torch.inference_mode()

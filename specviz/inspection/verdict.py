@@ -1,4 +1,4 @@
-"""Verdict on a head: the clearly better reading, if any, and one sentence of advice."""
+"""Verdict on a head: whether another reading is clearly better, and one sentence of advice."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ SURE, GAIN = 4.0, 0.05
 accepted tokens per chain."""
 ROUNDS = 3
 """Maximum number of conventions changed together."""
-STRANGER = 0.2
+FOREIGN_RATE = 0.2
 """Acceptance rate of the first drafted token below which a head counts as trained for another model."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A reading compared with another: ``gain`` in accepted tokens per chain with its standard ``error``, and ``likelier``, the
-    gain in evidence in standard errors."""
+class Comparison:
+    """Comparison of two readings: the ``gain`` in accepted tokens per chain with its standard ``error``, and the gain in
+    evidence in standard errors, ``evidence_z``."""
 
     other: Alternative
     foresight: TeacherForcedStats
     gain: float
     error: float
-    likelier: float
+    evidence_z: float
 
     @property
     def clearly_better(self) -> bool:
-        return self.likelier >= SURE and self.gain >= max(GAIN, self.error)
+        return self.evidence_z >= SURE and self.gain >= max(GAIN, self.error)
 
 
 @dataclass
@@ -49,8 +49,8 @@ class Verdict:
     ``steps``: the better readings, in order."""
 
     loaded: TeacherForcedStats
-    rounds: list[list[Compared]] = field(default_factory=list)
-    steps: list[Compared] = field(default_factory=list)
+    rounds: list[list[Comparison]] = field(default_factory=list)
+    steps: list[Comparison] = field(default_factory=list)
 
     @property
     def best(self) -> TeacherForcedStats:
@@ -78,7 +78,7 @@ def judge(
             stats = teacher_force(other.reading, passages, depth)
             gain, error = _difference(stats.lengths, base.lengths)
             better, spread = _difference(stats.evidence, base.evidence)
-            compared.append(Compared(other, stats, gain, error, better / spread if spread > 0 else 0.0))
+            compared.append(Comparison(other, stats, gain, error, better / spread if spread > 0 else 0.0))
         compared.sort(key=lambda one: (one.clearly_better, one.gain), reverse=True)
         verdict.rounds.append(compared)
         if not compared or not compared[0].clearly_better:
@@ -101,7 +101,7 @@ def advice(verdict: Verdict) -> str:
     """Return one sentence on the fault of the head as loaded, if any."""
     loaded, best = verdict.loaded, verdict.best
     if not loaded.places:
-        return "The answers are too short to judge the head on: give other prompts, or allow more tokens."
+        return "The answers are too short to judge the head: give other prompts, or allow more tokens."
     if verdict.steps:
         # The depth that separates the two: the first with a gap of at least 0.05, else the depth of the largest gap.
         gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
@@ -112,11 +112,11 @@ def advice(verdict: Verdict) -> str:
         blame = "; ".join(step.other.blame for step in verdict.steps)
         return f"As loaded {ours}{depth}; with {names} {its}: {blame}."
     first = loaded.rates[0] or 0.0
-    if first < STRANGER:
+    if first < FOREIGN_RATE:
         return (
-            f"As loaded {first:.2f}, and no other reading is clearly better: the head does not know this target; it was "
-            "trained for another one, or for another version of it."
+            f"As loaded {first:.2f}, and no other reading is clearly better: the head was trained for another target, or for "
+            "another version of this one."
         )
     if not verdict.rounds:
-        return f"As loaded {first:.2f}, and nothing of these heads can be read in another way."
-    return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read as it was trained."
+        return f"As loaded {first:.2f}, and these heads have no alternative readings."
+    return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read correctly."

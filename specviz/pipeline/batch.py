@@ -14,22 +14,24 @@ from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
 EVERY = 8
-"""Rounds between two sweeps of a batch's cache, by default."""
+"""Default number of rounds between two compactions of a batch's cache."""
 
 
 def assemble(
     ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
 ) -> BatchDecoding:
-    """Join the prepared requests in one batch on the first one's target, each with its own method, seed and budget.
+    """Join prepared requests for one target in a batch, each with its own method, seed and budget.
 
     ``record`` overrides the requests' level of recording. Trees sized by the cost of a pass use the cost of the pass over all
     rows. ``cancel`` ends all runs after the round. Raises BadInput when the requests name different targets, or a target whose
     rows cannot share a cache.
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
-        raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
+        raise BadInput("The runs of a batch share one target; choose the same target for all of them.")
     if ready[0].resources.modality != "text":
-        raise BadInput(f"{ready[0].loaded.name} is asked about pictures, which rows cannot share: run the prompts one by one.")
+        raise BadInput(
+            f"{ready[0].loaded.name} answers questions about pictures, which cannot be batched: run the prompts one by one."
+        )
     target, cancel = ready[0].target, cancel or threading.Event()
     rows, compositions = [], []
     for request in ready:

@@ -43,19 +43,19 @@ from specviz.trace.notes.images import CanvasNote
 from specviz.trace.schema import Step
 
 UNUSED = {
-    "image": "a model that draws pictures reads none",
-    "raw": "a picture's prompt has no chat template that could be left out",
+    "image": "an image model reads no pictures",
+    "raw": "an image prompt has no chat template to skip",
 }
 """Request fields that have no meaning here, with the reasons."""
 PARTNERS = {"emoji-64": "emoji-32"}
 """Partner by target: the model that draws the same picture on half the grid."""
 LIVE_SIDE = 128
-"""Maximum side, in pixels, of a picture that the steps carry; larger ones are shown in their codes' colours until the end."""
+"""Maximum side in pixels of a picture stored with each step; larger ones show their codes' colours until the end."""
 MOST_GUIDANCE = 20.0
 
 BY_DIRECTION = (
-    "While it is drawn, the picture shows each code as a colour, which its three main directions in the codebook give: decoding "
-    "every code first would take a CPU minutes. The finished picture is decoded."
+    "Until it is finished, the picture shows each code as a colour from the codebook's three principal components: decoding each "
+    "code first would take minutes on a CPU. The finished picture is decoded."
 )
 
 
@@ -148,7 +148,7 @@ class DrawingResources(ImageResources):
         request, loaded = self.request, self.loaded
         if loaded.name not in PARTNERS:
             raise ModelUnavailable(
-                f"{loaded.name} has no partner of half its grid; choose {', '.join(PARTNERS)}, or another method."
+                f"{loaded.name} has no partner model with half its grid; choose {', '.join(PARTNERS)}, or another method."
             )
         small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, self.progress)
         if small.codebook_digest != loaded.codebook_digest:
@@ -166,7 +166,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     refuse_unused(request, UNUSED)
     loaded = load_image_model(resolve(request.target).name, request.dtype, request.device, progress)
     if request.draft and loaded.name in SHIPPED:
-        raise BadInput(f"{loaded.name} takes no draft: what drafts for it ships with this project; leave draft out.")
+        raise BadInput(f"{loaded.name} takes no draft: its drafters ship with this project; leave draft out.")
     scale = loaded.guidance if scale is None else scale
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
@@ -187,7 +187,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         progress=progress,
     )
     book = cached(loaded.model, "map", lambda: codebook_map(loaded, code_patches(loaded)))
-    warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
+    warnings = [f"The prompt is too long for {loaded.name}; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
         warnings.append(warning(loaded.name, request.prompt))
     if isinstance(loaded, LoadedAnole):

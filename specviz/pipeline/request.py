@@ -15,7 +15,7 @@ from specviz.errors import BadInput, shown
 from specviz.methods.registry import build, get
 
 MOST_NEW_TOKENS = 4096
-MOST_LETTERS = 1_000_000
+MAX_PROMPT_CHARACTERS = 1_000_000
 """Maximum number of characters of a prompt in a trace."""
 _BOUNDS = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
 _TEXTS = ("method", "prompt", "target", "dtype", "device", "tier", "record")
@@ -25,12 +25,11 @@ _NUMBERS = ("temperature", "top_p", "guidance")
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of one run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by the machine's capabilities.
+    """Settings of one run. ``raw`` skips the chat template; "auto" chooses dtype, device and tier for the machine.
 
-    ``image`` is the picture of a question, a path or a PNG's or JPEG's bytes, for targets that read pictures. ``parameters``
-    are the method's own, given by name and stored as its dataclass: they are checked here and nowhere else. ``guidance`` is the
-    guidance scale of images, the target's default if None. ``temperature`` None is 0 for text and 1 for images, which need
-    sampling.
+    ``image`` is a path, or a PNG's or JPEG's bytes, for targets that read pictures. ``parameters`` are the method's own, given
+    by name and stored as its dataclass: they are checked only here. ``guidance`` is the guidance scale of images, by default the
+    target's. ``temperature`` is by default 0 for text, and 1 for images, which require sampling.
     """
 
     method: str
@@ -60,7 +59,7 @@ class Request:
             if not isinstance(getattr(self, name), bool):
                 raise BadInput.of_field(name, name, f"is {shown(getattr(self, name))}; give True or False.")
         for name, (low, high) in _BOUNDS.items():
-            object.__setattr__(self, name, _whole(name, getattr(self, name), low, high))
+            object.__setattr__(self, name, _whole_number(name, getattr(self, name), low, high))
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is not None or name == "top_p":
@@ -77,13 +76,13 @@ class Request:
             object.__setattr__(self, "parameters", build(method.parameters, self.parameters, method.title))
         if not self.prompt.strip():
             raise BadInput("The prompt is empty; write what the model should continue, or draw.")
-        if len(self.prompt) > MOST_LETTERS:
-            raise BadInput(f"The prompt has {len(self.prompt):,} characters; give at most {MOST_LETTERS:,}.")
+        if len(self.prompt) > MAX_PROMPT_CHARACTERS:
+            raise BadInput(f"The prompt has {len(self.prompt):,} characters; give at most {MAX_PROMPT_CHARACTERS:,}.")
 
 
-def refuse_unused(request: Request, why: Mapping[str, str]) -> None:
-    """Raise BadInput if a field is set that this kind of target does not use; ``why`` has the reasons by field."""
-    for name, sentence in why.items():
+def refuse_unused(request: Request, reasons: Mapping[str, str]) -> None:
+    """Raise BadInput if a field is set that this kind of target does not use; ``reasons`` are by field."""
+    for name, sentence in reasons.items():
         if getattr(request, name) not in (None, False):
             raise BadInput(f"{request.target} takes no {name}: {sentence}; leave {name} out.")
 
@@ -94,10 +93,10 @@ def _text(name: str, value: Any) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadInput.of_field(name, name, "has half of a surrogate pair, which is no character; take it out.") from None
+        raise BadInput.of_field(name, name, "contains half of a surrogate pair, which is not a character; remove it.") from None
 
 
-def _whole(name: str, value: Any, low: int, high: int) -> int:
+def _whole_number(name: str, value: Any, low: int, high: int) -> int:
     try:
         number = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
     except TypeError:
@@ -126,8 +125,7 @@ class _Entry:
 
 
 class Memory:
-    """Memory of one user's earlier runs for later ones: n-gram stores, successor matrices. Bounded; evicts the least recently
-    used."""
+    """Memory of one user's earlier runs: n-gram stores, successor matrices. Bounded; evicts the least recently used."""
 
     def __init__(self, most: int = 8) -> None:
         self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
@@ -149,7 +147,7 @@ class Memory:
             return self._entries[key]
 
     def next_generation(self, entries: Sequence[_Entry]) -> int:
-        """Return a generation for a run that uses ``entries``: above those of all earlier runs that used one of them, 0 for the
+        """Return the generation of a run that uses ``entries``: above those of all earlier runs that used one of them, 0 for the
         first run. Two runs that share an entry never get the same generation, even if they decode at the same time."""
         with self._lock:
             generation = max((entry.generation for entry in entries), default=0)

@@ -94,7 +94,7 @@ def stream(
                 metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
                 yield end.replace(baseline=alone, metrics=metrics, busy=threads.sentence)
             elif limit := stop_reason(cancel):
-                left_out = f"{limit} That was too short to time the baseline as well."
+                left_out = f"{limit} That left no time for the baseline."
                 yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
         finally:
             if prepared.costs is not None:

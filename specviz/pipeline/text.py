@@ -57,17 +57,17 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     """Load the target and check the request. Raises a SpecvizError that names the remedy."""
     if request.image is not None:
         raise BadInput(
-            f"{request.target} reads no pictures here. Leave the picture out, or choose a target that does: scenes-vlm."
+            f"{request.target} does not read pictures. Leave the picture out, or choose a target that does, such as scenes-vlm."
         )
-    refuse_unused(request, {"guidance": "only a model that draws pictures is guided by its prompt"})
+    refuse_unused(request, {"guidance": "only image models use guidance"})
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
     target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
     text = loaded.text
     ids = text.encode(request.prompt, request.raw)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
-            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
-            f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
+            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the context of "
+            f"{target.context_length} tokens of {loaded.name}. Shorten the prompt or ask for fewer tokens."
         )
     costs = target_costs(target, progress)
     resources = LanguageModelResources(

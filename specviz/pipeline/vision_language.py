@@ -30,12 +30,12 @@ from specviz.trace.notes.images import PictureNote
 from specviz.trace.schema import Step
 
 UNUSED = {
-    "guidance": "only a model that draws pictures is guided by its prompt",
-    "raw": "a question about a picture is always asked through the model's own template",
+    "guidance": "only image models use guidance",
+    "raw": "questions about pictures always use the model's chat template",
 }
 """Request fields that have no meaning here, with the reasons."""
 MOST_BOXES = 2500
-"""Maximum number of visual tokens whose boxes in the picture a trace carries if they form no plain grid."""
+"""Maximum number of visual tokens whose boxes are stored in a trace if they do not form a plain grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class PreparedPicture(Prepared):
     question: PictureQuestion
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """Return the step. The first one carries the picture, so that a trace shows it wherever it is opened."""
+        """Return the step. The picture is stored with the first one, so that a trace is self-contained."""
         if step.index or self.request.record != "tree":
             return step
         question = self.question
@@ -101,8 +101,8 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
-            f"Picture and question are {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
-            f"{target.context_length} that {loaded.name} can see. Ask for fewer tokens."
+            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the context of "
+            f"{target.context_length} tokens of {loaded.name}. Ask for fewer tokens."
         )
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
     costs = target_costs(target, progress)

@@ -59,7 +59,7 @@ def test_a_report_says_what_the_head_is_and_ends_with_advice(
                   "logit lens at the taps", "taps one lower", "norm_before_residual true"):  # fmt: skip
         assert words in printed.out
     assert printed.out.strip().splitlines()[-1].startswith("As loaded 0.")
-    assert "the head does not know this target" in printed.out
+    assert "trained for another target" in printed.out
     pages = sorted(file.name for file in (tmp_path / "figures").iterdir())
     assert pages == ["acceptance_by_depth.html", "calibration.html", "logit_lens.html"]
 
@@ -86,7 +86,7 @@ def test_parallel_heads_are_measured_as_loaded(tmp_path: Path, model: Path, caps
     told = ["inspect", str(folder), "--target", str(model), "--prompts", str(tmp_path / "prompts.txt"), *ASKED]
     assert main(told) == 0
     printed = capsys.readouterr().out
-    assert "Medusa heads" in printed and "Nothing of these heads can be read in another way" in printed
+    assert "Medusa heads" in printed and "These heads have no alternative readings" in printed
 
 
 def test_a_head_that_cannot_be_read_is_shown_and_refused(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ REFUSED = {
     "keeps no cache": "openai-gpt",
     "applies to the cache but not within a pass": "moshi",
     "from the states of another model": "gemma4_unified_assistant",
-    "always asked through the model's own template": "gemma3",
+    "always use the model's chat template": "gemma3",
     "writes no text": "emu3 mllama",
 }
 UNBUILT = {

@@ -62,7 +62,7 @@ def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much() -> None:
     whole, folded = draft_tree(step), draft_tree(step, most=20)
     missing = len(step.nodes) - sum(len(layer.x) for layer in folded.data if layer.mode == "markers+text") + 1
     assert missing > 0
-    assert f"{missing} tokens that nobody judged are folded away" in folded.layout.title.subtitle.text
+    assert f"{missing} unjudged tokens folded away" in folded.layout.title.subtitle.text
     counts = [label.rpartition("+")[2] for label in labels(folded) if " +" in label]
     assert sum(int(count) for count in counts if count.isdecimal()) == missing
     assert "folded" not in whole.layout.title.subtitle.text

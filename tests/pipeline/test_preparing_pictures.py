@@ -151,7 +151,7 @@ def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:
 
 
 def test_a_picture_for_a_target_that_reads_none_is_refused() -> None:
-    with pytest.raises(BadInput, match="reads no pictures here. Leave the picture out"):
+    with pytest.raises(BadInput, match="does not read pictures. Leave the picture out"):
         prepare(Request("prompt_lookup", "what is it", image=scene()))
 
 

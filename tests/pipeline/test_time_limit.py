@@ -78,7 +78,7 @@ def test_a_baseline_over_the_time_is_left_out_in_so_many_words() -> None:
     assert isinstance(alone.from_the_run(stream(request, cancel=stop))[-1], End)
     trace, ends = told(alone.now + 2, method="autoregressive", prompt="Why?")
     assert trace.end is not None and trace.end.reason == "budget" and trace.end.baseline is None and ends == 2
-    assert trace.end.message == f"{LIMIT} That was too short to time the baseline as well."
+    assert trace.end.message == f"{LIMIT} That left no time for the baseline."
 
 
 def test_a_user_who_stops_reads_nothing_about_time() -> None:
