@@ -28,7 +28,7 @@ SECONDS, ROUNDS = 4.0, 5
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 SHIPPED = "as specviz runs"
-FIXED = "all threads, always"
+FIXED = "all threads, fixed"
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     SHIPPED: ("follow", {}),
     FIXED: ("fixed", {}),
@@ -68,28 +68,32 @@ class Decoder:
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure every setting idle and beside each kind of other program, in turn, so that drift affects all alike."""
+    """Measure every setting idle and beside each kind of load, in turn, so that drift affects all alike."""
     rounds = 2 if quick else ROUNDS
     chosen = (SHIPPED, FIXED) if quick else tuple(SETTINGS)
     with ExitStack() as stack:
         decoders = {name: [stack.enter_context(closing(Decoder(target, name))) for _ in range(2)] for name in chosen}
-        scenes = _scenes(report)
+        scenes = _conditions(report)
         rates_by_scene = {(name, scene): list[float]() for name in chosen for scene in scenes}
         for _ in range(rounds):
-            for scene, company in scenes.items():
+            for scene, load in scenes.items():
                 for name, (decoder, other) in decoders.items():
-                    rates_by_scene[name, scene].append(_rate(decoder, other if scene == SECOND else None, company))
+                    rates_by_scene[name, scene].append(_rate(decoder, other if scene == SECOND else None, load))
     median = {key: statistics.median(rates) for key, rates in rates_by_scene.items()}
     for name in chosen:
         cells = {scene: f"{median[name, scene]:.1f}" for scene in scenes}
-        report.add(Row(name, None, cells={"tokens a second": name, **cells}, table="contention"))
-    detail = f"medians of {rounds} times {SECONDS:g} s, settings and scenes in turn"
-    report.add(Row("idle, of all threads always", median[SHIPPED, IDLE] / median[FIXED, IDLE], goal=0.97, detail=detail))
-    report.add(Row("beside an equal run, of idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail))
+        report.add(Row(name, None, cells={"tokens per second": name, **cells}, table="contention"))
+    detail = f"medians of {rounds} times {SECONDS:g} s, settings and conditions in turn"
+    report.add(
+        Row("idle, relative to a fixed number of threads", median[SHIPPED, IDLE] / median[FIXED, IDLE], goal=0.97, detail=detail)
+    )
+    report.add(
+        Row("beside an equal run, relative to idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail)
+    )
 
 
-def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], AbstractContextManager[object]]) -> float:
-    with company():
+def _rate(decoder: Decoder, other: Decoder | None, load: Callable[[], AbstractContextManager[object]]) -> float:
+    with load():
         if other is not None:
             other.ask(SECONDS + 2)
             threading.Event().wait(0.5)  # for the other run to start
@@ -103,7 +107,7 @@ def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], Abstrac
 IDLE, SECOND = "idle", "beside an equal run"
 
 
-def _scenes(report: Report) -> dict[str, Callable[[], AbstractContextManager[object]]]:
+def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager[object]]]:
     scenes: dict[str, Callable[[], AbstractContextManager[object]]] = {
         IDLE: nullcontext,
         SECOND: nullcontext,
@@ -112,7 +116,7 @@ def _scenes(report: Report) -> dict[str, Callable[[], AbstractContextManager[obj
     if browser := chromium_path():
         scenes["beside a browser playing a run"] = partial(_browser, browser)
     else:
-        report.say("no browser here: its row is left out (SPECVIZ_CHROMIUM names one)")
+        report.say("no browser found: its row is skipped (set SPECVIZ_CHROMIUM to its path)")
     return scenes
 
 
@@ -123,13 +127,13 @@ def _programs(*commands: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in running:  # and their child processes
+        for process in running:  # and of their child processes
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def busy_loops(count: int = 0) -> AbstractContextManager[None]:
-    """Run ``count`` busy loops, by default one per core, during the ``with`` block. They end with this process in any case."""
+    """Run ``count`` busy loops, by default one per core, during the ``with`` block. They also end if this process does."""
     loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
 

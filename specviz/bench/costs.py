@@ -19,7 +19,7 @@ from specviz.pipeline.runner import Prepared, prepare
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")
 PAIRS, REAL_TOKENS = ((4, 8), (16, 25)), 40
-"""Sizes measured one after the other between two runs of the default, and tokens per run."""
+"""Sizes measured in turn between two runs of the default, and tokens per run."""
 LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
@@ -29,7 +29,7 @@ BUSY = "beside a busy loop"
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure every method and size in turn, in one scene after the other."""
+    """Measure every method and size in turn, first idle, then beside a busy loop."""
     laps = LAPS[: 1 if quick else None]
     ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
     for scene in ("idle", BUSY, "idle again"):
@@ -39,16 +39,16 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
                 own, gains = _against_sizes(lambda *arm, name=name: ready[name, *arm], laps)
                 mean = {size: statistics.geometric_mean(each) for size, each in gains.items()}
                 best = min(mean, key=mean.__getitem__)
-                detail = f"best fixed size {best}; {statistics.mean(own):.1f} tokens/s, over those of "
+                detail = f"best fixed size {best}; {statistics.mean(own):.1f} tokens/s; gain over "
                 detail += ", ".join(f"{size} nodes {gain:.2f}" for size, gain in mean.items())
                 report.add(Row(f"{name}, {scene}", mean[best], goal=GOAL, detail=detail))
 
 
 def _against_sizes(prepared: Callable[[int, str], Prepared], laps: Sequence[str]) -> tuple[list[float], dict[int, list[float]]]:
-    """Return tokens per second of the default's runs, and by size the default's gains over the fixed-size runs between them.
+    """Return the tokens per second of the default's runs, and the default's gains over the runs of each fixed size.
 
-    Interleaved, since an otherwise idle machine drifts by a third within a minute. One run with its baseline comes first, as when
-    a visitor starts a run, so that changed costs are learned.
+    Runs are interleaved, since even an idle machine drifts by a third within a minute. One run with its baseline comes first, as
+    in the app, so that changed costs are learned.
     """
     own, gains = list[float](), {size: list[float]() for size in chain(*PAIRS)}
     _rate(prepared(0, laps[0]), baseline=True)

@@ -27,18 +27,18 @@ def rate(trace: Trace) -> float:
     return sum(len(step.emitted) for step in steps) / max(1e-9, sum(step.time.total for step in steps) / 1e9)
 
 
-def measured(prompts: Sequence[str], servers: dict[str, Server]) -> dict[str, list[Trace]]:
-    """Return one trace per prompt of each own method and each server; the order rotates from prompt to prompt."""
+def measure(prompts: Sequence[str], servers: dict[str, Server]) -> dict[str, list[Trace]]:
+    """Return one trace per prompt for each of our methods and each server; the order rotates from prompt to prompt."""
     names = [*(f"specviz {name}" for name in OWN), *servers]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     for number, prompt in enumerate(prompts):
         turn = number % len(names)
         for name in [*names[turn:], *names[:turn]]:
-            traces[name].append(_one(name, prompt, servers))
+            traces[name].append(_trace(name, prompt, servers))
     return traces
 
 
-def _one(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
+def _trace(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
     if name in servers:
         answer = Answer(servers[name], Ask(prompt, TOKENS))
         for _ in answer.events():
@@ -58,13 +58,13 @@ def main(arguments: Sequence[str]) -> int:
     for argument in arguments:
         name, _, url = argument.partition("=")
         if not url:
-            raise BadInput(f"{argument!r} is no NAME=URL.")
+            raise BadInput(f"{argument!r} does not have the form NAME=URL.")
         servers[name] = look(url)
     prompts = [prompt for of_kind in kinds().values() for prompt in of_kind[:2]]
     run(method="autoregressive", prompt=prompts[0], max_new_tokens=8, memory=Memory())  # loads the model
     for server in servers.values():
         list(Answer(server, Ask(prompts[0], 8)).events())
-    traces = measured(prompts, servers)
+    traces = measure(prompts, servers)
     plain = [trace.end.text.strip() if trace.end else "" for trace in traces["specviz autoregressive"]]
     for name, found in traces.items():
         rates = [rate(trace) for trace in found]
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         equal = sum(trace.end is not None and trace.end.text.strip() == text for trace, text in zip(found, plain, strict=True))
         print(
             f"{name:28} {statistics.median(rates):7.1f} tokens/s ({min(rates):.1f} to {max(rates):.1f}), τ {tau:.2f}, "
-            f"{equal} of {len(plain)} texts as ours"
+            f"{equal} of {len(plain)} texts equal"
         )
     return 0
 

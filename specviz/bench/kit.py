@@ -1,4 +1,4 @@
-"""Paired runs: arms on prompts, each beside the target's own run in the same process and tier, and their statistics."""
+"""Paired runs: arms on prompts, each compared with the target's own run in the same process and tier, and their statistics."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Bencher:
     def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
         """Decode and time, by default with a new composition. Garbage is collected before the run.
 
-        Raises SpecvizError if the run broke off.
+        Raises SpecvizError if the run failed.
         """
         decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
         gc.collect()
@@ -130,10 +130,10 @@ class Arm:
 class Sample:
     """One prompt decoded by one arm.
 
-    ``gain`` is the target's own seconds per token over the arm's; ``same``: both texts are equal. ``lengths`` are the accepted
-    drafts of each uncut step; ``emitted``, ``steps``, target ``passes`` and drafter ``forwards`` count over those steps too, and
-    ``offered`` are the drafted nodes of each. ``repeated`` is the fraction of repeated 4-grams in the text; ``seconds`` is the
-    run's time, ``drafting`` that of all its drafts, and ``more`` holds a suite's further measurements.
+    ``gain`` is the target's own seconds per token over the arm's; ``same`` is True if both texts are equal. ``lengths`` are the
+    accepted drafts of each uncut step; ``emitted``, ``steps``, target ``passes`` and drafter ``forwards`` count over those steps,
+    and ``offered`` are the drafted nodes of each. ``repeated`` is the fraction of repeated 4-grams in the text. ``seconds`` is
+    the run's time, ``drafting`` that of its drafts; ``more`` holds a suite's further measurements.
     """
 
     kind: str
@@ -256,7 +256,7 @@ def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperatur
         samples.missing[arm.label] = str(problem)
         return False
     if not decoding.ids:
-        samples.missing[arm.label] = "it wrote nothing"
+        samples.missing[arm.label] = "it produced no tokens"
     return bool(decoding.ids)
 
 
@@ -284,8 +284,7 @@ def sample_of(
 
 
 def repetition(ids: Sequence[int], gram: int = 4) -> float:
-    """Return the fraction of a text's n-grams that repeat earlier ones: greedy text of small models loops, and loops are easy to
-    draft."""
+    """Return the fraction of a text's n-grams that repeat earlier ones: small models loop when greedy, which is easy to draft."""
     grams = [tuple(ids[place : place + gram]) for place in range(len(ids) - gram + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
@@ -298,7 +297,7 @@ def held_bytes(composition: Any, ready: Any) -> int:
     """
     model = getattr(ready.loaded, "model", None)
     outside = [ready, *vars(ready).values(), model, getattr(ready.target, "model", None)]
-    known = {_room(value)[0] for value in _tensors(model)}
+    known = {_storage(value)[0] for value in _tensors(model)}
     visited, waiting, total = {id(node) for node in outside}, [composition], 0
     while waiting:
         node = waiting.pop()
@@ -306,7 +305,7 @@ def held_bytes(composition: Any, ready: Any) -> int:
             continue
         visited.add(id(node))
         if isinstance(node, torch.Tensor):
-            place, size = _room(node)
+            place, size = _storage(node)
             total += 0 if place in known else size
             known.add(place)
         elif isinstance(node, np.ndarray):
@@ -318,7 +317,7 @@ def held_bytes(composition: Any, ready: Any) -> int:
     return total
 
 
-def _room(tensor: torch.Tensor) -> tuple[int, int]:
+def _storage(tensor: torch.Tensor) -> tuple[int, int]:
     """Return a tensor's storage address and size in bytes; packed CPU weights expose neither, so their id and element count are
     used."""
     if tensor.layout != torch.strided:
@@ -337,12 +336,12 @@ def _referents(node: Any) -> list[Any]:
     if isinstance(node, MethodType):
         return [node.__self__, node.__func__]
     if isinstance(node, FunctionType):
-        cells = [cell.cell_contents for cell in node.__closure__ or () if _filled(cell)]
+        cells = [cell.cell_contents for cell in node.__closure__ or () if _cell_contents(cell)]
         return [*cells, *(node.__defaults__ or ())]
     return gc.get_referents(node)
 
 
-def _filled(cell: Any) -> bool:
+def _cell_contents(cell: Any) -> bool:
     try:
         _ = cell.cell_contents
     except ValueError:

@@ -1,4 +1,4 @@
-"""τ by the length of the text before the answer: a diary that fills the length, then a question.
+"""τ by prompt length: a diary that fills the length, then a question.
 
 Every day is different; the diary for copies repeats each week. Trees have one depth and size, so that only the drafters differ.
 """
@@ -42,10 +42,10 @@ def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
         loaded: Any = bench.prepared("autoregressive", "a").loaded
         questions = prompts(name)[: 2 if quick else None]
 
-        def behind(length: int) -> list[str]:
+        def with_diary(length: int) -> list[str]:
             return [diary(question, length, lambda whole: len(loaded.text.encode(whole, False)), every) for question in questions]
 
-        return {str(length): behind(length) for length in LENGTHS}
+        return {str(length): with_diary(length) for length in LENGTHS}
 
     return make
 
@@ -72,6 +72,6 @@ def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: 
         loaded = Bencher(target).prepared("autoregressive", "a").loaded.name
         tree = "trees of depth {depth}, width {width} and {nodes} nodes".format(**LENGTH_TREE)
         asked = f"{len(prompts('questions'))} questions and {len(prompts('copies'))} copies"
-        source = f"{asked} behind a diary, 96 greedy tokens each, {tree}"
+        source = f"{asked} after a diary, 96 greedy tokens each, {tree}"
         measured = LengthCurves(loaded, source, report.where["date"], LENGTHS, tuple(curves))
         report.say(f"Wrote {measured.after(measured_on(loaded)).save()}.")

@@ -1,4 +1,4 @@
-"""The app under load: thirty visitors at once, half of them leaving midway; the cost of waiting and of watching.
+"""The app under load: thirty visitors at once, half of whom leave midway; the cost of waiting and of watching.
 
 The app runs in its own process with its own folder for files. The visitors run in this process and take processor time from
 the same machine, unlike browsers on other machines. Every request goes to this machine's loopback address.
@@ -142,7 +142,7 @@ def idle(report: Report, server: Server) -> None:
         pause.wait(IDLE_SECONDS)
         percent = 100 * (server.spent - before) / IDLE_SECONDS
         goal = 5.0 if pages > 1 else None
-        report.add(Row(f"{pages - 1} pages wait", percent, "%", goal, at_most=True, detail="of a core, engine paused"))
+        report.add(Row(f"{pages - 1} waiting pages", percent, "%", goal, at_most=True, detail="share of a core, engine paused"))
 
 
 def waiting(report: Report, server: Server, form: Form) -> None:
@@ -157,14 +157,13 @@ def waiting(report: Report, server: Server, form: Form) -> None:
 
     ours = (end - middle) / sum(outcome.tokens for outcome in crowd)
     theirs = (middle - start) / sum(outcome.tokens for outcome in alone)
-    detail = f"{1000 * ours:.0f} ms of processor a token while sixteen wait, {1000 * theirs:.0f} ms alone"
+    detail = f"{1000 * ours:.0f} ms of processor time per token while sixteen wait, {1000 * theirs:.0f} ms alone"
     value = ours / theirs if all(outcome.served for outcome in crowd) else None
-    report.add(Row("what a token costs while others wait", value, "×", 1.1, at_most=True, detail=detail))
+    report.add(Row("cost of a token while others wait, relative to alone", value, "×", 1.1, at_most=True, detail=detail))
 
 
 def classroom(form: Form, runs: int) -> list[Outcome]:
-    """Simulate visitors until ``runs`` presses are done; in every second press the visitor leaves at the first update or
-    step."""
+    """Simulate visitors until ``runs`` runs are started; in every second one the visitor leaves at the first update or step."""
     presses: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(runs):
         presses.put(number)
@@ -195,11 +194,11 @@ def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None
     refused, left = [one for one in outcomes if one.refused], [one for one in outcomes if one.left]
     whole = [one for one in outcomes if one.served]
     lost = len(outcomes) - len(refused) - len(left) - len(whole)
-    reason = f"; those read: {refused[0].refused}" if refused else ""
-    counts = f"{len(whole)} to the end, {len(left)} left midway, {len(refused)} refused, {lost} neither{reason}"
+    reason = f"; their message: {refused[0].refused}" if refused else ""
+    counts = f"{len(whole)} completed, {len(left)} left midway, {len(refused)} refused, {lost} lost{reason}"
     detail = f"{len(outcomes)} runs by {VISITORS} visitors in {took:.0f} s: {counts}"
     stayed = max(1, len(outcomes) - len(left))
-    report.add(Row("served, of those who stayed", 100 * len(whole) / stayed, "%", 99.0, detail=detail))
+    report.add(Row("share served, among those who stayed", 100 * len(whole) / stayed, "%", 99.0, detail=detail))
     for name, goal in (("first_update", 5.0), ("first_step", 180.0)):
         times = [at for one in outcomes if (at := getattr(one, name)) is not None]
         quantiles(report, name.replace("_", " "), times, goal)
@@ -283,5 +282,5 @@ def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bo
     rate = statistics.median(count["updates"] / count["seconds"] for count in counts[1:])
     reading = statistics.median(1000 * count["cpu"] / count["updates"] for count in counts[1:])
     report.add(Row("live view, updates", rate, "/s", 10.0, detail=f"reading one costs the watcher {reading:.2f} ms"))
-    detail = f"tokens a second, watched ÷ not watched {ratios}"
+    detail = f"tokens per second, watched ÷ unwatched {ratios}"
     report.add(Row("live view costs", 100 * (1 / ratios.median - 1), "%", 3.0, at_most=True, detail=detail))

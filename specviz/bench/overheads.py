@@ -50,7 +50,7 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
         generated = model.generate(ids, attention_mask=torch.ones_like(ids)).tolist()  # synchronizes the device
         spent = time.perf_counter() - started
         if len(generated[0]) != len(prompt) + tokens:
-            raise SpecvizError("transformers stopped before the budget, so its time means nothing.")
+            raise SpecvizError("transformers stopped before the budget, so its time cannot be compared.")
         return spent
 
     return theirs

@@ -1,4 +1,4 @@
-"""The page suite: a visitor's cost of opening the page, and the browser's cost of a frame of a long run.
+"""The page suite: the cost of opening the page, and of drawing a frame of a long run.
 
 A real Chromium opens the app, which runs in its own process on this machine; the browser's performance marks record when the
 stage was visible. Slower connections and processors are emulated by the browser.
@@ -78,7 +78,7 @@ class Line:
     slower: int = 1
 
 
-LINES = (Line("this machine", 1500), Line("10 Mbit/s, processor 4 times slower", 3000, 10, 20, 4))
+LINES = (Line("this machine", 1500), Line("10 Mbit/s, processor four times slower", 3000, 10, 20, 4))
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
@@ -106,9 +106,9 @@ def chromium() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        raise BadInput("The page suite drives a browser: pip install playwright.") from None
+        raise BadInput("The page suite needs playwright: pip install playwright.") from None
     if not (path := chromium_path()):
-        raise BadInput("The page suite needs a Chromium: install one, or name it in SPECVIZ_CHROMIUM.")
+        raise BadInput("The page suite needs Chromium: install it, or set SPECVIZ_CHROMIUM to its path.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         try:

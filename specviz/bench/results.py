@@ -9,7 +9,7 @@ from specviz.methods.results import FILE, Table, tables
 HEAD = """# What was measured
 
 Printed by `python -m specviz.bench.results` from [results.json](../assets/results.json), which holds further
-tables; the [log](LOG.md) says how the numbers came about. The text target is SmolLM2-135M-Instruct. "1.3×" is the
+tables; the [log](LOG.md) tells how the numbers were obtained. The text target is SmolLM2-135M-Instruct. "1.3×" is the
 time of the target's own run over the method's, in one process; τ is tokens written per target pass, the bonus
 included. A *goal* was set before measuring. **Short runs vary by a tenth: smaller differences mean nothing.** `bench`
 is `python -m specviz bench`. The machines:

@@ -50,7 +50,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
 
 
 OWN_PROCESSES = ("contention", "load", "page", "live")
-"""Suites that run the app or other processes, and so take no number format."""
+"""Suites that run the app or other processes, and therefore ignore ``dtype``."""
 
 
 def run_suite(
@@ -73,11 +73,11 @@ def run_suite(
     if unknown:
         raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
     if save and name != "length":
-        raise BadInput(f"The app draws nothing of the suite {name}; --save goes with length.")
+        raise BadInput(f"The app shows no results of the suite {name}; use --save with the suite length.")
     if save and short:
-        raise BadInput("--save keeps a whole measurement; leave out --quick.")
+        raise BadInput("--save requires a complete measurement; omit --quick.")
     if dtype != "auto" and name in OWN_PROCESSES:
-        raise BadInput(f"The suite {name} asks for no number format; leave out --dtype.")
+        raise BadInput(f"The suite {name} does not use --dtype; omit it.")
     said = {} if dtype == "auto" else {"dtype": dtype_name(choose_dtype(dtype))}
     suite_report = Report(name, {**where(target), **said}, say=report)
     COMMON.update(said)
@@ -90,7 +90,7 @@ def run_suite(
 
 
 def where(target: str) -> dict[str, str]:
-    """Return target, machine, libraries and date, without which a number means nothing."""
+    """Return target, machine, libraries and date, which every number depends on."""
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"{platform.machine()} CPU"
     return {
         "target": target,

@@ -96,9 +96,7 @@ class Suite:
                 ours, theirs = _mean(samples, one.first, one.column), _mean(samples, one.second, one.column)
                 pairs = [(of(a), of(b)) for a, b in zip(samples.of(one.first), samples.of(one.second), strict=False)]
                 more, less = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
-                detail = (
-                    f"{one.first} {ours:.3f}, {one.second} {theirs:.3f}; more on {more}, less on {less} of {len(pairs)} prompts"
-                )
+                detail = f"{one.first} {ours:.3f}, {one.second} {theirs:.3f}; higher on {more}, lower on {less} of {len(pairs)}"
                 yield Row(
                     f"{one.column}: {one.what}{where}", ours / theirs if theirs else None, goal=one.goal or None, detail=detail
                 )
@@ -116,7 +114,7 @@ VALUES: Mapping[str, Callable[[Sample], float]] = {
     "speed-up": lambda sample: sample.gain,
     "τ": lambda sample: sample.tau,
     "τ of the worst kind": lambda sample: sample.tau,
-    "tokens a forward": lambda sample: sample.emitted / max(1, sample.forwards),
+    "tokens per forward": lambda sample: sample.emitted / max(1, sample.forwards),
     "fewer passes": lambda sample: sample.emitted / max(1, sample.passes),
     "latent distance": lambda sample: sample.more.get("distance", 0.0),
     "score": lambda sample: sample.more.get("score", 0.0),
@@ -139,7 +137,7 @@ def _by_kind(column: str) -> Callable[[Samples, str], str]:
     )
 
 
-def _a_step(of: Callable[[Sample], float]) -> Callable[[Samples, str], str]:
+def _per_step(of: Callable[[Sample], float]) -> Callable[[Samples, str], str]:
     return lambda samples, label: f"{samples.total(label, of) / max(1.0, samples.total(label, lambda one: one.steps)):.1f}"
 
 
@@ -154,9 +152,9 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
     "τ by kind": _by_kind("τ"),
     "acceptance by depth": lambda samples, label: " ".join(f"{share:.2f} ({steps})" for share, steps in samples.by_depth(label)),
     "own text": _same,
-    "forwards a step": _a_step(lambda sample: sample.forwards),
-    "nodes a step": _a_step(lambda sample: sample.verified),
-    "ms of drafting a step": _a_step(lambda sample: 1000 * sample.drafting),
+    "forwards per step": _per_step(lambda sample: sample.forwards),
+    "nodes per step": _per_step(lambda sample: sample.verified),
+    "ms of drafting per step": _per_step(lambda sample: 1000 * sample.drafting),
     "seconds": lambda samples, label: f"{statistics.mean(sample.seconds for sample in samples.of(label)):.2f}",
     "repeated": lambda samples, label: f"{100 * (samples.mean(label, lambda sample: sample.repeated) or 0):.0f} %",
     "holds": lambda samples, label: f"{samples.held_bytes.get(label, 0) / 1e6:.1f} MB",
@@ -206,7 +204,7 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
         index = json.loads((folder / "held-out.json").read_text(encoding="utf-8"))
         sheet = Image.open(folder / "held-out.webp").convert("RGB")
     except (OSError, ValueError) as problem:
-        raise BadInput(f"The held-out scenes in {folder} cannot be read ({problem}): get them with the project.") from None
+        raise BadInput(f"The held-out scenes in {folder} cannot be read ({problem}): restore them from the project.") from None
     side, questions = index["side"], []
     for at, scene in enumerate(index["scenes"]):
         left, top, out = at % index["columns"] * side, at // index["columns"] * side, io.BytesIO()
@@ -218,18 +216,18 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
 def suite(
     prompts: dict[str, Any], arms: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
 ) -> Suite:  # fmt: skip
-    """Build the suite of an entry in ``suites.toml``. With a ``modality``, its arms are all methods of it except ``APART``."""
+    """Build the suite of an entry in ``suites.toml``. With a ``modality``, its arms are all methods of it except ``EXCLUDED``."""
     of = dict(prompts)
     make = partial(PROMPTS[of.pop("of")], **of)
     if modality:
-        arms = [name for name, method in all_methods().items() if modality in method.modality and name not in APART]
+        arms = [name for name, method in all_methods().items() if modality in method.modality and name not in EXCLUDED]
     each = [one for entry in arms for one in (GROUPS.get(entry, [entry]) if isinstance(entry, str) else [entry])]
     made = [Arm(one, one) if isinstance(one, str) else Arm(*one) for one in each]
     return Suite(prompts=make, arms=made, versus=[Versus(*one) for one in versus], **fields)
 
 
-APART = ("autoregressive", "stree")
-"""The baseline, and a method for another target."""
+EXCLUDED = ("autoregressive", "stree")
+"""Methods left out: the baseline, and a method for another target."""
 PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
 DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
 SYSTEMS, GROUPS, DIARY = DATA.pop("systems"), DATA.pop("groups"), DATA.pop("diary")
@@ -244,5 +242,5 @@ def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: boo
             ran |= set(samples.by_arm)
     if not methods:
         missing = [name for name in SYSTEMS if name not in ran]
-        detail = f"missing: {', '.join(missing)}" if missing else "each in this run"
+        detail = f"missing: {', '.join(missing)}" if missing else "all in this run"
         report.add(Row("systems that ran", float(len(SYSTEMS) - len(missing)), f"of {len(SYSTEMS)}", len(SYSTEMS), detail=detail))

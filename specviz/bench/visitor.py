@@ -1,4 +1,4 @@
-"""Simulated visitor of the running app: presses *Run live*, times the updates, may leave midway.
+"""Simulated visitor of the running app: presses *Run live*, times the updates and may leave midway.
 
 The page's events are private, so Gradio's own client refuses them. As a program, it reads values for the page's controls, one
 JSON object per line, and prints the number of updates and the cost of reading them:
@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Form:
-    """Inputs of the *Run live* event, from the app's own configuration."""
+    """Inputs of the *Run live* event, read from the app's own configuration."""
 
     def __init__(self, address: str) -> None:
         self.host = urlsplit(address).netloc

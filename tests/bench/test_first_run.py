@@ -25,9 +25,9 @@ from tests.support.tiny.text import tiny_llama
 
 ROOT = Path(__file__).resolve().parents[2]
 GOALS = {
-    "autoregressive, of the memory's bandwidth": (60, False),
+    "autoregressive, share of the memory's bandwidth": (60, False),
     "autoregressive vs transformers.generate": (2, False),
-    "eagle3's draft of 5 levels, of a target pass": (1, True),
+    "eagle3's draft of 5 levels, in target passes": (1, True),
     "recording costs": (3, True),
 }
 
@@ -70,7 +70,7 @@ def test_libraries_that_are_too_old_are_refused_before_anything_runs(
 def test_a_method_that_cannot_run_leaves_why() -> None:
     from specviz.bench.kit import Bencher
 
-    row = suites.compared(Bencher("no-such-model", 4), "text", "prompt_lookup", ["a"])
+    row = suites.compare(Bencher("no-such-model", 4), "text", "prompt_lookup", ["a"])
     assert row.value is None and "no-such-model" in row.detail
 
 
@@ -128,9 +128,9 @@ def test_a_file_of_tests_that_were_all_skipped_is_no_pass(tmp_path: Path) -> Non
     file = tmp_path / "tests.xml"
     file.write_text("<testsuites><testsuite><testcase name='a'><skipped/></testcase></testsuite></testsuites>")
     with pytest.raises(SpecvizError, match="1 were skipped"):
-        suites.counted(file)
+        suites.rows_of_junit(file)
     file.write_text("<testsuites><testcase name='a'/><testcase name='b'><failure/></testcase></testsuites>")
-    passed, failed = suites.counted(file)
+    passed, failed = suites.rows_of_junit(file)
     assert (passed.value, failed.value, failed.reached, failed.detail) == (1.0, 1.0, False, "b")
 
 

@@ -60,7 +60,7 @@ def test_views_and_shared_memory_are_written_whole(tmp_path: Path) -> None:
     [
         ({"fc.weight": Bomb()}, "holds more than weights"),
         ({"fc.weight": torch.zeros(2), "epoch": 3}, "holds epoch, which is not a tensor"),
-        ([torch.zeros(2)], "holds no tensors by name"),
+        ([torch.zeros(2)], "holds no named tensors"),
     ],
 )
 def test_other_things_than_weights_are_refused(tmp_path: Path, content: object, words: str) -> None:

@@ -16,7 +16,7 @@ from specviz.prompts import prompts
 from specviz.trace.schema import Step
 
 DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
-"""The drafter's tree, alone under the target and under every intermediate model."""
+"""The drafter's tree, both directly under the target and under each intermediate model."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
 """The drafter alone if a named model is the intermediate one: text copied up to K levels."""
@@ -26,8 +26,7 @@ TOKENS = 64
 
 @dataclass
 class ChainCounts:
-    """Counts of a chain's levels over several runs: target passes and tokens, intermediate passes, tokens
-    accepted and tested."""
+    """Counts over several runs: target passes and tokens, intermediate passes, tokens accepted and tested."""
 
     rounds: int = 0
     emitted: int = 0
@@ -56,12 +55,12 @@ class ChainCounts:
 
     @property
     def alone(self) -> Lengths:
-        """Lengths of a chain of two: tokens and drafter forwards per target pass."""
+        """Lengths of target and drafter alone: tokens and drafter forwards per target pass."""
         return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
 
     @property
     def between(self) -> Lengths:
-        """Lengths of a chain of three: a token's acceptance, and tokens and drafter forwards per intermediate pass."""
+        """Lengths with the intermediate model: a token's acceptance, and tokens and drafter forwards per intermediate pass."""
         passes = max(1, self.passes)
         return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
@@ -99,9 +98,7 @@ def calibrate(
             report(f"{kind}: {problem}")
             continue
         middles[name or kind] = lengths
-        report(
-            f"{name or kind}: the target keeps {lengths.probability:.3f} of its tokens; {lengths.below:.2f} tokens a pass of it"
-        )
+        report(f"{name or kind}: the target accepts {lengths.probability:.3f} of its tokens; {lengths.below:.2f} tokens per pass")
     source = f"{len(texts)} greedy answers of {tokens} tokens, trees of {DRAFTER_TREE['nodes']} nodes"
     ChainLengths(target, below, source, alone, middles).save(out)
     return out

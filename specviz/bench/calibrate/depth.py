@@ -2,8 +2,8 @@
 
 The target writes its answers one token at a time, and a tree is grown to the full depth at every position. It contains every
 shallower and smaller tree: the beams are the same, and the best nodes of fewer levels are among those of more. One text
-therefore shows the accepted path of each depth and size at each position. Walking along it, each round from the last one's end,
-yields a run's tokens per round at that depth and size: match keeps the target's text.
+therefore shows the accepted path of each depth and size at each position. Following the text round by round yields a run's tokens
+per round at that depth and size, since verification by matching reproduces the target's text.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 
 
 @dataclass(frozen=True)
-class Place:
+class GrownPosition:
     """Position in a text where a tree was grown.
 
-    ``ranks[d - 1][j]`` is the rank of the text's node at depth ``j + 1`` among the nodes of at most ``d`` levels. It ends where
-    the tree has no such node.
+    ``ranks[d - 1][j]`` is the rank of the text's node at depth ``j + 1`` among the nodes of at most ``d`` levels. The list ends
+    where the tree has no such node.
     """
 
     ranks: tuple[tuple[int, ...], ...]
 
-    def followed(self, depth: int, nodes: int) -> int:
+    def accepted_count(self, depth: int, nodes: int) -> int:
         """Return the number of accepted nodes of a tree of that depth and size."""
         return sum(rank < nodes for rank in self.ranks[depth - 1])
 
 
-def place_of(tree: Draft, following: Sequence[int], deepest: int) -> Place:
+def compare_tree(tree: Draft, following: Sequence[int], deepest: int) -> GrownPosition:
     """Compare ``tree``, with all its candidates, with the text that followed its root."""
     tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
     value, node, path = [0.0], 0, []
@@ -69,10 +69,10 @@ def place_of(tree: Draft, following: Sequence[int], deepest: int) -> Place:
             candidate: rank for rank, candidate in enumerate(candidate for candidate in ranked if depths[candidate] <= depth)
         }
         ranks.append(tuple(within[candidate] for candidate in path[:depth]))
-    return Place(tuple(ranks))
+    return GrownPosition(tuple(ranks))
 
 
-class UnsentTrees:
+class TreeCollector:
     """Builder that grows a tree at every position, but drafts only the root, so that the target decodes autoregressively."""
 
     def __init__(self, depth: int, width: int) -> None:
@@ -84,24 +84,24 @@ class UnsentTrees:
         return RootOnly().build(drafter, context)
 
 
-def places_of(unsent: UnsentTrees, output: Sequence[int], deepest: int) -> list[Place]:
+def positions_of(collector: TreeCollector, output: Sequence[int], deepest: int) -> list[GrownPosition]:
     """Return every position of a text that is followed by at least ``deepest`` tokens."""
     known = range(len(output) - deepest)
-    return [place_of(unsent.trees[at], output[at : at + deepest], deepest) for at in known]
+    return [compare_tree(collector.trees[at], output[at : at + deepest], deepest) for at in known]
 
 
-def tau(texts: Sequence[Sequence[Place]], depth: int, nodes: int) -> float:
+def tau(texts: Sequence[Sequence[GrownPosition]], depth: int, nodes: int) -> float:
     """Return tokens per round of trees of that depth and size, each round starting at the last one's end."""
     rounds = tokens = 0
     for places in texts:
         at = 0
         while at < len(places):
-            step = 1 + places[at].followed(depth, nodes)
+            step = 1 + places[at].accepted_count(depth, nodes)
             rounds, tokens, at = rounds + 1, tokens + step, at + step
     return tokens / max(1, rounds)
 
 
-def table(texts: Sequence[Sequence[Place]], deepest: int, sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+def table(texts: Sequence[Sequence[GrownPosition]], deepest: int, sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
     """Return τ by depth, then by size."""
     return tuple(tuple(tau(texts, depth, nodes) for nodes in sizes) for depth in range(1, deepest + 1))
 
@@ -111,7 +111,7 @@ def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] 
     tables, count = {}, 0
     for temperature in TEMPERATURES:
         texts = []
-        for number, places in enumerate(_places_by_prompt(name, target, tokens, temperature), start=1):
+        for number, places in enumerate(_positions_by_prompt(name, target, tokens, temperature), start=1):
             texts.append(places)
             count += len(places)
             report(f"prompt {number} of {len(CALIBRATION)}, T = {temperature:g}: τ {tau(texts, DEEPEST, SIZES[-1]):.2f} at most")
@@ -122,18 +122,18 @@ def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] 
     return out
 
 
-def _places_by_prompt(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[Place]]:
+def _positions_by_prompt(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[GrownPosition]]:
     """Yield the positions of the target's answer for each prompt."""
     stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))
-        composition, unsent = ready.compose(), UnsentTrees(DEEPEST, WIDTH)
+        composition, collector = ready.compose(), TreeCollector(DEEPEST, WIDTH)
         controller: Any = composition.controller
-        alone = replace(composition, controller=SingleDrafter(controller.drafter, unsent), acceptance=Match())
+        alone = replace(composition, controller=SingleDrafter(controller.drafter, collector), acceptance=Match())
         decoding = ready.decoding(alone, 0, "off", threading.Event())
         for _ in decoding.steps():
             pass
-        yield places_of(unsent, decoding.outcome.output_ids, DEEPEST)
+        yield positions_of(collector, decoding.outcome.output_ids, DEEPEST)
 
 
 RUNS: dict[str, Callable[..., Path]] = {name: partial(run, name) for name in DRAFTERS}

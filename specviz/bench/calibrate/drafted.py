@@ -42,7 +42,9 @@ def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) 
         for step in whole:
             path = ranks(step)
             counts.update(path[:depth] for depth in range(1, len(path) + 1))
-        report(f"prompt {number} of {len(CALIBRATION)}: {rounds} rounds, {counts.total() / max(1, rounds):.2f} accepted in each")
+        report(
+            f"prompt {number} of {len(CALIBRATION)}: {rounds} rounds, {counts.total() / max(1, rounds):.2f} accepted per round"
+        )
     out = TREES / "eagle.json"
     from_counts(dict(counts), rounds, f"{len(CALIBRATION)} prompts, {rounds} rounds, {target}").save(out)
     return out
@@ -69,12 +71,12 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
         nodes += sum(step.verified for step, _ in whole)
         report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")
     if not rounds:
-        raise BadInput("No round was whole: calibrate on more tokens.")
+        raise BadInput("Every round was cut short: calibrate on more tokens.")
     source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}"
     found = CalibratedDepth(tuple(rounds), nodes / len(rounds), DRAFTER, target, source)
     for threshold in (-4.0, -3.0, -2.0, -1.0, -0.5):
         written, forwards = found.brings(threshold, DEPTH)
-        report(f"threshold {threshold:g}: {written:.2f} tokens and {forwards:.2f} drafter forwards a round")
+        report(f"threshold {threshold:g}: {written:.2f} tokens and {forwards:.2f} drafter forwards per round")
     out = TREES / "ddd.json"
     found.save(out)
     return out
@@ -90,7 +92,7 @@ def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens:
 def medusa(target: str, report: Callable[[str], None] = print) -> Path:
     """Fit the rank paths of Medusa's tree on answers outside its heads' training data. Raises BadInput for another target."""
     if target != DEFAULT_TEXT_TARGET:
-        raise BadInput(f"The heads that ship, and the tree fitted to them, are for {DEFAULT_TEXT_TARGET}.")
+        raise BadInput(f"The shipped heads and their tree are for {DEFAULT_TEXT_TARGET}; choose that target.")
     return refit(report)
 
 

@@ -1,4 +1,4 @@
-"""Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, counting the correct rank paths.
+"""Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, with counts of correct rank paths.
 
 STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
 (arXiv 2408.08696) searches likewise. Here the target writes one token at a time and its rows are kept. At every position, the
@@ -42,7 +42,7 @@ RankPath = tuple[int, ...]
 
 @dataclass(frozen=True)
 class FollowedRanks:
-    """The ranks that lead along the text after a position, and the drafter's matched context length there (0: unknown)."""
+    """Ranks of the text's tokens after a position, and the drafter's matched context length there (0: unknown)."""
 
     path: RankPath
     evidence: int = 0
@@ -76,8 +76,8 @@ class Text:
     successors: list[list[int]]
 
 
-class Listener(NullDrafter):
-    """Drafter of nothing that stores the target's rows at committed positions."""
+class RowRecorder(NullDrafter):
+    """Drafter that proposes nothing and stores the target's rows at committed positions."""
 
     def __init__(self) -> None:
         self.rows: list[dict[int, float]] = []
@@ -99,13 +99,13 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
-            if followed is not None:  # with nothing known nothing is drafted, so this position carries no information on trees
+            if followed is not None:  # without a match nothing is drafted, so this position carries no information on trees
                 tallies[0].add(followed.path)
                 if followed.evidence:
                     tallies[followed.evidence].add(followed.path)
         whole = tallies[0]
         reached = whole.counts.total() / max(1, whole.places)
-        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} places, {reached:.2f} reached in each")
+        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} places, {reached:.2f} matched at each")
     source = f"{len(CALIBRATION)} prompts, {target}"
     trees = {evidence: tally.tree(source) for evidence, tally in sorted(tallies.items())}
     out = TREES / f"{name}.json"
@@ -114,7 +114,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
 
 
 def _write(ready: Prepared, seed: int) -> Text:
-    listener = Listener()
+    listener = RowRecorder()
     composition = Composition(SingleDrafter(listener, RootOnly()), Match())
     decoding = ready.decoding(composition, seed, "off", threading.Event())
     for _ in decoding.steps():
@@ -123,7 +123,7 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
-    """Yield, at every position of every text, the ranks along the following text in the matrix at that time.
+    """Yield, at every position of every text, the ranks of the following tokens in the matrix at that time.
 
     None if the matrix had no row for the position's token.
     """

@@ -22,12 +22,14 @@ OLDEST = (5, 23)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return 0 if every part was done, else 1."""
-    parser = argparse.ArgumentParser(prog="gpu_first_run.sh", description="measure on a GPU, for the first time or again")
+    parser = argparse.ArgumentParser(prog="gpu_first_run.sh", description="measure on a GPU")
     parser.add_argument("--cpu", action="store_true", help="a dry run: every part with tiny sizes, on any machine")
-    parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="what is left behind")
+    parser.add_argument(
+        "--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="the file of results to write"
+    )
     parser.add_argument("--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"of {', '.join(parts.PARTS)}")
     parser.add_argument("--seconds", type=float, metavar="S", help="for all parts together (default 480, of a dry run 900)")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="print such a file again, and measure nothing")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="print an existing file of results without measuring")
     parser.add_argument("--part", choices=tuple(parts.PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     sizes = DRY if options.cpu else GPU
@@ -46,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         import torch
 
         if not torch.cuda.is_available():
-            parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
+            parser.error("PyTorch finds no CUDA device; use --cpu for a dry run")
     record = parts.run(options.out.resolve(), names, options.cpu, options.seconds or sizes.whole)
     print(rows_for_results(record))
     return int(any(part["state"] != "done" for part in record["parts"].values()))
@@ -88,18 +90,18 @@ def _too_old() -> str | None:
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None
     wanted = ".".join(map(str, OLDEST))
-    return f"transformers {found} is too old: {wanted} or newer is wanted. Bring its wheel and put it first on PYTHONPATH."
+    return f"transformers {found} is too old: {wanted} or newer is required. Provide its wheel and put it first on PYTHONPATH."
 
 
 def measure(name: str, sizes: Sizes, file: Path) -> None:
     """Run one part in this process; each row is written to ``file`` once it is known."""
     part = parts.PARTS[name]
 
-    def said(line: str) -> None:
+    def log(line: str) -> None:
         print(line, flush=True)
         file.write_text(report.as_json(), encoding="utf-8")
 
-    report = Report(name, {}, say=said)
+    report = Report(name, {}, say=log)
     function = getattr(importlib.import_module(f"specviz.bench.first_run.{part.module}"), part.function)
     function(*([report, part.argument, sizes] if part.argument else [report, sizes]))
 

@@ -61,7 +61,7 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
     """Measure tokens per second, the bandwidth used, and the speed-up over ``generate`` of the same model in alternating runs."""
     copied = copy_bandwidth(sizes)
     report.add(Row("memory bandwidth of a copy", copied / 1e9, "GB/s"))
-    bench = Bench.made(sizes)
+    bench = Bench.with_random_weights(sizes)
     count = sum(one.numel() for one in bench.model.parameters())
     bench.run("autoregressive")  # captures
     rates = []
@@ -70,10 +70,10 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
         rates.append(timed.tokens / timed.decoding)
     rate = statistics.median(rates)
     used = bytes_of_a_pass(bench.model, PROMPT + sizes.tokens / 2) * rate
-    spread = f"{min(rates):.1f}–{max(rates):.1f} over {len(rates)} runs of {sizes.tokens} tokens, prefill apart"
+    spread = f"{min(rates):.1f}–{max(rates):.1f} over {len(rates)} runs of {sizes.tokens} tokens, without prefill"
     report.add(Row("autoregressive, tokens", rate, "/s", detail=f"{count / 1e9:.2f} billion weights, {spread}"))
     detail = f"{used / 1e9:.0f} of {copied / 1e9:.0f} GB/s"
-    report.add(Row("autoregressive, of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
+    report.add(Row("autoregressive, share of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
     theirs = generate_seconds(bench.model, bench.prompt, sizes.tokens)
     theirs()
     ratios = paired(theirs, lambda: bench.run("autoregressive").whole, sizes.pairs)
@@ -83,7 +83,7 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
 
 def draft(report: Report, sizes: Sizes) -> None:
     """Compare five levels of EAGLE-3's tree with one target pass over one token, by the steps' own times."""
-    bench = Bench.made(sizes)
+    bench = Bench.with_random_weights(sizes)
     bench.run("eagle3", TREE), bench.run("autoregressive")  # captures
     ratios, drafts, passes = [], [], []
     for _ in range(sizes.pairs):
@@ -92,8 +92,8 @@ def draft(report: Report, sizes: Sizes) -> None:
         drafts.append(_median(drafted, lambda step: step.time.draft))
         passes.append(_median(alone, lambda step: step.time.verify))
         ratios.append(drafts[-1] / max(1.0, passes[-1]))
-    detail = f"{statistics.median(drafts) / 1e6:.2f} and {statistics.median(passes) / 1e6:.2f} ms; {calls:g} forwards a draft; "
-    name = f"eagle3's draft of {LEVELS} levels, of a target pass"
+    detail = f"{statistics.median(drafts) / 1e6:.2f} and {statistics.median(passes) / 1e6:.2f} ms; {calls:g} forwards per draft; "
+    name = f"eagle3's draft of {LEVELS} levels, in target passes"
     report.add(Row(name, statistics.median(ratios), "×", DRAFT, True, detail + str(Ratios(tuple(ratios)))))
 
 
@@ -104,7 +104,7 @@ def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
 
 def recording(report: Report, sizes: Sizes) -> None:
     """Measure the cost of recording every 80-node tree."""
-    bench, values = Bench.made(sizes), {"tree": "published", "keep": False}
+    bench, values = Bench.with_random_weights(sizes), {"tree": "published", "keep": False}
     bench.run("token_recycling", values, "tree"), bench.run("token_recycling", values)
 
     def seconds(level: str) -> Callable[[], float]:

@@ -41,7 +41,7 @@ PARTS: Mapping[str, Part] = {
     "tests": Part("suites", "tests", 110),
 }
 """Parts in order, those with goals first, since late parts get only the remaining time."""
-NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "The whole time was spent before.", "rows": []}
+NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "No time was left for it.", "rows": []}
 Say = Callable[[str], None]
 Command = Callable[[str, Path], list[str]]
 """Function from a part's name and its file of rows to the command that runs it."""
@@ -60,7 +60,7 @@ def run(
     for name in names:
         limit = min(limits[name], whole - (time.monotonic() - started))
         say(f"== {name}, at most {max(0.0, limit):.0f} s")
-        found[name] = bounded(name, command or own_command(dry), limit) if limit > 0 else NOT_BEGUN
+        found[name] = run_with_limit(name, command or own_command(dry), limit) if limit > 0 else NOT_BEGUN
         say(f"   {found[name]['state']} after {found[name]['seconds']:.0f} s {found[name]['error']}".rstrip())
         record |= {"seconds": round(time.monotonic() - started, 1), "parts": found}
         file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -79,7 +79,7 @@ def own_command(dry: bool) -> Command:
     return lambda name, rows: [sys.executable, "-m", "specviz.bench.first_run", "--part", name, "--out", str(rows), *more]
 
 
-def bounded(name: str, command: Command, seconds: float) -> dict[str, Any]:
+def run_with_limit(name: str, command: Command, seconds: float) -> dict[str, Any]:
     """Run one part in its own process group, killed at the time limit; return state, time, error and the rows so far."""
     with tempfile.TemporaryDirectory() as folder:
         rows, log = Path(folder) / "rows.json", Path(folder) / "log.txt"
@@ -91,12 +91,12 @@ def bounded(name: str, command: Command, seconds: float) -> dict[str, Any]:
             try:
                 child.wait(seconds)
             except subprocess.TimeoutExpired:
-                state, error = "timed out", f"It had {seconds:.0f} s."
+                state, error = "timed out", f"It exceeded its limit of {seconds:.0f} s."
             finally:
                 _end(child)
         if state == "done" and child.returncode:
             words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            state, error = "failed", " / ".join(words[-4:])[-600:] or "It ended without a word."
+            state, error = "failed", " / ".join(words[-4:])[-600:] or "It ended without an error message."
         return {
             "state": state, "seconds": round(time.monotonic() - started, 1), "error": error,
             "rows": json.loads(rows.read_text(encoding="utf-8"))["rows"] if rows.is_file() else [],
@@ -111,7 +111,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Return device, libraries and commit, without which a number means nothing."""
+    """Return device, libraries and commit, which every number depends on."""
     import torch
     import transformers
 

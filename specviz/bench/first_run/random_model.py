@@ -65,8 +65,8 @@ class Numbers:
 
 
 @dataclass
-class Kept:
-    """Objects kept from earlier runs."""
+class DictMemory:
+    """Memory of objects from earlier runs."""
 
     entries: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class RandomResources(TextResources):
         return self.net.runtime()
 
     def _none(self, *what: Any, **more: Any) -> Any:
-        raise ModelUnavailable("The model of random weights has an EAGLE-3 beside it and no other drafter.")
+        raise ModelUnavailable("The model of random weights has an EAGLE-3 drafter and no other.")
 
     draft_model = draft_models = intermediate = grouped = cost_curve_of = _none
 
@@ -117,13 +117,13 @@ class Bench:
     prompt: list[int]
 
     @staticmethod
-    def made(sizes: Sizes) -> Bench:
+    def with_random_weights(sizes: Sizes) -> Bench:
         model = random_llama(sizes.shape, sizes)
         target = TextTarget(model, "random weights", (), "graph")
         net = random_eagle3(model, sizes.shape)
         times = PassTimes()
         measure(target, times.learn)
-        resources = RandomResources(target, Warp(), "random", Kept(), net=net, costs=RunCosts(lambda timed: times))
+        resources = RandomResources(target, Warp(), "random", DictMemory(), net=net, costs=RunCosts(lambda timed: times))
         prompt = torch.randint(0, sizes.shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
         return Bench(sizes, model, target, resources, prompt)
 

@@ -34,7 +34,7 @@ def suite(report: Report, name: str, sizes: Sizes) -> None:
     for method, card in sorted(all_methods().items(), key=lambda entry: entry[0] in LAST):
         able = method in HYBRID if name == "hybrid" else not card.targets and method != "autoregressive"
         if able and MODALITIES[name] in card.modality and (not sizes.methods or method in sizes.methods):
-            report.add(compared(bench, name, method, texts))
+            report.add(compare(bench, name, method, texts))
 
 
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
@@ -48,7 +48,7 @@ def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
     return [several[number % len(several)][number // len(several)] for number in range(count)]
 
 
-def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
+def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
     """Measure one method at its modality's default temperature; a method that cannot run reports the reason."""
     temperature = 1.0 if name == "image" else 0.0
     gains, taus, tier = list[float](), list[float](), ""
@@ -61,7 +61,7 @@ def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictu
             order = (alone, ready) if number % 2 else (ready, alone)
             timed = {id(one): bench.timed_run(one) for one in order}
             if not all(run.ids for run in timed.values()):
-                raise SpecvizError("A run wrote nothing.")
+                raise SpecvizError("A run produced no tokens.")
             gains.append(timed[id(alone)].per_token / timed[id(ready)].per_token)
             taus.append(timed[id(ready)].tau)
     except Exception as fault:  # the numbers of other methods must survive a fault in one
@@ -82,11 +82,11 @@ def tests(report: Report, sizes: Sizes) -> None:
         )
         if not file.is_file():
             raise SpecvizError(f"pytest did not run: {(ran.stderr or ran.stdout).strip()[-400:]}")
-        for row in counted(file):
+        for row in rows_of_junit(file):
             report.add(row)
 
 
-def counted(file: Path) -> list[Row]:
+def rows_of_junit(file: Path) -> list[Row]:
     """Return rows of a JUnit file. Raises SpecvizError if no test was run, which is not a pass."""
     cases = list(xml.parse(file).getroot().iter("testcase"))
     by_kind: dict[str, list[str]] = {"failed": [], "skipped": [], "passed": []}
@@ -95,7 +95,7 @@ def counted(file: Path) -> list[Row]:
         kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
         by_kind[kind].append(case.get("name", ""))
     if not by_kind["passed"] and not by_kind["failed"]:
-        raise SpecvizError(f"No test of tests/gpu was run; {len(by_kind['skipped'])} were skipped.")
+        raise SpecvizError(f"No test in tests/gpu ran; {len(by_kind['skipped'])} were skipped.")
     passed, failed = by_kind["passed"], by_kind["failed"]
     detail = f"{len(by_kind['skipped'])} skipped"
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specviz.acceptance.match import Match
-from specviz.bench.calibrate.depth import Place, UnsentTrees, places_of, table, tau
+from specviz.bench.calibrate.depth import GrownPosition, TreeCollector, positions_of, table, tau
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import SHARPER, Dynamic
 from specviz.engine.controller import SingleDrafter
@@ -26,10 +26,10 @@ def run(builder: object, warp: object) -> Decoded:
 @pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> None:
-    unsent = UnsentTrees(DEEPEST, WIDTH)
-    alone = run(unsent, warp)
+    collector = TreeCollector(DEEPEST, WIDTH)
+    alone = run(collector, warp)
     assert all(len(step.emitted) == 1 for step in alone.steps), "the target writes as if alone"
-    places = places_of(unsent, alone.ids, DEEPEST)
+    places = positions_of(collector, alone.ids, DEEPEST)
     assert len(places) == BUDGET - DEEPEST
     sizes = (1, 8, 60)
     found = table([places], DEEPEST, sizes)
@@ -47,8 +47,8 @@ def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> No
 
 
 def test_rounds_begin_where_the_last_one_ended() -> None:
-    easy, hard = Place(((0,), (0, 2))), Place(((), ()))
-    assert [easy.followed(*one) for one in ((1, 1), (2, 1), (2, 3))] == [1, 1, 2]
+    easy, hard = GrownPosition(((0,), (0, 2))), GrownPosition(((), ()))
+    assert [easy.accepted_count(*one) for one in ((1, 1), (2, 1), (2, 3))] == [1, 1, 2]
     text = [easy, hard, hard, easy, hard]
     assert tau([text], 1, 1) == pytest.approx((2 + 1 + 2) / 3)
     assert tau([text], 2, 3) == pytest.approx((3 + 3) / 2)
