@@ -1,4 +1,4 @@
-"""Attention kernel on a CPU: transformers' ``sdpa`` for grouped query heads, without copies of the shared keys and values.
+"""Attention kernel on a CPU: transformers' ``sdpa`` for grouped query heads, without copying the shared keys and values.
 
 Under a mask transformers repeats keys and values for each query head, in every layer of every pass. The CPU's fused kernel
 accepts grouped heads directly. It processes a single row head by head, so for one row the heads of a group become rows instead:
@@ -38,10 +38,10 @@ def grouped_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more
         )
         return attended
-    return on_processor(query, key, value, attention_mask, dropout, scaling), None
+    return attention_on_cpu(query, key, value, attention_mask, dropout, scaling), None
 
 
-def on_processor(
+def attention_on_cpu(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0, scaling: float | None = None
 ) -> Tensor:
     """Attended values [batch, row, head, size] as in :func:`grouped_attention`, on a CPU for heads that share keys.

@@ -31,7 +31,7 @@ def shared(curve: CostCurve, rows: int) -> CostCurve:
 
 
 class RowLayer(DynamicLayer):
-    """One layer's buffers [row, head, slot, size]. :meth:`RowCache.aim` sets the write slots before each pass."""
+    """One layer's buffers [row, head, slot, size]. :meth:`RowCache.set_slots` sets the write slots before each pass."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class RowLayer(DynamicLayer):
 
 @dataclass(frozen=True)
 class PassLayout:
-    """A pass over trees of several rows, padded to one width: tokens, positions [row, node], mask [row, node, slot].
+    """Layout of a pass over trees of several rows, padded to one width: tokens, positions [row, node], mask [row, node, slot].
 
     ``places`` are the positions of all slots in this pass [row, slot], for sliding windows.
     """
@@ -121,7 +121,7 @@ class RowCache:
         """Number of committed tokens of a row."""
         return len(self.slots_of[row])
 
-    def aim(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
+    def set_slots(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
         """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each after its row's entries."""
         rows = range(first, first + len(trees))
         wide = max(map(len, trees))

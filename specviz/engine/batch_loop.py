@@ -72,7 +72,7 @@ class BatchRow(RunState):
         if note is not None:
             finished = replace(finished, draft=replace(finished.draft, notes=(*finished.draft.notes, note)))
         step = self.recorded.push(finished, settled.cut, clock, padded)
-        assert step is not None, "a row's steps are not deferred"
+        assert step is not None, "a row's steps are never deferred"
         return step
 
     def leave(self, reason: str) -> None:
@@ -94,7 +94,7 @@ class BatchDecoding:
 
     def __init__(self, rows: Sequence[BatchRow], batch: Batch, every: int = 8) -> None:
         if every < 0:
-            raise BadInput(f"A sweep every {every} rounds is not possible; give 0 (never) or more.")
+            raise BadInput(f"The cache cannot be compacted every {every} rounds; give 0 (never) or more.")
         if not rows or len(rows) != len(batch.cache):
             raise BadInput(f"{len(rows)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
         for row in rows:

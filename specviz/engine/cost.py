@@ -37,31 +37,31 @@ FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
 
 NOISE = 0.08
 """Standard deviation of the logarithm of a pass's time on a quiet machine."""
-TOGETHER, APART = 0.3, 0.05
+COMMON_DRIFT, SIZE_DRIFT = 0.3, 0.05
 """Drift of the logarithms per second: common to all sizes, as the load changes, and of single sizes."""
-UNKNOWN = 0.5
+PRIOR_SPREAD = 0.5
 """Standard deviation of a size's log cost around the prior curve, before any pass is timed."""
-REACH = 2.0
+CORRELATION_LENGTH = 2.0
 """Length scale, in doublings of the rows, over which deviations are correlated."""
 LONGEST = 60.0
 """Maximum drift between two passes, in seconds."""
-TRUSTED = 2.0
+OUTLIER = 2.0
 """Standard deviations beyond which a pass is down-weighted."""
 JUMP = 0.5
 """Fraction of a down-weighted pass's squared error that is added to the common variance of all sizes."""
-DISTURBED = 0.15
+HALF_WEIGHT_CONTENTION = 0.15
 """Contention (fraction of time that threads waited for a core) at which a measurement counts half."""
-SURE = 0.2
+CERTAIN_SPREAD = 0.2
 """Standard deviation of the log cost ratio of 48 rows to one above which passes are timed again."""
-MOVED = 0.08
+CURVE_TOLERANCE = 0.08
 """Change of a log cost ratio that changes the trees. Below it, runs of one seed keep the same trees."""
 MOST_FORWARDS = 32
 MOST_SPREAD = 2.0
 
 _DOUBLINGS = numpy.log2(numpy.array(SIZES, dtype=float))
-_KERNEL = numpy.exp(-0.5 * ((_DOUBLINGS[:, None] - _DOUBLINGS[None]) / REACH) ** 2)
-_DRIFT = TOGETHER**2 + APART**2 * _KERNEL
-_USUAL = numpy.log1p(numpy.array(SIZES) / 32)
+_KERNEL = numpy.exp(-0.5 * ((_DOUBLINGS[:, None] - _DOUBLINGS[None]) / CORRELATION_LENGTH) ** 2)
+_DRIFT = COMMON_DRIFT**2 + SIZE_DRIFT**2 * _KERNEL
+_PRIOR = numpy.log1p(numpy.array(SIZES) / 32)
 """Prior curve: every pass reads all weights, so its cost is flat up to a few dozen rows, then proportional to them."""
 
 
@@ -116,11 +116,11 @@ class _Forward:
         next measurements move it more."""
         error, noise = log - self.log, FORWARD_NOISE**2 / _weight(contention)
         known = self.variance + FORWARD_DRIFT**2
-        surprise = max(1.0, abs(error) / (TRUSTED * math.sqrt(known + noise)))
+        surprise = max(1.0, abs(error) / (OUTLIER * math.sqrt(known + noise)))
         gain = known / (known + noise)
         self.log += gain * error / surprise
         self.variance = (1 - gain) * known + (JUMP * error**2 if surprise > 1 else 0.0)
-        if abs(self.log - self.published) > MOVED:
+        if abs(self.log - self.published) > CURVE_TOLERANCE:
             self.published = self.log
 
 
@@ -133,9 +133,9 @@ class PassTimes:
 
     def __init__(self, logs: Sequence[float] | None = None, spread: Sequence[float] | None = None) -> None:
         """Start from the prior; or from ``logs`` [size] of milliseconds, whose ratios to one row have deviation ``spread``."""
-        apart = numpy.full(len(SIZES), UNKNOWN) if spread is None else numpy.clip(spread, APART, MOST_SPREAD)
-        self._logs = _USUAL.copy() if logs is None else numpy.array(logs, dtype=float)
-        together = 9.0 if logs is None else UNKNOWN**2
+        apart = numpy.full(len(SIZES), PRIOR_SPREAD) if spread is None else numpy.clip(spread, SIZE_DRIFT, MOST_SPREAD)
+        self._logs = _PRIOR.copy() if logs is None else numpy.array(logs, dtype=float)
+        together = 9.0 if logs is None else PRIOR_SPREAD**2
         self._covariance = together + numpy.outer(apart, apart) * _KERNEL
         self._forwards: dict[str, _Forward] = {}
         self._at, self._busy = -math.inf, 0.0
@@ -144,7 +144,7 @@ class PassTimes:
 
     @property
     def curve(self) -> CostCurve:
-        """Cost curve that sizes trees; unchanged until a log ratio has moved by ``MOVED``."""
+        """Cost curve that sizes trees; unchanged until a log ratio has moved by ``CURVE_TOLERANCE``."""
         return self._curve
 
     @property
@@ -165,14 +165,14 @@ class PassTimes:
             error, slope = math.log(milliseconds / share.sum()), share / share.sum()
             spread = self._covariance @ slope
             known, noise = float(slope @ spread), NOISE**2 / _weight(contention)
-            surprise = max(1.0, abs(error) / (TRUSTED * math.sqrt(known + noise)))
+            surprise = max(1.0, abs(error) / (OUTLIER * math.sqrt(known + noise)))
             gain = spread / (known + noise * surprise)
             self._logs += gain * error
             self._covariance -= numpy.outer(gain, spread)
             if surprise > 1:  # an interruption, or a lasting change of the machine's speed: the next passes decide
                 self._covariance += JUMP * error**2
             curve = self._current()
-            if numpy.abs(_ratios(curve) - _ratios(self._curve)).max() > MOVED:
+            if numpy.abs(_ratios(curve) - _ratios(self._curve)).max() > CURVE_TOLERANCE:
                 self._curve = curve
 
     def learn_forward(self, name: str, milliseconds: float, contention: float = 0.0) -> None:
@@ -192,12 +192,12 @@ class PassTimes:
     def sure(self) -> bool:
         """Whether the cost ratio of a large pass is certain enough; contention adds to the uncertainty."""
         against = _shares(TIMED[-1]) - _shares(1)
-        return float(against @ self._covariance @ against) + self._busy**2 < SURE**2
+        return float(against @ self._covariance @ against) + self._busy**2 < CERTAIN_SPREAD**2
 
     def like(self) -> PassTimes:
         """Return initial estimates for the same model with another number of threads: these times, with large variance."""
-        other = PassTimes(self._logs.tolist(), [UNKNOWN / 2] * len(SIZES))
-        other._forwards = {name: _Forward(one.log, UNKNOWN**2, one.published) for name, one in self._forwards.items()}
+        other = PassTimes(self._logs.tolist(), [PRIOR_SPREAD / 2] * len(SIZES))
+        other._forwards = {name: _Forward(one.log, PRIOR_SPREAD**2, one.published) for name, one in self._forwards.items()}
         return other
 
     def state(self) -> dict[str, Any]:
@@ -219,10 +219,10 @@ class PassTimes:
         times = PassTimes([float(log) for log in state["logs"]], spread)
         logs = times._logs
         if logs.shape != (len(SIZES),) or not (numpy.abs(logs) < 20).all() or not numpy.isfinite(spread).all():
-            raise ValueError("these are no times of passes")
+            raise ValueError("the pass times are invalid")
         for name, (log, apart) in list(state["forwards"].items())[:MOST_FORWARDS]:
             if not abs(log) < 20 or not 0 <= apart < 20:
-                raise ValueError("these are no times of forwards")
+                raise ValueError("the forward times are invalid")
             times._forwards[str(name)] = _Forward(float(log), max(float(apart), FORWARD_NOISE / 3) ** 2, float(log))
         return times
 
@@ -233,7 +233,7 @@ class PassTimes:
 
 def _weight(contention: float) -> float:
     """Weight of a measurement made under contention."""
-    return 1 / (1 + contention / DISTURBED)
+    return 1 / (1 + contention / HALF_WEIGHT_CONTENTION)
 
 
 def _ratios(curve: CostCurve) -> numpy.ndarray:
@@ -255,10 +255,10 @@ class RunCosts:
         """Return the cost curve of a pass. The first call, which precedes the run, times passes if the curve is uncertain."""
         return self._times().curve
 
-    def forward(self, rows: int, timed: Callable[[], float] | None = None, taught: bool = True) -> float:
-        """Return milliseconds of a drafter forward over ``rows`` nodes. ``taught``: the run's draft times update this cost."""
+    def forward(self, rows: int, timed: Callable[[], float] | None = None, updates_cost: bool = True) -> float:
+        """Return milliseconds of a drafter forward over ``rows`` nodes. With ``updates_cost``, draft times update this cost."""
         name = f"{self.name} {rows}"
-        if taught:
+        if updates_cost:
             self._drafting.add(name)
         times = self._times()
         return times.forward(name, timed) * times.curve.at(1)
@@ -308,7 +308,7 @@ def measure(
         for number in range(len(sizes) * (1 + ROUNDS)):
             heed()
             progress(number / (len(sizes) * (1 + ROUNDS)))
-            threads.look()
+            threads.adjust()
             size = sizes[number % len(sizes)]
             milliseconds = _pass(target, session, size, chains)
             if number >= len(sizes):  # the first pass of each size is warm-up; on a GPU it captures a graph

@@ -40,7 +40,7 @@ class Decoding(RunState):
             self.note_fault(error)
             try:
                 last = recorded.pop()
-            except Exception as again:  # usually the same fault, which is already recorded
+            except Exception as again:  # usually the same fault, already recorded
                 _LOG.warning("The last step before the fault is lost: %s", again)
             else:
                 if last is not None:
@@ -56,7 +56,7 @@ class Decoding(RunState):
         """Yield steps until the run stops."""
         stop: str | None = None
         while stop is None and not self.cancel.is_set():
-            threads.look()
+            threads.adjust()
             clock = Stopwatch(self.target.device, self.untimed)
             with self.untimed.here():
                 settled = self._round(session, recorded, clock)
@@ -65,7 +65,7 @@ class Decoding(RunState):
             now = recorded.push(settled.finished, settled.cut, clock, session.padded(nodes))
             for step in (earlier, now):
                 if step is not None:
-                    recorded.teach(step, self.composition.learn)
+                    recorded.report_times(step, self.composition.learn)
                     yield step
         last = recorded.pop()
         if stop is None:

@@ -221,7 +221,7 @@ def _refuse_bad_numbers(pending: Pending) -> None:
         whose = "target"
     if whose:
         raise ModelUnavailable(
-            f"The {whose}'s numbers for token {finished.context.position + 2} of the text are infinite or no numbers at all: its "
+            f"The {whose}'s numbers for token {finished.context.position + 2} of the text are infinite or NaN: its "
             "weights are damaged, or too large for its number format. Fetch the model again, or choose a wider format."
         )
 
@@ -258,7 +258,7 @@ class DeferredSteps:
         self.output_ids.extend(self._step.emitted)
         self.spent_ns += time.perf_counter_ns() - started
 
-    def teach(self, step: Step, learn: Callable[[Step], None] | None) -> None:
+    def report_times(self, step: Step, learn: Callable[[Step], None] | None) -> None:
         """Pass a step's times to ``learn``, which counts as host time of the next round."""
         if learn is not None:
             started = time.perf_counter_ns()

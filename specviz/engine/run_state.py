@@ -100,7 +100,7 @@ class RunState:
             raise SpecvizError("The prompt is empty; give at least one token.")
         if len(self.prompt) + 1 > self.target.context_length:
             raise ContextFull(
-                f"The prompt has {len(self.prompt)} tokens but {self.target.name} can see "
+                f"The prompt has {len(self.prompt)} tokens but the context of {self.target.name} holds "
                 f"{self.target.context_length}; shorten it."
             )
         self.ids = list(self.prompt)
@@ -131,16 +131,16 @@ class RunState:
         started = time.perf_counter_ns()
         with self.untimed.here(), stoppable(self.cancel):
             heed()
-            with on_prefill_progress(self._look("Reading the prompt")):
+            with on_prefill_progress(self._progress_hook("Reading the prompt")):
                 scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
-            with on_prefill_progress(self._look("The drafter reads the prompt")):
+            with on_prefill_progress(self._progress_hook("The drafter reads the prompt")):
                 context = replace(self.context(), max_depth=self.target.context_length - len(self.ids))
                 self.composition.controller.begin(context, scored)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent
 
-    def _look(self, what: str) -> ProgressHook:
+    def _progress_hook(self, what: str) -> ProgressHook:
         def look(done: int, total: int) -> None:
             self.progress(f"{what}: {done:,} of {total:,} tokens", done / total)
 

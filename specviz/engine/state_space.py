@@ -63,7 +63,7 @@ class Recurrence:
         """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
         intermediate states."""
         length = len(activations)
-        x, b, _ = self.split(convolved(self, activations.inputs, carried.window, chain(length - 1)))
+        x, b, _ = self.split(convolve(self, activations.inputs, carried.window, chain(length - 1)))
         fade = self.log_decay(activations).cumsum(-2)
         last = fade[..., -1:, :]
         weight = (last - fade).exp() * activations.steps
@@ -145,7 +145,7 @@ def joined(pieces: Sequence[Activations]) -> Activations:
     return _activations([torch.cat(parts, -2) for parts in zip(*(piece.parts for piece in pieces), strict=True)])
 
 
-def layered(layers: Sequence[Activations]) -> Activations:
+def stack_layers(layers: Sequence[Activations]) -> Activations:
     """Stack single layers along a new axis ``layer``."""
     return _activations([torch.stack(parts) for parts in zip(*(layer.parts for layer in layers), strict=True)])
 
@@ -174,13 +174,13 @@ def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
         for _ in range(taps):
             rows.append(at + (taps - 1))
             # Above the root come -1, -2, …: the window's inputs, newest first.
-            at = torch.where(at < 0, at - 1, shape.parents_there.index_select(0, at.clamp_min(0)))
+            at = torch.where(at < 0, at - 1, shape.parents_on_device.index_select(0, at.clamp_min(0)))
         return torch.stack(rows, 1)
 
-    return shape.keeping((device, taps), made)
+    return shape.cached((device, taps), made)
 
 
-def convolved(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShape) -> Tensor:
+def convolve(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShape) -> Tensor:
     """Convolve along each node's own path and apply the activation: [node, channel]."""
     sources = sources_of(shape, layer.taps, inputs.device)
     everything = torch.cat((window, inputs), -2)
@@ -199,7 +199,7 @@ def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
 
 def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
     """Return y [node, head, size] of every node of a tree after one layer's carried window and state, in one pass."""
-    x, b, c = layer.split(convolved(layer, inputs, window, shape))
+    x, b, c = layer.split(convolve(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
     fade = ancestors.to(steps.dtype) @ (steps * layer.rate)  # the logarithm of the decay from the carried state to each node
     group_shape = (layer.groups, -1)

@@ -1,4 +1,4 @@
-"""Stopping a run from outside, by its user or a time limit, even in the middle of a long prefill."""
+"""Cancellation of a run by its user or a time limit, even in the middle of a long prefill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unlimited() -> tuple[float, str]:
 class Stop(threading.Event):
     """A cancellation flag with a time limit.
 
-    The computing thread calls ``is_set`` between steps, so the limit needs no separate thread. ``why`` is empty after a plain
+    The computing thread calls ``is_set`` between steps, so the limit needs no thread of its own. ``why`` is empty after a plain
     ``set``, and names the limit if it was reached.
     """
 
@@ -138,9 +138,9 @@ def computing(lock: threading.Lock, progress: Callable[[str, float | None], None
     until = time.monotonic() + PATIENCE_SECONDS
     while not lock.acquire(timeout=LOOK_SECONDS):
         heed()
-        progress("Waiting for a run that was stopped and is still computing", None)
+        progress("Waiting for a stopped run that is still computing", None)
         if time.monotonic() > until:
-            raise SpecvizError("A run that was stopped is still computing. Try again in a minute; recorded runs play meanwhile.")
+            raise SpecvizError("A stopped run is still computing. Try again in a minute; recorded runs still play.")
     _THREAD.lock, _THREAD.holds = lock, True
     try:
         yield

@@ -56,17 +56,17 @@ class ThreadLimit:
         if self.now == self.full:
             return ""
         return (
-            f"Other programs kept this run waiting for a core, so it went on with {self.now} of {self.full} processor threads: "
+            f"Other programs kept this run waiting for a core, so it continued with {self.now} of {self.full} processor threads: "
             "its times, and its baseline's, are those of a busy machine."
         )
 
-    def look(self) -> None:
-        """Measure how long threads have waited since the last window, and lower their number if needed; called between passes."""
+    def adjust(self) -> None:
+        """Measure how long threads waited since the last window, and lower their number if needed; called between passes."""
         elapsed = time.perf_counter() - self._since
         if elapsed < WINDOW:
             return
-        # Below zero once a thread that had waited has ended.
-        self.share = max(0.0, waited() - self._waited) / elapsed
+        # Below zero once a thread that waited has ended.
+        self.share = max(0.0, waiting_seconds() - self._waited) / elapsed
         if self.share <= TOLERATED or self.now == 1:
             self._warned = False
         elif not self._warned:
@@ -77,10 +77,10 @@ class ThreadLimit:
         self._restart()
 
     def _restart(self) -> None:
-        self._since, self._waited = time.perf_counter(), waited()
+        self._since, self._waited = time.perf_counter(), waiting_seconds()
 
 
-def waited() -> float:
+def waiting_seconds() -> float:
     """Seconds, summed over this process's threads, spent ready to run without a core.
 
     Linux counts this time; on other systems it is 0, and the number of threads is never reduced.
@@ -98,8 +98,8 @@ def contention() -> float:
     return 0.0 if limit is None else limit.share
 
 
-def look() -> None:
-    """Call :meth:`ThreadLimit.look` of this thread's limit, if any."""
+def adjust() -> None:
+    """Call :meth:`ThreadLimit.adjust` of this thread's limit, if any."""
     limit = getattr(_OF_THREAD, "limit", None)
     if limit is not None:
-        limit.look()
+        limit.adjust()

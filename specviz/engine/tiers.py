@@ -125,7 +125,7 @@ class Inputs:
         copy_into(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
         if isinstance(tree.shape, GrownShape):
             self.ancestors.zero_().fill_diagonal_(True)
-            self.ancestors[:nodes, :nodes] = tree.shape.ancestors_there
+            self.ancestors[:nodes, :nodes] = tree.shape.ancestors_on_own_device
             self.shape = tree.shape
         elif self.shape is not tree.shape:
             ancestors = torch.eye(width, dtype=torch.bool)
@@ -240,7 +240,7 @@ class GraphRunner:
         nodes, width = len(tree), padded_width(len(tree))
         inputs = self._inputs(self.variant, width)
         inputs.fill(tree, length, self.numbers)
-        self._tell_others(inputs, length, tree.shape.depths)
+        self._set_other_rows(inputs, length, tree.shape.depths)
         logits, hidden = self._launch(self.variant, self._pass, inputs, length + width)
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
@@ -249,8 +249,8 @@ class GraphRunner:
 
         Returns logits [place, vocab].
 
-        Each token sees the chain up to itself and takes its old slot. Padding takes slots from ``end`` on, as do tokens that are
-        not ``wanted``, bool [place]. The next call may overwrite the logits.
+        Each token sees the chain up to itself and overwrites its own slot. Padding is written from slot ``end`` on, as are tokens
+        that are not ``wanted``, bool [place]. The next call may overwrite the logits.
         """
         count, width = len(places), padded_width(len(places))
         variant = ("rewrite", self.variant)
@@ -260,7 +260,7 @@ class GraphRunner:
             spare = torch.arange(end + width - count, end + width, device=self.device)
             inputs.places[1 : 1 + count] = torch.where(wanted, inputs.places[1 : 1 + count], spare)
         inputs.tokens[:, :count] = tokens
-        self._tell_others(inputs, 0, places)
+        self._set_other_rows(inputs, 0, places)
         return self._launch(variant, self._rewriting_pass, inputs, end + width)[0][:count]
 
     def _inputs(self, variant: Hashable, width: int) -> Inputs:
@@ -270,7 +270,7 @@ class GraphRunner:
             self.pooled.inputs[variant, width] = inputs
         return inputs
 
-    def _tell_others(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
+    def _set_other_rows(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
         """Set the other rows' tokens where their texts still differ from the first one's: usually only at the first root."""
         for row, other in enumerate(self.others, start=1):
             if length < len(other):

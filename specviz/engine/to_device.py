@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 Result = TypeVar("Result")
-_KEPT: list[_lru_cache_wrapper[Any]] = []
+_CACHES: list[_lru_cache_wrapper[Any]] = []
 
 
-def device_cache(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
+def device_cache(maxsize: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
     """Decorate with ``functools.lru_cache``, for values on a device; :func:`clear_device_caches` empties it."""
 
     def decorate(function: Callable[..., Result]) -> _lru_cache_wrapper[Result]:
-        _KEPT.append(lru_cache(maxsize=most)(function))
-        return _KEPT[-1]
+        _CACHES.append(lru_cache(maxsize=maxsize)(function))
+        return _CACHES[-1]
 
     return decorate
 
 
 def clear_device_caches() -> None:
     """Empty all caches keyed by a device's name, for when another device takes that name."""
-    for one in _KEPT:
+    for one in _CACHES:
         one.cache_clear()
 
 

@@ -80,34 +80,34 @@ class TreeShape:
         return torch.from_numpy(ancestry)
 
     @cached_property
-    def _kept(self) -> dict[Hashable, Tensor]:
+    def _cache(self) -> dict[Hashable, Tensor]:
         return {}
 
-    def keeping(self, name: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return ``make()``, a function of this shape alone, cached under ``name``."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+    def cached(self, name: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Return ``make()``, which depends on this shape alone, cached under ``name``."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
 
     def ancestors_on(self, device: torch.device) -> Tensor:
         """Return :attr:`ancestors` on ``device``, copied there once."""
         if device.type == "cpu":
             return self.ancestors
-        return self.keeping(device, lambda: copy_to_device(self.ancestors, device))
+        return self.cached(device, lambda: copy_to_device(self.ancestors, device))
 
 
 class GrownShape(TreeShape):
     """A shape grown level by level on a device.
 
-    ``parents_there`` int64 [node] (the root's is -1) and ``ancestors_there`` bool [node, node] are on the device. The depths are
-    on the host; the parents are copied there on first access.
+    ``parents_on_device`` int64 [node] (the root's is -1) and ``ancestors_on_own_device`` bool [node, node] too.
+    The depths are on the host; the parents are copied there on first access.
     """
 
-    parents_there: Tensor
-    ancestors_there: Tensor
+    parents_on_device: Tensor
+    ancestors_on_own_device: Tensor
 
-    def __init__(self, depths: tuple[int, ...], parents_there: Tensor, ancestors_there: Tensor) -> None:
-        known = {"depths": depths, "parents_there": parents_there, "ancestors_there": ancestors_there}
+    def __init__(self, depths: tuple[int, ...], parents_on_device: Tensor, ancestors_on_own_device: Tensor) -> None:
+        known = {"depths": depths, "parents_on_device": parents_on_device, "ancestors_on_own_device": ancestors_on_own_device}
         vars(self).update(known)  # bypasses the frozen dataclass
 
     @staticmethod
@@ -121,10 +121,10 @@ class GrownShape(TreeShape):
         deepest, nodes, rows = self.depths[-1], len(self), len(parents)
         above = parents + self.depths.index(deepest)
         own = torch.eye(rows, dtype=torch.bool, device=parents.device)
-        older = torch.nn.functional.pad(self.ancestors_there, (0, rows))
-        ancestors = torch.cat((older, torch.cat((self.ancestors_there.index_select(0, above), own), 1)))
+        older = torch.nn.functional.pad(self.ancestors_on_own_device, (0, rows))
+        ancestors = torch.cat((older, torch.cat((self.ancestors_on_own_device.index_select(0, above), own), 1)))
         assert len(ancestors) == nodes + rows
-        return GrownShape((*self.depths, *[deepest + 1] * rows), torch.cat((self.parents_there, above)), ancestors)
+        return GrownShape((*self.depths, *[deepest + 1] * rows), torch.cat((self.parents_on_device, above)), ancestors)
 
     def __len__(self) -> int:
         return len(self.depths)
@@ -137,17 +137,17 @@ class GrownShape(TreeShape):
     @cached_property
     def parents(self) -> tuple[int, ...]:  # type: ignore[override]
         """Parent of each node, copied from the device at most once."""
-        return tuple(self.parents_there.tolist())
+        return tuple(self.parents_on_device.tolist())
 
-    def tell(self, tokens: Tensor) -> tuple[int, ...]:
+    def to_host(self, tokens: Tensor) -> tuple[int, ...]:
         """Return ``tokens`` [node] as Python integers; one copy from the device fetches the parents too."""
-        listed, parents = torch.stack((tokens, self.parents_there)).tolist()
+        listed, parents = torch.stack((tokens, self.parents_on_device)).tolist()
         vars(self)["parents"] = tuple(parents)
         return tuple(listed)
 
     def ancestors_on(self, device: torch.device) -> Tensor:
-        """Return ``ancestors_there``, ignoring ``device``."""
-        return self.ancestors_there
+        """Return ``ancestors_on_own_device``, ignoring ``device``."""
+        return self.ancestors_on_own_device
 
 
 @device_cache(64)
@@ -193,8 +193,8 @@ def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
 def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
     """Return the ``nodes`` best rank paths of up to ``depth`` levels, each with a sum of ranks below ``width``.
 
-    A deeper level costs 1, a lower rank 2. Paths are generated best first, and only those kept, since there may be hundreds of
-    thousands.
+    A deeper level costs 1, a lower rank 2. Paths are generated best first, and only these are stored, since there may be hundreds
+    of thousands.
     """
     waiting: list[tuple[int, tuple[int, ...]]] = [(1, (0,))]
     paths: list[tuple[int, ...]] = []
@@ -233,4 +233,4 @@ class DraftTree:
         """Tokens as Python integers, copied from the device at most once."""
         if self.known is not None:
             return self.known
-        return self.shape.tell(self.tokens) if isinstance(self.shape, GrownShape) else tuple(self.tokens.tolist())
+        return self.shape.to_host(self.tokens) if isinstance(self.shape, GrownShape) else tuple(self.tokens.tolist())

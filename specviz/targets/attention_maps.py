@@ -24,7 +24,7 @@ def text_part(model: Any) -> Any:
     return base
 
 
-def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
+def attention_weights(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
     """Return the causal attention weights [head, row, column] of layer ``layer`` for its input ``hidden`` [row, hidden].
 
     ``hidden`` is the target's hidden state of the same index. Raises ModelUnavailable for layers that are not Llama-like.
@@ -32,7 +32,7 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
     block = text_model.layers[layer]
     attention = block.self_attn
     if not hasattr(attention, "q_proj") or hasattr(attention, "q_norm") or hasattr(attention, "sliding_window_size"):
-        raise ModelUnavailable(f"{type(block).__name__} keeps its attention to itself: choose a Llama-like target.")
+        raise ModelUnavailable(f"The attention of {type(block).__name__} cannot be recomputed: choose a Llama-like target.")
     x = block.input_layernorm(hidden[None])
     size = attention.head_dim
     queries, keys = (part(x).view(1, len(hidden), -1, size).transpose(1, 2) for part in (attention.q_proj, attention.k_proj))
@@ -47,7 +47,7 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
     """Return the entropy of each layer's attention weights, [layer, row] in nats, averaged over heads."""
     layer_entropies = [
-        torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
+        torch.special.entr(attention_weights(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
     ]
     return torch.stack(layer_entropies)
 
@@ -55,10 +55,10 @@ def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tenso
 def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
     """Return the last layer's attention weight on each of the positions ``places``, [place], averaged over heads and rows."""
     last = len(text_model.layers) - 1
-    return looks_at(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
+    return attention_weights(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
 
 
-def most_looked_at(weights: Tensor, share: float) -> list[int]:
+def most_attended(weights: Tensor, share: float) -> list[int]:
     """Return indices of the largest weights, a fraction ``share`` of all and at least one, ascending."""
     count = max(1, round(share * len(weights)))
     return sorted(int(index) for index in weights.topk(count).indices)

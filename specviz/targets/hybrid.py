@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.engine.attention import additive
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.state_space import Activations, Carried, joined, layered
+from specviz.engine.state_space import Activations, Carried, joined, stack_layers
 from specviz.engine.stop import chunks
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
@@ -60,7 +60,7 @@ class HybridTarget:
             raise ModelUnavailable(f"{name} {reason}.")
         self.body = anatomy(model)
         if devices_of(model):
-            raise ModelUnavailable(f"{name} has recurrent layers, whose states are kept on one device; name one device.")
+            raise ModelUnavailable(f"{name} has recurrent layers, whose states must be on one device; name one device.")
         self.mixers = [mixer_of(block.mixer, self.dtype) for block in self.body.blocks if block.mixer is not None]
         rules: list[Any] = [mixer.rule for mixer in self.mixers]  # all of one kind
         self.together: Rule = rules[0].stacked(rules)
@@ -83,7 +83,7 @@ class HybridTarget:
         return HybridSession(self, capacity, tuple(taps))
 
     def nothing(self) -> Carried:
-        """Return window and state before the first token, all zeros."""
+        """Return the initial window and state, all zeros."""
         mixer, many = self.mixers[0], len(self.mixers)
         like = {"dtype": self.wide, "device": self.device}
         window = torch.zeros(many, self.together.taps - 1, mixer.channels, **like)
@@ -91,7 +91,7 @@ class HybridTarget:
 
     @torch.inference_mode()
     def run(
-        self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _Attended, taps: Sequence[int]
+        self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _AttentionPass, taps: Sequence[int]
     ) -> tuple[Tensor, Activations, dict[int, Tensor]]:
         """Run one pass over a tree after ``start`` tokens; return the head's input [node, hidden], activations, and taps."""
         body = self.body
@@ -120,7 +120,7 @@ class HybridTarget:
         x = self._norm(x, self._last)
         if len(body.blocks) in taps:
             tapped[len(body.blocks)] = x[0]
-        return x[0], layered(passed), tapped
+        return x[0], stack_layers(passed), tapped
 
     def _norm(self, x: Tensor, norm: Scale) -> Tensor:
         even = F.rms_norm(x.to(self.wide), (x.shape[-1],), None, norm.eps)
@@ -132,7 +132,7 @@ class HybridTarget:
             return self.body.head(hidden)
 
 
-class _Attended:
+class _AttentionPass:
     """Cache and mask of the attention layers in one pass."""
 
     def __init__(self, cache: GrowingCache | None, mask: Any) -> None:
@@ -201,7 +201,7 @@ class HybridSession:
             self._cache.rewind(start)
             bool_mask = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
             mask = bool_mask if target.model.config._attn_implementation == "sdpa" else additive(bool_mask, target.dtype)
-        attended = _Attended(self._cache, mask)
+        attended = _AttentionPass(self._cache, mask)
         hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
         self._tree = tree
         return hidden, tapped
@@ -237,7 +237,7 @@ class HybridSession:
         if length == self.length:
             return
         if self._base is None:
-            self._read_again(self._ids[:length])
+            self._prefill_again(self._ids[:length])
             return
         everything = joined(self._since) if self._since else None
         back = 0 if everything is None else len(everything)
@@ -249,9 +249,9 @@ class HybridSession:
         elif left == 0:
             self._since, self.carried = [], self._base
         else:
-            self._read_again(ids)
+            self._prefill_again(ids)
 
-    def _read_again(self, ids: list[int]) -> None:
+    def _prefill_again(self, ids: list[int]) -> None:
         self.length, self._ids, self.carried = 0, [], self.target.nothing()
         self._base, self._since = self.carried, []
         if self._cache is not None:

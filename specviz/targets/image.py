@@ -65,7 +65,9 @@ class ImageTarget:
             raise ModelUnavailable(f"{name} {reason}.")
         most = int(self.config.max_position_embeddings)
         if self.context_length > most:
-            raise ModelUnavailable(f"{name} sees {most} tokens, and prompt and picture take {self.context_length}.")
+            raise ModelUnavailable(
+                f"The context of {name} holds {most} tokens, but prompt and picture take {self.context_length}."
+            )
         self.layers = int(self.config.num_hidden_layers)
         self.device, self.dtype = table.device, table.dtype
         self.attention = str(self.config._attn_implementation or "sdpa")
@@ -80,7 +82,7 @@ class ImageTarget:
         return ImageSession(self, capacity, tuple(taps))
 
     @property
-    def hides(self) -> bool:
+    def hides_positions(self) -> bool:
         """Whether some positions of the prompt are hidden from later ones."""
         return self.padding > 0 or self.unseen > 0
 
@@ -179,7 +181,7 @@ class ImageSession(CachedSession):
         tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
         mask = None
-        if start or target.hides:
+        if start or target.hides_positions:
             mask = target.mask(torch.arange(start + len(ids), device=target.device)[None] <= places[:, None], places)
         embedded = target.embedded(tokens, start)
         logits, hidden = target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps, last=1)
@@ -193,7 +195,7 @@ class ImageSession(CachedSession):
         self._reserve(start + nodes)
         places = to_device([start + depth for depth in tree.shape.depths], target.device)
         mask = None
-        if nodes > 1 or target.hides:
+        if nodes > 1 or target.hides_positions:
             mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), places)
         embedded = target.embedded(tree.tokens, start)
         return target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps)

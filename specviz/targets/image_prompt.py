@@ -68,16 +68,16 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
     visual = tuple(token == placeholder for token in ids)
     if "pixel_values" not in inputs:
         if any(visual):
-            raise BadInput("The prompt has a place for a picture, and there is none. Choose a picture.")
+            raise BadInput("The prompt has a placeholder for a picture, but there is no picture. Choose one.")
         return ImagePrompt(tuple(ids), visual, placeholder)
     if not any(visual):
-        raise BadInput("There is a picture, and the prompt has no place for it. Leave one of them out.")
+        raise BadInput("There is a picture, but the prompt has no placeholder for it. Leave the picture out.")
     encoding = encoded(model, inputs)
     pooled = encoding.features.pooler_output
     parts: Sequence[Tensor] = pooled if isinstance(pooled, list | tuple) else [pooled]
     if (rows := sum(part.numel() // part.shape[-1] for part in parts)) != sum(visual):
         raise BadInput(
-            f"The picture takes {rows} tokens and the prompt has {sum(visual)} places for it; prepare both with one processor."
+            f"The picture takes {rows} tokens, but the prompt has {sum(visual)} placeholders; prepare both with one processor."
         )
     positions, shift = None, 0
     if axes > 1:

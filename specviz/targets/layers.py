@@ -66,7 +66,7 @@ def boundary_of(config: Any) -> int:
 def changing_factors(config: Any) -> str:
     """Return the reason why targets without boundary support refuse this model, or an empty string."""
     boundary = boundary_of(config)
-    return f"has rotary factors that change behind {boundary} tokens, which only plain text targets follow" if boundary else ""
+    return f"has rotary factors that change beyond {boundary} tokens, which only plain text targets support" if boundary else ""
 
 
 def rereads(config: Any) -> bool:
@@ -91,7 +91,7 @@ def refuse_offloaded(model: Any, name: str) -> None:
     if away or (model.device.type != "meta" and any(weight.is_meta for weight in model.parameters())):
         where = " and ".join(away) or "disk"
         raise ModelUnavailable(
-            f"{name} has parts that are offloaded to the {where}, so every pass would fetch them anew: choose a smaller model or "
+            f"{name} has parts that are offloaded to the {where}, which every pass would fetch again: choose a smaller model or "
             "number format, or name more devices."
         )
 

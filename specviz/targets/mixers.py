@@ -1,6 +1,6 @@
 """Recurrent mixers of transformers models in a pass over a tree: Mamba-2's, and the gated delta rule of Qwen3-Next and Qwen3.5.
 
-A mixer takes the output of its layer's norm, [node, hidden], and follows every path of the tree from the carried window and
+A mixer takes the output of its layer's norm, [node, hidden], and runs along every path of the tree from the carried window and
 state. It returns the activations for a replay of the accepted path. The recurrence is computed in float32 at least.
 
 The gated delta rule (Yang et al., arXiv 2412.06464) runs along all paths in one pass, with no state per node. Per head the state
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.state_space import Activations, Carried, Recurrence, convolved, decays, tree_scan
+from specviz.engine.state_space import Activations, Carried, Recurrence, convolve, decays, tree_scan
 from specviz.engine.tree import TreeShape
 
 _TINY = 1e-6
@@ -86,7 +86,7 @@ def tree_delta(
     ``inputs`` [node, channel] are the convolution's inputs; ``log_decay`` (g) and ``rate`` (b) are [node, head]. The writes are
     keys [node, head * key size] and corrections [node, head * size].
     """
-    queries, keys, values = layer.split(convolved(layer, inputs, window, shape))
+    queries, keys, values = layer.split(convolve(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
     fade = ancestors.to(log_decay.dtype) @ log_decay
     left = decays(fade, ancestors)

@@ -32,7 +32,7 @@ from specviz.targets.layers import (
     sliding_windows,
 )
 
-# A mask cannot separate a tree's branches in a recurrence, so such layers are refused rather than run incorrectly.
+# A mask cannot separate a tree's branches in a recurrence, so such layers are refused.
 BRANCHABLE = {FULL, SLIDING}
 # Kernels that accept any mask.
 KERNELS = ("sdpa", "eager")
@@ -41,7 +41,7 @@ PIECES = {"cpu": 256}
 For 1,500 tokens, twelve passes cost 50 % more than one pass, six cost 20 % more."""
 PIECE = 4096
 """Maximum number of prompt tokens per pass on every other device."""
-BEHIND = 1024
+CHUNK_EQUIVALENT = 1024
 """Cached tokens that cost as much as the chunk itself: after them a chunk has half its length, and always at least a quarter."""
 # These RoPE kinds read the largest position on the host, which a captured graph cannot do.
 HOST_ROPE = {"dynamic", "longrope"}
@@ -56,26 +56,26 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     config = model.config.get_text_config()
     parameters = inspect.signature(model.forward).parameters
     if "shared_kv_states" in parameters:
-        return "drafts from the states of another model, and writes no text of its own; choose the model it belongs to"
+        return "drafts from the states of another model and cannot decode alone; choose that model"
     if getattr(config, "is_decoder", True) is False:
-        return "is an encoder (is_decoder is false in its config.json), which sees what comes later; choose a decoder"
+        return "is an encoder (is_decoder is false in its config.json), which attends to later tokens; choose a decoder"
     if "position_ids" not in parameters or getattr(config, "alibi", False):
         return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
     if CACHE_ARGUMENT not in parameters:
-        return "keeps no cache of keys and values that a pass could add a tree to; choose a target that does"
+        return "keeps no cache of keys and values to which a pass could add a tree; choose a target that does"
     if int(getattr(config, "n_recurrent_loops", 1)) > 1:
-        return "runs its layers in loops, each of which caches keys and values of its own; choose a target without loops"
+        return "runs its layers in loops, each with its own keys and values; choose a target without loops"
     if "local" in getattr(config, "attention_layers", ()):
         return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
     if len(windows := sliding_windows(config, kinds)) > 1:
         return "has sliding windows that differ between its layers; choose a target with one window"
     if None in windows:
-        return "has sliding layers and no sliding_window; choose a target whose config.json says how far they see"
+        return "has sliding layers but no sliding_window; choose a target whose config.json has one"
     masks = hasattr(sys.modules[type(model).__module__], "create_sliding_window_causal_mask")
     if windows and not masks and max(one or 0 for one in windows) < int(getattr(config, "max_position_embeddings", 0) or 1 << 20):
         return (
             "has a sliding window that its class in transformers applies to the cache but not within a pass, so its text would "
-            "depend on how it is read; choose another target"
+            "depend on the prefill; choose another target"
         )
     kernel = model.config._attn_implementation
     if kernel not in (*KERNELS, GROUPED):
@@ -132,14 +132,14 @@ class TextTarget:
     def _obstacle(self) -> str:
         """Return the reason why this model cannot be captured in a graph, or an empty string."""
         if self.spread:
-            return f"its layers lie on several devices ({', '.join(self.spread)}), and a graph is captured on one"
+            return f"its layers are on several devices ({', '.join(self.spread)}), and a graph is captured on one"
         if SLIDING in self.kinds:
-            return "its sliding-window layers need a mask of their own in each pass"
+            return "its sliding-window layers need a separate mask in each pass"
         return rope_obstacle(self.config)
 
-    def piece_at(self, start: int) -> int:
+    def chunk_at(self, start: int) -> int:
         """Return the chunk size after ``start`` tokens, chosen so that all chunks take about equally long."""
-        return max(1, self.piece // 4, self.piece * BEHIND // (BEHIND + start))
+        return max(1, self.piece // 4, self.piece * CHUNK_EQUIVALENT // (CHUNK_EQUIVALENT + start))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
         """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree.
@@ -231,7 +231,7 @@ class TextSession(CachedSession):
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache; logits are the last position's, [1, vocab], hidden is [position, hidden]."""
-        self._reach(self.length + len(ids) + 1)  # a root follows
+        self._choose_factors(self.length + len(ids) + 1)  # a root follows
         return self._append(ids)
 
     def _append(self, ids: Sequence[int]) -> TargetPass:
@@ -243,7 +243,7 @@ class TextSession(CachedSession):
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
         """Yield start and end of each prefill chunk of the next ``tokens``."""
         behind = self.length
-        return chunks(tokens, lambda start: self.target.piece_at(behind + start))
+        return chunks(tokens, lambda start: self.target.chunk_at(behind + start))
 
     def _read(self, ids: Sequence[int]) -> TargetPass:
         """Run one pass over the next tokens of a text and commit them."""
@@ -251,7 +251,7 @@ class TextSession(CachedSession):
         self._cache.advance(len(ids))
         return scored
 
-    def _reach(self, tokens: int) -> None:
+    def _choose_factors(self, tokens: int) -> None:
         """Choose the rotary factors for a text of ``tokens`` tokens. If they change, the cached text is prefilled again in models
         where transformers does so."""
         boundary = self.target.boundary
@@ -289,7 +289,7 @@ class TextSession(CachedSession):
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
         if self.target.boundary:
-            self._reach(self.length + 1)
+            self._choose_factors(self.length + 1)
             self._ids, self._tree = self._ids[: self.length], tree
         if self._graph is not None:
             return self._graph(tree, self.length)

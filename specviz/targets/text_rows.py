@@ -32,7 +32,7 @@ class TextRows:
             )
         if target.spread:
             raise BadInput(
-                f"{target.name} lies on several devices ({', '.join(target.spread)}), and the rows of a batch share one: run the "
+                f"{target.name} is on several devices ({', '.join(target.spread)}), and the rows of a batch share one: run the "
                 "prompts one after another, or name one device."
             )
         if not 1 <= len(capacities) <= MOST_ROWS:
@@ -41,7 +41,7 @@ class TextRows:
             raise ContextFull(f"{max(capacities)} tokens do not fit the {target.context_length}-token context of {target.name}.")
         if 0 < target.boundary < max(capacities):
             raise BadInput(
-                f"{target.name} changes its rotary factors behind {target.boundary} tokens, and the rows of a batch share them: "
+                f"{target.name} changes its rotary factors beyond {target.boundary} tokens, and the rows of a batch share them: "
                 "run the prompts one after another, or ask for fewer tokens."
             )
         self.target = target
@@ -51,26 +51,28 @@ class TextRows:
     def prefill(self, row: int, ids: Sequence[int]) -> TargetPass:
         """Prefill an empty row with ``ids``. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
         tree = DraftTree.of(list(ids), chain(len(ids) - 1).parents, self.target.device)
-        logits, hidden = self._run(self.cache.aim(row, [tree]), last=1)
+        logits, hidden = self._run(self.cache.set_slots(row, [tree]), last=1)
         self.cache.keep(row, range(len(ids)))
         return TargetPass(logits[0], {layer: states[0] for layer, states in hidden.items()})
 
     def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
         """Score one tree per row in one pass; return each tree's results, padding cut off."""
-        logits, hidden = self._run(self.cache.aim(0, trees))
+        logits, hidden = self._run(self.cache.set_slots(0, trees))
         return [
             TargetPass(logits[row, : len(tree)], {layer: states[row, : len(tree)] for layer, states in hidden.items()})
             for row, tree in enumerate(trees)
         ]
 
-    def _run(self, aim: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
+    def _run(self, set_slots: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
         """Call the model once; return logits [row, node, vocab] and taps [row, node, hidden]."""
         options = {"output_hidden_states": list(self.taps)} if self.taps else {}
         with torch.inference_mode():
             output = self.target.model(
-                input_ids=aim.tokens,
-                position_ids=aim.positions,
-                attention_mask=self.target.mask(aim.mask, lambda: aim.positions[:, :, None] - aim.places[:, None, :]),
+                input_ids=set_slots.tokens,
+                position_ids=set_slots.positions,
+                attention_mask=self.target.mask(
+                    set_slots.mask, lambda: set_slots.positions[:, :, None] - set_slots.places[:, None, :]
+                ),
                 **{CACHE_ARGUMENT: self.cache.cache},
                 use_cache=True,
                 logits_to_keep=last,

@@ -56,10 +56,7 @@ def family_of(model: Any, name: str) -> Family:
     text = config.get_text_config()
     reason = unsupported_reason(model, layer_kinds(text)) or changing_factors(text)
     if not reason and kind not in FAMILIES:
-        reason = (
-            f"is of the kind {kind}, for which nobody has checked that a tree pass equals its paths; choose a target of "
-            f"the kinds {', '.join(FAMILIES)}"
-        )
+        reason = f"is of the kind {kind}, for which tree passes are untested; choose a target of the kinds {', '.join(FAMILIES)}"
     if not reason and FAMILIES[kind].blocks == "prompt" and SLIDING in layer_kinds(text):
         reason = "has sliding layers but takes one mask for all of them; choose a target whose layers all attend fully"
     if reason:
@@ -74,7 +71,7 @@ class VisionLanguageTarget(TextTarget):
         self.family = family_of(model, name)
         self.sight = sight
         if sight.visual and sight.visual[-1]:
-            raise BadInput("The prompt ends with the picture; a question has to follow it.")
+            raise BadInput("The prompt ends with the picture; add a question after it.")
         super().__init__(model, name, eos_ids, tier)
         # Without a mask such a model would make a bidirectional one for plain text too.
         self.masked = self.family.blocks == "prompt"
@@ -82,7 +79,7 @@ class VisionLanguageTarget(TextTarget):
 
     def _obstacle(self) -> str:
         if self.family.blocks:
-            return "its prompt does not only look back, so its prefill needs a mask of its own"
+            return "its prompt has bidirectional attention, so its prefill needs a separate mask"
         return super()._obstacle()
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> VisionLanguageSession:
@@ -123,7 +120,7 @@ class VisionLanguageSession(TextSession):
         target = self.target
         if self.length or not target.holds(ids):
             if target.sight.placeholder in ids:
-                raise BadInput("This text has a place for a picture, and is not the prompt that the picture came with.")
+                raise BadInput("This text has a placeholder for a picture but is not the picture's prompt.")
             return super().prefill(ids)
         seen = min(len(ids), len(target.sight.ids))
         if target.family.blocks != "prompt":  # text after the picture may be prefilled in chunks

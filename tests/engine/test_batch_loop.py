@@ -175,7 +175,7 @@ def test_what_a_batch_cannot_be_is_said() -> None:
     row = BatchRow(target, compose("reader", READER, target, WARM), [1], WARM, Noise(0), 4, Recorder(Letters()))
     with pytest.raises(BadInput, match="1 runs cannot share a batch of 2 rows"):
         BatchDecoding([row], TextRows(target, [8, 8]))
-    with pytest.raises(BadInput, match="sweep every -1 rounds"):
+    with pytest.raises(BadInput, match="compacted every -1 rounds"):
         BatchDecoding([row], TextRows(target, [8]), -1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specviz.engine.cost import MOVED, SIZES, TIMED, PassTimes, RunCosts
+from specviz.engine.cost import CURVE_TOLERANCE, SIZES, TIMED, PassTimes, RunCosts
 from tests.support.tiny.text import composed, decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, resources
 
@@ -58,7 +58,7 @@ def test_one_pass_that_something_came_between_changes_no_tree() -> None:
         times.learn(16, usual(16), now=0.02 * number)
     before = [ratio(times, rows) for rows in SIZES]
     times.learn(16, 20 * usual(16), now=1.0)
-    assert [ratio(times, rows) for rows in SIZES] == pytest.approx(before, rel=2 * MOVED)
+    assert [ratio(times, rows) for rows in SIZES] == pytest.approx(before, rel=2 * CURVE_TOLERANCE)
 
 
 def test_times_of_a_busy_machine_count_little() -> None:

@@ -30,7 +30,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return total[0]
 
     monkeypatch.setattr(threads, "WINDOW", 0.0)
-    monkeypatch.setattr(threads, "waited", counted)
+    monkeypatch.setattr(threads, "waiting_seconds", counted)
     return more
 
 
@@ -38,7 +38,7 @@ def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None
     with ThreadLimit() as limit:
         for more, left in [(10**9, 4), (0, 4), (10**9, 4), (10**9, 2), (10**9, 2), (10**9, 1), (10**9, 1)]:
             waiting[0] = more
-            threads.look()
+            threads.adjust()
             assert (limit.now, torch.get_num_threads()) == (left, left)
     assert torch.get_num_threads() == 4
 
@@ -46,7 +46,7 @@ def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None
 def test_a_thread_that_ends_takes_its_waiting_with_it(four: None, waiting: list[int]) -> None:
     with ThreadLimit() as limit:
         waiting[0] = -(10**9)
-        threads.look()
+        threads.adjust()
         assert (limit.share, limit.now) == (0.0, 4)
 
 
@@ -55,10 +55,10 @@ def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting
     with ThreadLimit() as limit:
         for _ in range(5):
             waiting[0] = 10**9
-            threads.look()
+            threads.adjust()
         assert limit.now == 1 and threads.contention() > 1
         waiting[0] = 0
-        threads.look()
+        threads.adjust()
         assert threads.contention() == 0.0
 
 

@@ -130,7 +130,7 @@ def test_targets_that_do_not_follow_refuse() -> None:
         TextRows(target, [LIMIT + 1, 9])
     recurrent = hybrid()
     recurrent.config.rope_parameters = FLAT
-    with pytest.raises(ModelUnavailable, match=f"change behind {LIMIT} tokens"):
+    with pytest.raises(ModelUnavailable, match=f"change beyond {LIMIT} tokens"):
         HybridTarget(recurrent, "hybrid", ())
 
 

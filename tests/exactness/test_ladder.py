@@ -166,7 +166,7 @@ def test_logits_that_are_no_numbers_end_a_run_at_once(
     monkeypatch.setitem(head._parameters, "weight", torch.nn.Parameter(damaged, requires_grad=False))
     run = Decoding(place.target, made, place.prompt, warp, Noise(7), 40, Recorder(Letters(), level))
     assert list(run.steps()) == [] and run.outcome.output_ids == []
-    assert run.outcome.reason == "error" and "are infinite or no numbers at all" in run.outcome.message
+    assert run.outcome.reason == "error" and "are infinite or NaN" in run.outcome.message
 
 
 def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:
@@ -176,7 +176,7 @@ def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:
     controller = SimpleNamespace(**dict.fromkeys(("begin", "observe", "close"), lambda *given: None), draft=lambda context: draft)
     run = Decoding(target, Composition(controller, Rejection()), [5, 6, 7], WARPS["warm"], Noise(7), 40, Recorder(Letters()))
     assert list(run.steps()) == [] and run.outcome.reason == "error"
-    assert run.outcome.message.startswith("The drafter's numbers for token 4 of the text are infinite or no numbers at all")
+    assert run.outcome.message.startswith("The drafter's numbers for token 4 of the text are infinite or NaN")
 
 
 @pytest.mark.parametrize(("row", "prompt"), _cases(BEGUN))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.errors import ModelUnavailable
-from specviz.targets.attention_maps import entropies, importance, looks_at, text_part
+from specviz.targets.attention_maps import attention_weights, entropies, importance, text_part
 from tests.support.tiny.vision import tiny_vision
 
 
@@ -20,7 +20,7 @@ def test_weights_are_those_the_eager_kernel_reports(name: str) -> None:
         )
     places = torch.arange(ids.shape[1])
     for layer, meant in enumerate(passed.attentions):
-        found = looks_at(text_part(tiny.model), layer, passed.hidden_states[layer][0], places)
+        found = attention_weights(text_part(tiny.model), layer, passed.hidden_states[layer][0], places)
         assert torch.allclose(found.double(), meant[0], atol=1e-5)
     hidden = {layer: states[0] for layer, states in enumerate(passed.hidden_states)}
     looked = importance(text_part(tiny.model), hidden, places, tiny.prompt.visual)
@@ -39,5 +39,5 @@ def test_the_first_row_has_nowhere_else_to_look_and_later_ones_scatter() -> None
 
 def test_layers_of_another_kind_are_refused() -> None:
     tiny = tiny_vision("gemma3")
-    with pytest.raises(ModelUnavailable, match="keeps its attention to itself"):
-        looks_at(text_part(tiny.model), 0, torch.zeros(3, 48), torch.arange(3))
+    with pytest.raises(ModelUnavailable, match="cannot be recomputed"):
+        attention_weights(text_part(tiny.model), 0, torch.zeros(3, 48), torch.arange(3))

@@ -183,7 +183,7 @@ def test_a_prompt_and_its_picture_have_to_belong_together() -> None:
     ids, inputs = tiny.prompt.ids, tiny.prompt.inputs
     with pytest.raises(BadInput, match="Choose a picture"):
         sights.sight(tiny.model, ids, {})
-    with pytest.raises(BadInput, match="no place for it"):
+    with pytest.raises(BadInput, match="no placeholder for it"):
         sights.sight(tiny.model, [14, 15, 16], inputs)
     with pytest.raises(BadInput, match="4 tokens and the prompt has 3 places"):
         sights.sight(tiny.model, [14, *[IMAGE] * 3, 16], inputs)
@@ -196,7 +196,7 @@ def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
     torch.nn.Module.__init__(crossing)
     crossing.config = MllamaConfig(text_config={"num_hidden_layers": 2, "cross_attention_layers": [1]})
     crossing.config._attn_implementation = "sdpa"
-    with pytest.raises(ModelUnavailable, match="kind mllama, for which nobody has checked"):
+    with pytest.raises(ModelUnavailable, match="kind mllama, for which tree passes are untested"):
         family_of(crossing, "a model that looks across")
     recurrent = tiny_vision("llava").model
     recurrent.config = LlavaConfig(
@@ -216,7 +216,7 @@ def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
 
 @pytest.mark.parametrize("kind", sorted(TWO_WAYS))
 def test_prompts_that_look_both_ways_are_refused_in_the_graph_tier(kind: str) -> None:
-    with pytest.raises(BadInput, match="does not only look back"):
+    with pytest.raises(BadInput, match="bidirectional attention"):
         target_of(tiny_vision(kind), "graph")
     assert target_of(tiny_vision(kind), "auto").tier == "eager"
 

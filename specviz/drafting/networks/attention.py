@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.attention import on_processor
+from specviz.engine.attention import attention_on_cpu
 
 Product = Callable[[Tensor], Tensor]
 """Product of rows with a fixed matrix."""
@@ -74,7 +74,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     groups = len(keys)
     if queries.device.type == "cpu":
         seen = None if mask is None else mask[None, None]
-        return on_processor(queries.transpose(0, 1)[None], keys[None], values[None], seen).reshape(rows, heads * size)
+        return attention_on_cpu(queries.transpose(0, 1)[None], keys[None], values[None], seen).reshape(rows, heads * size)
     shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
     repeated = None if mask is None else mask.repeat(heads // groups, 1)
     attended = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=repeated)

@@ -30,7 +30,7 @@ from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.packed_model import LEARNED_FROM, digest, named
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
-from specviz.targets.attention_maps import entropies, importance, middle_layers, most_looked_at
+from specviz.targets.attention_maps import entropies, importance, middle_layers, most_attended
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Job, Schedule
 from specviz.training.families import scenes, small_draft
@@ -163,7 +163,7 @@ class PictureStore:
         if self.view == COMPRESSED:  # chosen from the prompt without its last token, as while drafting
             prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
             weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
-            shown[[1 + place for place in most_looked_at(weights, KEEP)]] = True
+            shown[[1 + place for place in most_attended(weights, KEEP)]] = True
         chosen, taps = places[torch.from_numpy(shown).to(self.device)], list[Tensor]()
         for tap in self.taps:
             if tap == MIDDLE:

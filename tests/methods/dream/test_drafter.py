@@ -13,7 +13,7 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.dream.drafter import CrossDrafter
-from specviz.targets.attention_maps import importance, most_looked_at, text_part
+from specviz.targets.attention_maps import importance, most_attended, text_part
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, cross_net, world
 from tests.support.worlds.witness import Witness, hidden_states
@@ -76,7 +76,7 @@ def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
     hidden = session.prefill(here.prompt[:-1]).hidden
     rows = torch.arange(len(here.prompt) - 1)
     weights = importance(text_part(here.tiny.model), hidden, rows, here.layout.visual)
-    assert list(drafter._kept_places) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
+    assert list(drafter._kept_places) == [here.layout.visual[one] for one in most_attended(weights, 0.25)]
 
 
 @torch.inference_mode()

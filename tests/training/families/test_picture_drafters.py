@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.targets.attention_maps import importance, most_looked_at
+from specviz.targets.attention_maps import importance, most_attended
 from specviz.training.families import picture_drafters as making
 from specviz.training.families.picture_drafters import (
     ALL,
@@ -80,7 +80,7 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(monkeypat
     looked = importance(learner.model.model.text_model, hidden, torch.arange(prefill), range(1, 1 + VISUAL))
     some = PictureStore(learner, every.writer, spoken, COMPRESSED, (0,)).get([1])[0]
     kept = (some.positions[(some.tokens == 3)] - 1).tolist()
-    assert len(set(kept) & set(most_looked_at(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
+    assert len(set(kept) & set(most_attended(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
 
 
 @torch.no_grad()
