@@ -31,12 +31,12 @@ class Levels:
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root."""
-        raise LookupError("a drafter's levels have a first one")
+        raise LookupError("a drafter has a first level")
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both
         int64."""
-        raise LookupError("a drafter's levels go on")
+        raise LookupError("a drafter has further levels")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
         """Return raw logits of the next level, in a separate step: :meth:`first` without arguments, else :meth:`below` these
@@ -66,7 +66,7 @@ class ChainLevels(Levels):
         return self._after(tokens)[None]
 
 
-class Levelled(Protocol):
+class LevelDrafter(Protocol):
     """A drafter that yields logits level by level, all over one vocabulary."""
 
     @property

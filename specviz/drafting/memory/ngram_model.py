@@ -114,5 +114,5 @@ def load(path: Path) -> NgramModel:
     except (OSError, SafetensorError) as problem:
         raise ModelUnavailable(f"{path.name} cannot be read ({problem}): fetch the file again.") from problem
     if set(stored) != set(_NAMES):
-        raise ModelUnavailable(f"{path.name} is no n-gram model: choose a file that `train ngrams` wrote.")
+        raise ModelUnavailable(f"{path.name} is not an n-gram model: choose a file that `train ngrams` wrote.")
     return NgramModel(Counts(**stored))

@@ -18,8 +18,8 @@ class PromptCopy(NullDrafter):
     """Index of every n-gram's occurrences, extended as text is committed.
 
     ``longest`` and ``shortest`` bound the suffix length; ``length`` is the number of copied tokens. With ``latest`` the most
-    recent occurrence is copied, else the earliest. Without ``partial``, as published, a continuation has its full length and
-    begins before the suffix does. With it, a continuation may be cut by the end of the text, and begin anywhere before that end.
+    recent occurrence is copied, else the earliest. By default, as published, a continuation has its full length and begins before
+    the suffix. With ``partial`` it may be cut off by the end of the text, and begin anywhere before that end.
     """
 
     def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:

@@ -64,14 +64,14 @@ class Retrieval(NullDrafter):
             self.store.add(self._text[self._start :])
         self._start = len(self._text)
 
-    def guesses(self, tail: Sequence[int] = (), thorough: bool = False) -> list[MemoryGuess]:
+    def guesses(self, tail: Sequence[int] = (), all_lengths: bool = False) -> list[MemoryGuess]:
         """Return each memory's expected continuation of the text and ``tail``, this run's own text first.
 
-        ``thorough`` also tries match lengths that cannot win.
+        ``all_lengths`` also tries match lengths that cannot win.
         """
         text = [*self._text[-DEPTH - 1 :], *tail]
-        spots = matches(self._tree, text) if tail else self._tree.present()
-        guesses = [MemoryGuess(CONTEXT, *best_guess(spots, DEPTH, self.rule, thorough))]
+        positions = matches(self._tree, text) if tail else self._tree.present()
+        guesses = [MemoryGuess(CONTEXT, *best_guess(positions, DEPTH, self.rule, all_lengths))]
         if self.store is not None:
             guesses.append(MemoryGuess(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
         return guesses
@@ -80,7 +80,7 @@ class Retrieval(NullDrafter):
         """Return the better guess of the two memories, empty if its score is below the threshold, and its notes."""
         best = _best(self.guesses())
         guess = best.guess if best.guess.score >= self.threshold else Guess()
-        return guess, context.notes(lambda: [self._note(self.guesses(thorough=True))])
+        return guess, context.notes(lambda: [self._note(self.guesses(all_lengths=True))])
 
     def _note(self, guesses: Sequence[MemoryGuess]) -> Note:
         best = _best(guesses)
@@ -89,7 +89,7 @@ class Retrieval(NullDrafter):
             source=best.source if guess.tokens else "none",
             suffix_start=len(self._text) - guess.matched,
             suffix_length=guess.matched,
-            occurrences=guess.spots[0].branch.count if guess.spots else 0,
+            occurrences=guess.positions[0].branch.count if guess.positions else 0,
             limit=guess.limit,
             score=guess.score,
             threshold=self.threshold,
@@ -111,8 +111,8 @@ def _rows(guess: Guess) -> list[SuffixRow]:
     rows: list[SuffixRow] = []
     inner = sorted({0, *guess.parents}) if guess.tokens else []
     for node in inner:
-        following = list(guess.spots[node].following())
-        count = guess.spots[node].branch.count
+        following = list(guess.positions[node].following())
+        count = guess.positions[node].branch.count
         # Along an edge there is a single continuation, so only forks and the match itself get a row.
         if node and len(following) < 2 and following[0][1] == 1.0:
             continue

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specviz.drafting.memory.suffix_tree import Spot, SuffixTree
+from specviz.drafting.memory.suffix_tree import Position, SuffixTree
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Guess:
     """Drafted tokens after a match. Nodes are numbered from 1, also in ``parents``; 0 is the last token of the match.
 
     ``probability`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be right
-    if counts were probabilities. ``spots[node]`` is a node's position in the suffix tree, node 0 included.
+    if counts were probabilities. ``positions[node]`` is a node's position in the suffix tree, node 0 included.
     """
 
     matched: int = 0
@@ -42,15 +42,15 @@ class Guess:
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     probability: list[float] = field(default_factory=list)
-    spots: list[Spot] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
     score: float = 0.0
 
-    def add(self, parent: int, token: int, probability: float, spot: Spot) -> int:
+    def add(self, parent: int, token: int, probability: float, position: Position) -> int:
         """Append a node; return its number."""
         self.tokens.append(token)
         self.parents.append(parent)
         self.probability.append(probability)
-        self.spots.append(spot)
+        self.positions.append(position)
         self.score += probability
         return len(self.tokens)
 
@@ -62,79 +62,79 @@ class Guess:
     def certainty(self, node: int) -> float:
         """Return a node's count as a fraction of all counted continuations of its parent. An occurrence at the end of the growing
         text has no continuation yet."""
-        above = self.spots[self.parents[node - 1]]
+        above = self.positions[self.parents[node - 1]]
         if above.offset < above.branch.length or not above.branch.children:
             return 1.0
-        return self.spots[node].branch.count / sum(child.count for child in above.branch.children.values())
+        return self.positions[node].branch.count / sum(child.count for child in above.branch.children.values())
 
 
-def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
+def matches(tree: SuffixTree, text: list[int]) -> list[Position]:
     """Return the ends of the last 1, 2, … tokens of ``text`` in the tree, up to the longest match with a known continuation."""
-    spots: list[Spot] = []
+    positions: list[Position] = []
     for length in range(1, min(len(text) - 1, tree.depth) + 1):
-        spot = tree.find(text[-length:])
-        if spot is None or spot.ends:
+        position = tree.find(text[-length:])
+        if position is None or position.ends:
             break
-        spots.append(spot)
-    return spots
+        positions.append(position)
+    return positions
 
 
 def best_guess(
-    spots: Sequence[Spot], depth: int, rule: LengthRule, thorough: bool = False
+    positions: Sequence[Position], depth: int, rule: LengthRule, all_lengths: bool = False
 ) -> tuple[Guess, list[tuple[int, int, float]]]:
     """Return the guess with the highest score over all match lengths (if tied, the longest match's), and (length, limit, score)
-    of every length tried. ``spots`` are the ends of matches of 1, 2, … tokens in a tree of ``depth``.
+    of every length tried. ``positions`` are the ends of matches of 1, 2, … tokens in a tree of ``depth``.
 
     Probabilities of one level sum to at most 1, so a score exceeds neither the number of levels below a match nor the limit.
-    Lengths that cannot win are skipped, unless ``thorough``.
+    Lengths that cannot win are skipped, unless ``all_lengths``.
     """
-    lengths = range(1, len(spots) + 1)
+    lengths = range(1, len(positions) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
     best, tried = Guess(), []
     for length in sorted(lengths, key=lambda n: (reach[n], n), reverse=True):
-        if reach[length] + 1e-9 < best.score and not thorough:
+        if reach[length] + 1e-9 < best.score and not all_lengths:
             break
-        guess = grown(spots[length - 1], length, rule.limit(length), rule)
+        guess = guess_after(positions[length - 1], length, rule.limit(length), rule)
         tried.append((length, guess.limit, guess.score))
         if (guess.score, guess.matched) > (best.score, best.matched) and guess.tokens:
             best = guess
     return best, tried
 
 
-def grown(spot: Spot, matched: int, limit: int, rule: LengthRule) -> Guess:
-    """Return the guess after a match that ends at ``spot``."""
-    guess = Guess(matched, limit, spots=[spot])
+def guess_after(position: Position, matched: int, limit: int, rule: LengthRule) -> Guess:
+    """Return the guess after a match that ends at ``position``."""
+    guess = Guess(matched, limit, positions=[position])
     if rule.tree:
-        _branch_out(guess, spot, rule.floor)
+        _add_likeliest(guess, position, rule.floor)
     else:
-        _follow(guess, spot, rule.floor)
+        _add_successors(guess, position, rule.floor)
     return guess
 
 
-def _follow(guess: Guess, spot: Spot, floor: float) -> None:
+def _add_successors(guess: Guess, position: Position, floor: float) -> None:
     """Add the most frequent successor repeatedly."""
     probability, node = 1.0, 0
     while node < guess.limit:
-        step = next(spot.following(), None)
+        step = next(position.following(), None)
         if step is None:
             return
-        token, share, spot = step
+        token, share, position = step
         probability *= share
         if probability < floor:
             return
-        node = guess.add(node, token, probability, spot)
+        node = guess.add(node, token, probability, position)
 
 
-def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
+def _add_likeliest(guess: Guess, position: Position, floor: float) -> None:
     """Add the most likely nodes first; if tied, those found first, which are nearer to the root."""
-    heap: list[tuple[float, int, int, int, Spot]] = []
+    heap: list[tuple[float, int, int, int, Position]] = []
     met = 0
 
-    def offer(node: int, probability: float, place: Spot) -> None:
+    def offer(node: int, probability: float, place: Position) -> None:
         nonlocal met
         branch, offset = place
         if offset < branch.length:  # a single continuation, by far the most frequent case
-            heapq.heappush(heap, (-probability, met, node, branch.text[branch.start + offset], Spot(branch, offset + 1)))
+            heapq.heappush(heap, (-probability, met, node, branch.text[branch.start + offset], Position(branch, offset + 1)))
             met += 1
             return
         for token, share, below in place.following():
@@ -143,7 +143,7 @@ def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
             heapq.heappush(heap, (-probability * share, met, node, token, below))
             met += 1
 
-    offer(0, 1.0, spot)
+    offer(0, 1.0, position)
     while heap and len(guess.tokens) < guess.limit:
         negative, _, parent, token, place = heapq.heappop(heap)
         node = guess.add(parent, token, -negative, place)

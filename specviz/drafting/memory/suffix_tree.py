@@ -38,26 +38,25 @@ class Branch:
         return min(self.limit, len(self.text)) - self.start
 
     def relabel(self, text: list[int], start: int, limit: int) -> None:
-        """Take the label from another occurrence. Old texts are removed first, so the label always comes from the newest
-        occurrence."""
+        """Label the edge by another occurrence. Old texts are removed first, so labels always come from the newest occurrence."""
         self.text, self.start, self.limit = text, start, limit
 
 
-class Spot(NamedTuple):
+class Position(NamedTuple):
     """A position in the tree: ``offset`` tokens down the edge into ``branch``."""
 
     branch: Branch
     offset: int
 
-    def following(self) -> Iterator[tuple[int, float, Spot]]:
+    def following(self) -> Iterator[tuple[int, float, Position]]:
         """Yield (token, its share of this position's count, the position after it), most frequent first; if tied, most recent
         first."""
         branch = self.branch
         if self.offset < branch.length:
-            yield branch.text[branch.start + self.offset], 1.0, Spot(branch, self.offset + 1)
+            yield branch.text[branch.start + self.offset], 1.0, Position(branch, self.offset + 1)
         elif branch.children:
             for child in sorted(branch.children.values(), key=lambda node: (-node.count, -node.last)):
-                yield child.text[child.start], child.count / branch.count, Spot(child, 1)
+                yield child.text[child.start], child.count / branch.count, Position(child, 1)
 
     @property
     def ends(self) -> bool:
@@ -156,16 +155,16 @@ class SuffixTree:
             node.relabel(child.text, child.start - node.length, child.limit)
             node.children = child.children
 
-    def present(self) -> list[Spot]:
+    def present(self) -> list[Position]:
         """Return the positions of the last 1, 2, … tokens of the growing text that occurred before with a continuation."""
-        spots = []
+        positions = []
         for node in reversed(self._ends):
             if not node.children:
                 break
-            spots.append(Spot(node, node.length))
-        return spots
+            positions.append(Position(node, node.length))
+        return positions
 
-    def find(self, run: list[int]) -> Spot | None:
+    def find(self, run: list[int]) -> Position | None:
         """Return the position after this sequence of tokens in the tree, None if it never occurred."""
         node, place, size, length = self.root, 0, len(run), 0
         while place < size:
@@ -177,7 +176,7 @@ class SuffixTree:
                 return None
             place += length
             node = child
-        return Spot(node, length)
+        return Position(node, length)
 
     def nodes(self) -> int:
         """Return the number of nodes, the root excluded."""

@@ -82,7 +82,7 @@ class Layer(nn.Module):
         return x + self.down(F.silu(gate) * up)
 
 
-class Laid(nn.Module):
+class FrozenLinear(nn.Module):
     """A frozen linear layer whose matrix is laid out for the machine."""
 
     def __init__(self, product: Product) -> None:
@@ -180,7 +180,7 @@ class BlockNet(Network):
         network._steps, network._speak = network._step_by_step(layout), layout(network.head)
         inner = ((network.layer, name) for name in ("qkv", "out", "up", "down"))
         for part, name in ((network, "leave"), *inner):
-            setattr(part, name, Laid(layout(getattr(part, name).weight)))
+            setattr(part, name, FrozenLinear(layout(getattr(part, name).weight)))
         return network
 
     def logits(self, features: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Cross-attention drafter network: self-attention, and gated cross-attention to the target's features, DREAM (arXiv 2505.19201).
 
-Three layers: a decoder layer over the target's input embeddings (pictures in place), a cross-attention layer to the target's last
+Three layers: a decoder layer over the target's input embeddings (pictures included), a cross-attention layer to the target's last
 hidden states (here called thoughts), and another decoder layer. The row of token i reads thoughts up to token i - 1. Its output
 predicts the thought at token i, so the target's head maps it to the distribution of token i + 1. Both additions of the
 cross-attention layer to the row are scaled by tanh of a gate; with gates of zero only the two decoder layers remain.
@@ -222,12 +222,12 @@ class CrossRuntime:
         self._aside: AbstractContextManager[None] = nullcontext()
         self._net, self._layout = net, layout
         self._embedding, self._rotary = net.embedding, net.rotary
-        self._first, self._last = (_folded(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
+        self._first, self._last = (_fold(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
         self._entry = net.enter.weight if isinstance(net.enter, Norm) else None
         gates = net.reading.gates.tanh().tolist() if open_gates else [0.0, 0.0]
         self._open = any(gates)
         attention = net.reading.self_attn
-        self._reading = _folded(net.reading, layout, *gates)._replace(into=layout(_normed(net.reading, attention.q_proj.weight)))
+        self._reading = _fold(net.reading, layout, *gates)._replace(into=layout(_normed(net.reading, attention.q_proj.weight)))
         self._thoughts = layout(torch.cat((attention.k_proj.weight, attention.v_proj.weight)).contiguous())
         self._q_norm, self._k_norm = net.reading.q_norm.weight, net.reading.k_norm.weight
         self._head = layout(net.head)
@@ -323,10 +323,10 @@ class CrossRuntime:
         keys, values, mask = keys[:, unseen:], values[:, unseen:], None if mask is None else mask[:, unseen:]
         if self.watched is not None:
             with self._aside:
-                self.watched.append(F.pad(self._looks(queries, keys, mask), (unseen, 0)))
+                self.watched.append(F.pad(self._attention_weights(queries, keys, mask), (unseen, 0)))
         return self._finish(self._reading, x, attend_cached(queries, keys, values, mask))
 
-    def _looks(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    def _attention_weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
         """Return attention [row, column], averaged over heads."""
         shared = keys.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0)
         scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * self.config.head_size**-0.5
@@ -344,7 +344,7 @@ class CrossRuntime:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
 
 
-def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
+def _fold(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
     """Return a layer's matrices, with its attention's output scaled by ``attention_scale`` and its feed-forward's by
     ``feed_scale``."""
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight

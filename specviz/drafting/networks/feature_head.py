@@ -115,10 +115,10 @@ class FeatureRuntime:
 
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.embedding = head.config, head.draft_ids, head.embedding
-        how, tensors = head.config.how, _whole(head)
+        how, tensors = head.config.how, _factors_of_norms(head)
         about_pictures = ("imadpt.", "img_fc.", "fc.") if head.config.queries else ()
         self._tensors = {name: value for name, value in tensors.items() if name.startswith(about_pictures)}
-        self._layers = [_laid_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
+        self._layers = [_lay_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
         weight, self._bias = _entry(head.config, tensors)
         self._fc = layout(weight)
         normed = how.head_norm and "norm.weight" in tensors
@@ -250,17 +250,17 @@ class FeatureRuntime:
         config = self.config
         heads, turning = config.heads, config.heads + config.kv_heads
         values = turning + config.kv_heads
-        mixed = _plus(layer.entering(inputs), layer.bias).unflatten(-1, (-1, config.head_size))
+        mixed = _add_bias(layer.entering(inputs), layer.bias).unflatten(-1, (-1, config.head_size))
         turned = mixed[:, :turning]
         if layer.norm is not None:
             layered = layer.norm_bias is not None
             unit = F.layer_norm(turned, (config.head_size,), eps=_LAYER_NORM_EPS) if layered else self._unit(turned)
-            turned = _plus(unit * layer.norm, layer.norm_bias)
+            turned = _add_bias(unit * layer.norm, layer.norm_bias)
         turned = turn(turned, *turns)
         attended = attend(turned[:, :heads], *cache.put(start, turned[:, heads:], mixed[:, turning:values]), mask)
         if config.gated:
             attended = attended * mixed[:, values:].flatten(1).sigmoid()
-        return _plus(layer.leaving(attended), layer.leaving_bias)
+        return _add_bias(layer.leaving(attended), layer.leaving_bias)
 
     def _turns(self, positions: Tensor) -> Tensor:
         """Return cosines and signed sines [2, row, 1, size] of positions [row] or [3, row]."""
@@ -270,13 +270,13 @@ class FeatureRuntime:
         return self.rotary[:, positions[self._axis].T, channels][:, :, None]
 
     def _project(self, x: Tensor) -> Tensor:
-        return _plus(self._fc(x), self._bias)
+        return _add_bias(self._fc(x), self._bias)
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
 
 
-def _whole(head: FeatureHead) -> dict[str, Tensor]:
+def _factors_of_norms(head: FeatureHead) -> dict[str, Tensor]:
     """Return the tensors with every norm's weight as a factor: 1 is added to centred ones."""
     how, tensors = head.config.how, dict(head.tensors)
     for name, value in head.tensors.items():
@@ -312,7 +312,7 @@ def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
     return (first, second) if config.how.embedding_first else (second, first)
 
 
-def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
+def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
     how, start, channels = config.how, f"layers.{number}.", config.channels()
     part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
@@ -363,13 +363,13 @@ def _feed(part: Mapping[str, Tensor], layout: Layout) -> Product:
     wide_bias, narrow_bias = torch.cat(biases) if biases else None, part.get("mlp.down_proj.bias")
 
     def feed(x: Tensor) -> Tensor:
-        gate, up = _plus(widen(x), wide_bias).chunk(2, dim=-1)
-        return _plus(narrow(F.silu(gate) * up), narrow_bias)
+        gate, up = _add_bias(widen(x), wide_bias).chunk(2, dim=-1)
+        return _add_bias(narrow(F.silu(gate) * up), narrow_bias)
 
     return feed
 
 
-def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
+def _add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 

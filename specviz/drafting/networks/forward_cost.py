@@ -28,13 +28,13 @@ def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
     once per network."""
 
     def measure() -> float:
-        return _blocks(network, rows) if isinstance(network, BlockNet) else _measured(network, rows)
+        return _blocks(network, rows) if isinstance(network, BlockNet) else _measure(network, rows)
 
     return cached(network, ("forward", rows), measure)
 
 
 @torch.inference_mode()
-def _measured(network: FeatureRuntime, rows: int) -> float:
+def _measure(network: FeatureRuntime, rows: int) -> float:
     """Return a level's share of the fastest of a few rounds after 128 cached inputs: forwards over nodes that do not see each
     other, each followed by the choice of the best children."""
     device, length = network.embedding.device, CONTEXT + rows
@@ -52,7 +52,7 @@ def _measured(network: FeatureRuntime, rows: int) -> float:
             best = network.logits(outputs).float().log_softmax(-1).topk(rows).values
             best.double().flatten().sort(stable=True, descending=True)
 
-    return _least(round_of_levels, device) / LEVELS
+    return _fastest(round_of_levels, device) / LEVELS
 
 
 @torch.inference_mode()
@@ -75,10 +75,10 @@ def _blocks(network: BlockNet, rows: int) -> float:
             levels.below(tokens, parents if level > 1 else 0 * parents)
         seeds[:] = [levels]
 
-    return _least(lambda: seeds[0].below(tokens, parents if network.block > 1 else 0 * parents), device, grow_seeds)
+    return _fastest(lambda: seeds[0].below(tokens, parents if network.block > 1 else 0 * parents), device, grow_seeds)
 
 
-def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
+def _fastest(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
     """Return milliseconds of the fastest of a few runs of ``forward``, since other programs only slow it down. ``before`` runs
     untimed ahead of each, after a write that evicts the caches as a target pass would."""
     times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)

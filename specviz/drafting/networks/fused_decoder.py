@@ -1,4 +1,4 @@
-"""Fused decoder (Llama and Qwen architectures): a cheaper version of a model with as few operations per pass as possible.
+"""Fused decoder (Llama and Qwen architectures): a cheaper version of a model, with few operations per pass.
 
 Its matrices may be quantised, some layers left out, and the attention of several layers computed in parallel from one input.
 Norms' weights are not folded into the matrices after them, since they equalise a quantised matrix's inputs.
@@ -129,11 +129,11 @@ class LeanDecoder:
         self.shape, self.dtype = shape, dtype
         self._embedding, self._last = ends[0], ends[1].to(dtype)
         layout, self._head = layouts[0], layouts[1](ends[2])
-        self.layers = [_laid_out(layer, layout, dtype) for layer in layers]
+        self.layers = [_lay_out(layer, layout, dtype) for layer in layers]
         self.spans = spans(len(self.layers), group)
         self._singly = spans(len(self.layers), 1)
         self._joint = {
-            span: _joined([layers[place] for place in span], layout, dtype)
+            span: _join([layers[place] for place in span], layout, dtype)
             for span in self.spans
             if len(span) > 1 and len({layers[place].device for place in span}) == 1
         }
@@ -179,17 +179,17 @@ class LeanDecoder:
         for span in self.spans if together else self._singly:
             while tap_queue and tap_queue[0] <= self.layers[span[0]].number:
                 hidden[tap_queue.pop(0)] = x.to(self._embedding)
-            x = self._side_by_side(x, span, turns, cache, mask) if len(span) > 1 else self._one(x, span[0], turns, cache, mask)
+            x = self._parallel(x, span, turns, cache, mask) if len(span) > 1 else self._single(x, span[0], turns, cache, mask)
         x = self._norm(x.to(self.device), self._last)
         hidden.update({tap: x.to(self._embedding) for tap in tap_queue})
         return self._head(x[-last:]), hidden
 
-    def _one(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+    def _single(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         layer = self.layers[place]
         x = x.to(layer.device)
         return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, mask)), layer)
 
-    def _side_by_side(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+    def _parallel(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         """Run every layer's attention from the same input, then output and feed-forward layer by layer.
 
         On one device all attentions are one call; on several, each layer's attention runs on its device, concurrently.
@@ -257,7 +257,7 @@ def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
     return (ends[0], *groups, *ends[1:])
 
 
-def _laid_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
+def _lay_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
     place = layer.device
     return _Layer(
         number=layer.number,
@@ -273,7 +273,7 @@ def _laid_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer
     )
 
 
-def _joined(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
+def _join(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
     """Return one matrix for layers with one input: a common norm weight, the product, and their biases [layer, …].
 
     The remaining factor of each layer's own norm weight is folded into its rows.

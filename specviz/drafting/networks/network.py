@@ -54,7 +54,7 @@ class Network(nn.Module):
             if embedding.shape != whole or (head is not None and sizes is not None and len(head) not in sizes):
                 found = " and a head of ".join(" x ".join(map(str, part.shape)) for part in (embedding, head) if part is not None)
                 raise ModelUnavailable(
-                    f"This {self.title} was made for an embedding of {whole[0]} x {whole[1]}, the target has one of {found}: "
+                    f"This {self.title} needs an embedding of {whole[0]} x {whole[1]}, but the target's is {found}: "
                     "choose the target it was trained for."
                 )
             self.register_buffer("embedding", embedding.detach(), persistent=False)
@@ -102,7 +102,7 @@ class Network(nn.Module):
         tensors, card = read_weights(path)
         ids = tensors.pop("draft_ids", None)
         if "config" not in card or (ids is None and cls.needs_vocabulary):
-            raise ModelUnavailable(f"{path.name} is no {cls.title}: choose a file that `python -m specviz train` wrote.")
+            raise ModelUnavailable(f"{path.name} is not a {cls.title}: choose a file that `python -m specviz train` wrote.")
         parts: list[Any] = [part.detach().to(device, dtype) for part in shared]
         vocabulary: list[Any] = [] if ids is None else [ids.to(device)]
         net = cls(cls.config_of(card), *parts, *vocabulary)

@@ -68,7 +68,7 @@ class ParallelNet(Network):
         super().__init__(config, draft_ids=draft_ids)
         if outputs.shape[-1] != config.hidden:
             raise ModelUnavailable(
-                f"These heads were made for a target whose hidden states are {config.hidden} wide, and this one's are "
+                f"These heads need hidden states of width {config.hidden}, but the target's are "
                 f"{outputs.shape[-1]}: choose the target they were trained for."
             )
         self.trunk = nn.Sequential(*(Residual(config.hidden) for _ in range(config.trunk)))

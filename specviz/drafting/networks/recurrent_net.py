@@ -86,11 +86,11 @@ def unit(features: Tensor, config: RecurrentConfig) -> Tensor:
 def cell(gates: Tensor, memory: Tensor) -> State:
     """Apply forget, input, output and candidate gates [row, 4 * width] to a memory [row, width]."""
     forget, into, out, fresh = gates.chunk(4, dim=-1)
-    memory = memory * forget.sigmoid() + _bend(fresh) * into.sigmoid()
-    return _bend(memory) * out.sigmoid(), memory
+    memory = memory * forget.sigmoid() + _activate(fresh) * into.sigmoid()
+    return _activate(memory) * out.sigmoid(), memory
 
 
-def _bend(x: Tensor) -> Tensor:
+def _activate(x: Tensor) -> Tensor:
     return F.gelu(F.layer_norm(x, (x.shape[-1],)))
 
 

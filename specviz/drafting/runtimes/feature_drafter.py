@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, borrow, give_back
+from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.stop import chunks
@@ -109,24 +109,24 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._restart()
-        self._lend(context)
+        self._open_cache(context)
         self._opened(self._cache)
         if prefill is not None:
             self._waiting.append(self._features(prefill, None))
             self._commit(context.ids, context.position - 1)
         self._calls = 0  # the prompt's forwards are part of the prefill
 
-    def _lend(self, context: Context) -> None:
+    def _open_cache(self, context: Context) -> None:
         """Open this run's cache."""
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
-        if fixed and self._fixable():
-            self._fixed = borrow(self._stepper, columns)
+        if fixed and self._allows_fixed_shapes():
+            self._fixed = acquire(self._stepper, columns)
             self._cache = cast("Cache", self._fixed.cache)
         else:
             self._cache = self._stepper.open(columns)
 
-    def _fixable(self) -> bool:
+    def _allows_fixed_shapes(self) -> bool:
         """Whether levels may have fixed shapes and addresses."""
         return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
 
@@ -134,7 +134,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Extend the cache to this many columns."""
         assert self._cache is not None
         if self._fixed is not None and columns + ROOM > self._fixed.columns:
-            larger = borrow(self._stepper, 2 * columns)
+            larger = acquire(self._stepper, 2 * columns)
             larger.cache.copy(self._fixed.cache, self._committed)
             self._fixed, self._cache = larger, cast("Cache", larger.cache)
         self._cache.reserve(columns)
@@ -176,7 +176,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     def close(self) -> None:
         if self._fixed is not None:
-            give_back(self._stepper, self._fixed)
+            release(self._stepper, self._fixed)
         self._cache = self._fixed = None
         self._restart()
 

@@ -1,4 +1,4 @@
-"""A feature drafter's round, level by level on its device, with tokens unknown to the host.
+"""Levels of a feature drafter's round on its device, whose tokens the host does not know.
 
 A level's rows are children in the beam; ``parents`` are rows of the level above. *Eager*: keys and values are a view of the
 cache's valid content. *Fixed*, for CUDA graphs: shapes and addresses are the same in every round. Attention covers the whole
@@ -232,7 +232,7 @@ _SPARE = "_spare_levels"
 _LOCK = threading.Lock()
 
 
-def borrow(stepper: Any, inputs: int) -> FixedLevels:
+def acquire(stepper: Any, inputs: int) -> FixedLevels:
     """Return fixed tensors for this many committed inputs: the last run's if large enough, else new ones."""
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
@@ -240,7 +240,7 @@ def borrow(stepper: Any, inputs: int) -> FixedLevels:
     return spare if spare is not None and spare.columns >= columns else FixedLevels(stepper, columns)
 
 
-def give_back(stepper: Any, levels: FixedLevels) -> None:
+def release(stepper: Any, levels: FixedLevels) -> None:
     """Keep a finished run's tensors for the next one."""
     with _LOCK:
         setattr(stepper, _SPARE, levels)

@@ -135,7 +135,7 @@ class GuidedDrafter(FeatureDrafter[GuidedCache]):
         super().__init__(stepper)
         self._unconditional = tuple(unconditional)
 
-    def _fixable(self) -> bool:
+    def _allows_fixed_shapes(self) -> bool:
         stepper: Any = self._stepper
         return stepper.network.captures and not stepper.padding
 

@@ -62,7 +62,7 @@ class SmallSession:
     def score(self, tree: DraftTree) -> TargetPass:
         """Run one pass over a chain. Raises BadInput for a tree with branches."""
         if any(parent != place - 1 for place, parent in enumerate(tree.shape.parents)):
-            raise BadInput("The small draft model verifies chains only; let the drafter below it draft one token a level.")
+            raise BadInput("The small draft model verifies only chains; let the drafter below it draft one token per level.")
         return TargetPass(self._run(tree.tokens, False))
 
     def _run(self, tokens: Tensor, last: bool) -> Tensor:

@@ -13,8 +13,8 @@ from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.errors import BadInput
 from specviz.trace.notes.drafts import TreeDepth
 
-LEAST = 2
-"""Minimum number of levels of a tree, if the profile has as many: in a tree of one level there is nothing to rerank."""
+MIN_LEVELS = 2
+"""Minimum number of levels of a tree, if the profile has as many: reranking has no effect in a tree of one level."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ class DepthProfile:
             return DepthProfile(*made_for, sizes, tau, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{path.name} is no profile of depths ({error}); make it with: python -m specviz calibrate {path.stem}."
+                f"{path.name} is not a depth profile ({error}); make it with: python -m specviz calibrate {path.stem}."
             ) from error
 
 
 def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> TreeDepth:
-    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature: the shallowest if
-    tied, but at least :data:`LEAST` levels.
+    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature; the shallowest if
+    tied, but at least :data:`MIN_LEVELS` levels.
 
     ``nodes`` fixes the size of every tree; 0 tries all measured sizes.
     """
     table = profile.tau[profile.nearest(temperature)]
     sizes = (nodes,) if nodes else profile.sizes
-    alone, most, best = pays.cost[0], 0.0, TreeDepth(LEAST)
-    for depth, row in list(enumerate(table, start=1))[min(LEAST, len(table)) - 1 :]:
+    alone, most, best = pays.cost[0], 0.0, TreeDepth(MIN_LEVELS)
+    for depth, row in list(enumerate(table, start=1))[min(MIN_LEVELS, len(table)) - 1 :]:
         for size in sizes:
             tau = float(numpy.interp(size, profile.sizes, row))
             gain = float(tau * alone / (pays.cost[size] + depth * pays.forward))

@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levelled, Levels
+from specviz.drafting.levels import LevelDrafter, Levels
 from specviz.engine.cost import FORWARD, CostCurve
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tiers import padded_width
@@ -27,7 +27,7 @@ from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import MAX_PRUNED, Note
 
 WORTHLESS = math.log(1e-3)
-"""Minimum log-probability of a node that may pay off its row of a pass."""
+"""Minimum log-probability of a node that can be worth its row of a pass."""
 
 AHEAD = 3
 """Number of levels drafted on an accelerator before a stop rule is evaluated."""
@@ -248,9 +248,9 @@ class Dynamic:
         self.cooled = cooled if cooled is not None else 0.0 if nodes else SHARPER
         self.chosen = chosen
 
-    def build(self, drafter: Levelled, context: Context) -> Draft:
+    def build(self, drafter: LevelDrafter, context: Context) -> Draft:
         limit = min(self.depth, context.max_depth - 1)
-        candidates, stopped = self._grown(drafter, context, limit)
+        candidates, stopped = self._grow(drafter, context, limit)
         ranked, calls = candidates.ranked(), drafter.calls()
         kept_nodes = ranked[: self._size(candidates, ranked)]
         pruned_nodes: list[int] = []
@@ -266,7 +266,7 @@ class Dynamic:
         return _draft(candidates, kept_nodes, pruned_nodes, calls, notes, context.device)
 
     @torch.inference_mode()
-    def _grown(self, drafter: Levelled, context: Context, limit: int) -> tuple[_Candidates, bool]:
+    def _grow(self, drafter: LevelDrafter, context: Context, limit: int) -> tuple[_Candidates, bool]:
         """Return all candidates down to level ``limit``, and whether ``stop`` ended the tree. The host receives them at the end,
         or whenever ``stop`` is evaluated."""
         candidates = _Candidates([context.ids[-1]])
@@ -279,7 +279,7 @@ class Dynamic:
             work = partial(_level, levels, beam, drafter.support, self.width, temperature)
             beam = levels.step((self.width, temperature), work)
             waiting.append(beam)
-            if self.stop is not None and self._asks(self.stop, level, limit, context.device):
+            if self.stop is not None and self._must_read(self.stop, level, limit, context.device):
                 ended, stopped = self._take(candidates, waiting, limit)
                 if ended:
                     return candidates, stopped
@@ -287,7 +287,7 @@ class Dynamic:
         return candidates, self._take(candidates, waiting, limit)[1]
 
     @staticmethod
-    def _asks(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
+    def _must_read(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
         """Whether the host must read this level before the next one is drafted.
 
         On an accelerator drafting a level takes less time than copying it to the host: some levels are drafted ahead, and dropped
@@ -315,7 +315,7 @@ class Dynamic:
 
     def _make_notes(
         self,
-        drafter: Levelled,
+        drafter: LevelDrafter,
         candidates: _Candidates,
         kept_nodes: list[int],
         pruned_nodes: list[int],

@@ -28,11 +28,11 @@ class Retrieved:
             depth.append(depth[place[above]] + 1)
             shares.append(guess.share(node))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: [_renumbered(note, place) for note in memory_notes])
+        notes = context.notes(lambda: [_renumber(note, place) for note in memory_notes])
         return Draft(tree, confidence=shares, calls=1 if len(tokens) > 1 else 0, notes=notes)
 
 
-def _renumbered(note: Note, place: dict[int, int]) -> Note:
+def _renumber(note: Note, place: dict[int, int]) -> Note:
     """Return the note with its rows renumbered to the tree's nodes."""
     rows: Sequence[dict[str, object]] = note.data.get("rows", ())
     kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]

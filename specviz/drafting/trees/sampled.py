@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levelled, Levels
+from specviz.drafting.levels import LevelDrafter, Levels
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp
 from specviz.engine.to_device import device_cache, to_device
@@ -41,7 +41,7 @@ class Rows(Protocol):
 
 
 @dataclass
-class Growing:
+class TreeInProgress:
     """A growing tree."""
 
     tokens: list[int]
@@ -171,15 +171,15 @@ class Sampled:
         self._ranked = ranked
         self._unwarped = unwarped
 
-    def build(self, drafter: Rows | Levelled, context: Context) -> Draft:
+    def build(self, drafter: Rows | LevelDrafter, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
         if getattr(drafter, "levels", None) is not None:
-            levelled = cast("Levelled", drafter)
-            levels = levelled.levels(context) if context.max_depth > 1 else None
-            growing = self._by_levels(levels, shape, context, levelled.support)
+            level_drafter = cast("LevelDrafter", drafter)
+            levels = level_drafter.levels(context) if context.max_depth > 1 else None
+            growing = self._by_levels(levels, shape, context, level_drafter.support)
             return self._draft(growing, drafter, context)
         drafter = cast("Rows", drafter)
-        growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
+        growing, place, noise = TreeInProgress([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
         for depth, level in enumerate(shape.levels):
             inner_nodes = [node for node in level if node in place and shape.children[node]]
             if not inner_nodes or depth >= context.max_depth - 1:
@@ -194,12 +194,12 @@ class Sampled:
         return self._draft(growing, drafter, context)
 
     @staticmethod
-    def _draft(growing: Growing, drafter: Rows | Levelled, context: Context) -> Draft:
+    def _draft(growing: TreeInProgress, drafter: Rows | LevelDrafter, context: Context) -> Draft:
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
-    def _drawn(
+    def _sample(
         self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
     ) -> _Level:  # fmt: skip
         """Return the first ``most`` children sampled from each row of ``q`` [row, support], on the device."""
@@ -209,7 +209,7 @@ class Sampled:
         return _Level(q, ids, perturbed, order, order if ids is None else ids[order])
 
     def _hang(
-        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
+        self, growing: TreeInProgress, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
         place: dict[int, int],
     ) -> None:  # fmt: skip
         """Append a level's children: below each node as many as the shape has, or fewer if the drafter's support is smaller."""
@@ -226,13 +226,13 @@ class Sampled:
     @torch.inference_mode()
     def _by_levels(
         self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
-    ) -> Growing:  # fmt: skip
+    ) -> TreeInProgress:  # fmt: skip
         """Fill the shape on the drafter's device, with one copy to the host at the end. Nodes below children that are missing
         from the drafter's support are then dropped.
 
         Noise is keyed by the nodes of the shape.
         """
-        growing, noise = Growing([context.ids[-1]]), NodeNoise(context, len(shape))
+        growing, noise = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape))
         drawn: list[tuple[list[int], _Level]] = []
         deepest = 0 if levels is None else min(levels.deepest, context.max_depth - 1)
         for nodes in shape.levels[: max(0, deepest)]:
@@ -248,7 +248,7 @@ class Sampled:
                 logits = levels.ask(level.tokens.flatten()[slots], parents)
             q = (Warp() if self._unwarped else context.warp).log_probabilities(logits).exp()
             most = max(len(shape.children[node]) for node in inner_nodes)
-            drawn.append((inner_nodes, self._drawn(q, support, inner_nodes, most, context, noise)))
+            drawn.append((inner_nodes, self._sample(q, support, inner_nodes, most, context, noise)))
         place = {0: 0}
         for (inner_nodes, level), host_facts in zip(drawn, _host([level for _, level in drawn]), strict=True):
             self._hang(growing, shape, inner_nodes, level, host_facts, place)

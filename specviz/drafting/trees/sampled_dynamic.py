@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levelled, Levels
-from specviz.drafting.trees.sampled import Growing, NodeNoise
+from specviz.drafting.levels import LevelDrafter, Levels
+from specviz.drafting.trees.sampled import NodeNoise, TreeInProgress
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of, keys_below
 from specviz.engine.to_device import to_device
@@ -144,8 +144,8 @@ class SampledDynamicTree:
         self._known: dict[Hashable, _Constants] = {}
         self._costs: tuple[SpeedupMaximising, Tensor] | None = None
 
-    def build(self, drafter: Levelled, context: Context) -> Draft:
-        growing = Growing([context.ids[-1]])
+    def build(self, drafter: LevelDrafter, context: Context) -> Draft:
+        growing = TreeInProgress([context.ids[-1]])
         beams, reach = self._grow(growing, drafter, context)
         tree, calls = DraftTree.of(growing.tokens, growing.parents, context.device), drafter.calls()
         growth = GrowthNote(beams, [math.log(value) for value in reach], kept=len(reach), considered=len(reach) - 1)
@@ -153,7 +153,7 @@ class SampledDynamicTree:
         return Draft(tree, growing.proposals, growing.confidence, calls, notes=notes)
 
     @torch.inference_mode()
-    def _grow(self, growing: Growing, drafter: Levelled, context: Context) -> tuple[list[list[int]], list[float]]:
+    def _grow(self, growing: TreeInProgress, drafter: LevelDrafter, context: Context) -> tuple[list[list[int]], list[float]]:
         """Grow the tree; return the beam's nodes at each level, and the probability that each node is reached."""
         deepest, pays = min(self.depth, context.max_depth - 1), None if self._pays is None else self._pays.now()
         levels = drafter.levels(context) if deepest > 0 else None
@@ -162,7 +162,7 @@ class SampledDynamicTree:
         constants = self._constants(deepest, context.device)
         key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
         # Costs change between runs and within a run, so a captured step takes them as an input.
-        costs = None if pays is None else levels.given("costs", self._paid(pays, context.device))
+        costs = None if pays is None else levels.given("costs", self._costs_by_size(pays, context.device))
         name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
         drawn: list[_Level] = []
         for level in range(1, 1 + min(deepest, levels.deepest)):
@@ -170,7 +170,7 @@ class SampledDynamicTree:
             work = partial(self._level, levels, level, above, drafter.support, context.warp, constants, key, costs)
             drawn.append(levels.step(name, work))
             if context.device.type == "cpu":
-                drawn[-1] = replace(drawn[-1], beam=_trimmed(drawn[-1].beam))
+                drawn[-1] = replace(drawn[-1], beam=_without_padding(drawn[-1].beam))
             if not len(drawn[-1].beam.nodes):
                 break
         return _hang(growing, drawn, drafter.support)
@@ -185,7 +185,7 @@ class SampledDynamicTree:
             )
         return self._known[deepest, device]
 
-    def _paid(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
+    def _costs_by_size(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
         """Return the cost of a tree by number of nodes, and last the cost of a drafter forward, float64 [place + 2]."""
         if self._costs is None or self._costs[0] is not pays:
             numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
@@ -211,22 +211,22 @@ class SampledDynamicTree:
             beam, places = above.beam, above.places
             logits = levels.below(beam.tokens, beam.parents)
         q = warp.log_probabilities(logits).exp()
-        perturbed, order, held = _draws(q, key, beam.nodes, self.width, self.places)
+        perturbed, order, held = _perturb(q, key, beam.nodes, self.width, self.places)
         shares = gains(q.amax(1).double(), constants.decay[: order.shape[1]])
         offered = constants.numbers[: order.shape[1]] < (q > 0).sum(1, keepdim=True)
         offers = torch.where(offered & beam.alive[:, None], beam.reach[:, None] * shares, -1.0).flatten()
         best = offers.sort(stable=True, descending=True)
-        wanted, deeper = self._planned(best.values, places, level, constants, costs)
+        wanted, deeper = self._select_offers(best.values, places, level, constants, costs)
         chosen = torch.zeros_like(wanted).scatter(0, best.indices, wanted)
         tokens = order if support is None else support[order]
         confidence = q.gather(1, order).double()  # as ids are exact in a double
         facts = torch.stack((chosen.view_as(order).sum(1), beam.nodes, beam.alive.long()), dim=1)
         host_facts = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
-        places, below = self._placed(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
+        places, below = self._add_to_tree(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
         below = replace(below, alive=below.alive & deeper)
         return _Level(q, perturbed, order, host_facts, places, below, held)
 
-    def _planned(
+    def _select_offers(
         self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return a mask of the ``best`` offers [offer] that enter the tree, and whether to go deeper.
@@ -256,7 +256,7 @@ class SampledDynamicTree:
         wanted = torch.arange(len(best), device=best.device) < count
         return wanted, fresh.sum() > count
 
-    def _placed(
+    def _add_to_tree(
         self, offers: Tensor, chosen: Tensor, confidence: Tensor, tokens: Tensor, beam: _Beam, places: _Places, level: int
     ) -> tuple[_Places, _Beam]:  # fmt: skip
         """Return the tree with the ``chosen`` children [row * child], numbered row by row, and the most likely of them as a beam.
@@ -278,13 +278,13 @@ class SampledDynamicTree:
         return kept, _Beam(tokens.flatten()[slots], parents, (place[slots] + 1).clamp_max(self.places), reach[slots], alive)
 
 
-def _trimmed(beam: _Beam) -> _Beam:
+def _without_padding(beam: _Beam) -> _Beam:
     """Return the beam without its padding rows, which come last."""
     rows = int(beam.alive.sum())
     return _Beam(beam.tokens[:rows], beam.parents[:rows], beam.nodes[:rows], beam.reach[:rows], beam.alive[:rows])
 
 
-def _draws(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
+def _perturb(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return log q [row, support] with the nodes' Gumbel noise; the indices of its ``width`` largest, which are samples without
     replacement in sampling order; and the counters from which the noise was generated. ``key`` [1] is the round's; small supports
     share a block of noise for all ``places``."""
@@ -299,7 +299,7 @@ def _draws(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tu
     return perturbed, perturbed.topk(min(width, size)).indices, counts
 
 
-def _hang(growing: Growing, drawn: Sequence[_Level], support: Tensor | None) -> tuple[list[list[int]], list[float]]:
+def _hang(growing: TreeInProgress, drawn: Sequence[_Level], support: Tensor | None) -> tuple[list[list[int]], list[float]]:
     """Append the sampled levels to the tree, with one copy to the host; return the nodes of each beam, and each node's
     probability of being reached."""
     last = drawn[-1]

@@ -130,7 +130,7 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]],
         tree.extend(text)
     for text in (texts[-1], texts[0]):
         guess, _ = best_guess(matches(tree, text), depth, rule)
-        assert guess == best_guess(matches(tree, text), depth, rule, thorough=True)[0], "what is not tried cannot win"
+        assert guess == best_guess(matches(tree, text), depth, rule, all_lengths=True)[0], "what is not tried cannot win"
         score, length, nodes = Naive(texts, depth, rule).drafts(text)
         assert guess.score == pytest.approx(score)
         runs: list[tuple[int, ...]] = [()]

@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Te
     net, shared = made
     path = tmp_path / "net.safetensors"
     net.save(path, {})
-    with pytest.raises(ModelUnavailable, match=f"was made for an embedding of {VOCAB} x {HIDDEN}.*choose the target"):
+    with pytest.raises(ModelUnavailable, match=f"needs an embedding of {VOCAB} x {HIDDEN}.*choose the target"):
         load(net, path, [part[1:] for part in shared])
     tensors, card = read_weights(path)
     name = next(iter(net.state_dict()))

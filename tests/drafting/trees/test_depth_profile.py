@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from specviz.drafting.trees.depth_profile import LEAST, DepthProfile, depth_that_pays
+from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile, depth_that_pays
 from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
@@ -42,7 +42,7 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
         (depth, size): row[place] / (curve.at(1 + size) + depth * forward * 10.0)
         for depth, row in enumerate(COLD, start=1)
         for place, size in enumerate(SIZES)
-        if depth >= LEAST
+        if depth >= MIN_LEVELS
     }
     assert max(rates, key=rates.__getitem__) == (found.levels, found.nodes)
     assert found.gain == pytest.approx(10.0 * max(rates.values()))
@@ -53,7 +53,7 @@ def test_a_stated_size_is_the_size_that_is_weighed() -> None:
     pays = SpeedupMaximising.on(FLAT, forward=0.05)
     one, between, beyond = (depth_that_pays(PROFILE, pays, 0.0, nodes) for nodes in (1, 10, 128))
     assert (one.nodes, between.nodes, beyond.nodes) == (1, 10, 128)
-    assert LEAST == one.levels < between.levels
+    assert MIN_LEVELS == one.levels < between.levels
     assert between.tau == pytest.approx(2.2 + 0.5 * 0.5)
     assert beyond.tau == 2.7, "nothing is known of more nodes than were measured"
 
@@ -68,7 +68,7 @@ def test_a_stated_size_is_the_size_that_is_weighed() -> None:
 )  # fmt: skip
 def test_a_broken_profile_says_how_to_make_one(text: str, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(text)
-    with pytest.raises(BadInput, match=r"one.json is no profile of depths .*calibrate one"):
+    with pytest.raises(BadInput, match=r"one.json is not a depth profile .*calibrate one"):
         DepthProfile.load(tmp_path / "one.json")
     with pytest.raises(BadInput):
         DepthProfile.load(tmp_path / "missing.json")

@@ -103,7 +103,7 @@ def test_rows_that_stand_for_nothing_change_nothing(
 
     here, short = grown()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sampled_dynamic, "_trimmed", lambda beam: beam)
+        patched.setattr(sampled_dynamic, "_without_padding", lambda beam: beam)
         there, long = grown()
     assert sum(map(len, short.asked)) <= sum(map(len, long.asked))
     assert (here.tree.host_tokens, here.tree.shape.parents) == (there.tree.host_tokens, there.tree.shape.parents)
