@@ -1,7 +1,7 @@
 """Acceptance on held-out greedy answers that the target itself wrote: the one evaluation of all families.
 
-A greedy answer is the target's argmax at every position. Drafting along it is therefore speculative decoding at T = 0, and the
-target need not run again. A family supplies the rank of each true token in its drafter's list; this module counts the rest.
+A greedy answer is the target's argmax at every position. Drafting along it is therefore speculative decoding at T = 0, without
+another run of the target. A family supplies the rank of each true token in its drafter's list; this module counts the rest.
 Axis names: ``start`` (positions that draft), ``depth``.
 """
 
@@ -69,7 +69,7 @@ def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = 
 
 
 def path_counts(ranks: Tensor, breadth: int = 10) -> Counter[Path]:
-    """Count how often each rank path led along the truth."""
+    """Count how often each rank path matched the true tokens."""
     counts: Counter[Path] = Counter()
     for row, times in Counter(map(tuple, ranks.tolist())).items():
         for depth, rank in enumerate(row, start=1):

@@ -104,7 +104,7 @@ def find(paths: Sequence[str] = ()) -> list[Path]:
         if not file.is_file():
             raise BadInput(
                 f"There are no dialogues at {file}: make some with `python -m specviz train dialogues`, "
-                "or name a file in the environment variable SPECVIZ_DATA."
+                "or set SPECVIZ_DATA to a file."
             )
     return files
 
@@ -167,7 +167,7 @@ def write(path: Path, dialogues: Dialogues) -> None:
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """The training numbers and the held-out ones; no held-out question is also in training."""
+    """The indices of training and held-out dialogues; no held-out question is also in training."""
     questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
     held_out, training = (np.flatnonzero(part).tolist() for part in (dialogues.held_out, ~dialogues.held_out))
     trained_questions = {questions[number] for number in training}
@@ -188,17 +188,17 @@ def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]
     return {kind: pile for kind, pile in piles.items() if pile}
 
 
-def set_apart(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Divide the training numbers into those that drafters learn from and one in twelve left unread.
+def split_unread(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Split the training dialogues into those that drafters learn from and one in twelve that stay unread.
 
-    A change to a drafter, such as GTO's, gains nothing on text that its start has memorised. A dialogue's tokens decide its
-    side, which therefore stays the same when the file grows.
+    A change to a drafter, such as GTO's, gains nothing on text that the initial drafter has memorised. A dialogue's tokens
+    decide its side, which therefore stays the same when the file grows.
     """
     unread = {number for number in training if zlib.crc32(dialogues.of(number).astype("<i8").tobytes()) % UNREAD_EVERY == 0}
     return [number for number in training if number not in unread], sorted(unread)
 
 
-def places_in(ids: Tensor, vocab: int) -> Tensor:
+def draft_index(ids: Tensor, vocab: int) -> Tensor:
     """int64 [vocab]: a token's index in the draft vocabulary ``ids``, or IGNORED outside it."""
     places = torch.full((vocab,), IGNORED, dtype=torch.long, device=ids.device)
     places[ids] = torch.arange(len(ids), device=ids.device)
@@ -218,7 +218,7 @@ def draft_vocabulary(
     return ids, count[ids]
 
 
-def in_turn(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
+def cycle_shuffled(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
     """The numbers at ``start`` to ``start + count`` of endless passes over ``chosen``, each pass in its own random order.
 
     Every number occurs once before any occurs again, and any ``start`` continues the same sequence.
@@ -340,4 +340,4 @@ def _grams(ids: Sequence[int]) -> set[int]:
 def dialogues_line(files: Sequence[Path], *more: str) -> str:
     """A card's line on training data: the dialogue files and the held-out share."""
     named = ", ".join(f"{file.name} sha256 {digest(file)}" for file in files)
-    return "; ".join((f"{named}, one in {HELD_OUT_EVERY} kept out", *more))
+    return "; ".join((f"{named}, one in {HELD_OUT_EVERY} held out", *more))

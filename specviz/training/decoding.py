@@ -1,4 +1,4 @@
-"""Continuous batching of many short texts, with or without pictures before them.
+"""Continuous batching of many short texts, each optionally after a picture.
 
 Rows of one batch have different lengths, and a finished row admits the next text at once. The target's hidden states are kept
 during decoding, so that a feature drafter's recipe need not recompute them. Axis names: ``row`` (of the batch), ``token``,
@@ -199,7 +199,7 @@ class Decoder:
         last = hidden[torch.arange(len(requests)), lengths - 1]
         for row, request in zip(free, requests, strict=True):
             self._rows[row] = _Row(request, self._prefix + len(request))
-        self._say(list(free), last, generator)
+        self._draw_next(list(free), last, generator)
 
     def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
         """Run every row's last token through the model; yield the finished rows and draw the next token of the others."""
@@ -216,9 +216,9 @@ class Decoder:
             else:
                 on.append(number)
         if on:
-            self._say([busy[number] for number in on], hidden[on], generator)
+            self._draw_next([busy[number] for number in on], hidden[on], generator)
 
-    def _say(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
+    def _draw_next(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
         """Draw each row's next token from the head's logits at ``hidden`` [row, hidden]."""
         rows = [self._rows[place] for place in places]
         logits = self._model.get_output_embeddings()(hidden).float()

@@ -34,7 +34,7 @@ Example = TypeVar("Example")
 Figures = Mapping[str, Any]
 Save = Callable[[Path, dict[str, str]], None]
 """Writes a file of weights with its card."""
-LICENCE = "Apache-2.0, as the target's"
+LICENCE = "Apache-2.0, like the target's"
 """The licence of weights learned from the target's own dialogues."""
 SAVE_SECONDS = 180.0
 """Wall-clock seconds between checkpoints, where no milestone writes one earlier."""
@@ -44,7 +44,7 @@ SAVE_SECONDS = 180.0
 class Schedule:
     """A recipe's settings; ``recipes.toml`` gives the values that differ.
 
-    ``minutes`` is the total training time without measuring and saving; on a CPU it counts the time its cores really worked.
+    ``minutes`` is the total training time without measuring and saving; on a CPU it is the cores' processor time.
     The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weight decay.
 
     A milestone every ``every`` minutes measures the averaged weights on ``measured`` held-out examples. Training ends after
@@ -162,7 +162,7 @@ class TrainState:
         """Loss and gradients of the next batch; ``share`` is the part of the time that has passed."""
         return self.learn_from(next(self.stream))
 
-    def turn(self) -> None:
+    def start_second_stage(self) -> None:
         """Prepare the second stage: by default it starts from the averaged weights."""
         self.use(self.optimizer.averaged())
 
@@ -214,22 +214,22 @@ class TrainState:
                     ) from problem
                 self.part = part // 2
             torch.cuda.empty_cache()
-            print(f"The GPU's memory is too small for {part} examples in a pass: {self.part} from now on.", flush=True)
+            print(f"The GPU's memory is too small for {part} examples per pass: using {self.part} from now on.", flush=True)
         gradients = dict(zip(self.leaves, summed, strict=True))
         if self.change is not None:
             return Step(value, count, self.change.gradients(gradients))
         return Step(value, count, {name: self.shaped(name, gradient) for name, gradient in gradients.items()})
 
     @property
-    def advanced(self) -> bool:
+    def in_second_stage(self) -> bool:
         """Whether the second stage has begun."""
         return self.progress.stage == self.second[0]
 
     def update(self, share: float, rate: float | None = None) -> Step:
         """Make one update at ``rate``, by default the schedule's learning rate."""
         stage, begins = self.second
-        if share >= begins and not self.advanced:
-            self.turn()
+        if share >= begins and not self.in_second_stage:
+            self.start_second_stage()
             self.enter(stage)
         step = self.step(share)
         self.apply(step, self.rate(share) if rate is None else rate)
@@ -263,8 +263,8 @@ class TrainState:
         """Write the optimizer's parameters, for recipes that ship nothing else."""
         write_weights(path, self.optimizer.parameters, card)
 
-    def tired(self) -> bool:
-        """Whether none of the last ``patience`` milestones was better than an earlier one."""
+    def out_of_patience(self) -> bool:
+        """Whether the last ``patience`` milestones brought no improvement."""
         patience = self.settings.patience
         values = [entry["tau"] for entry in self.progress.history if "tau" in entry]
         return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
@@ -303,7 +303,7 @@ class TrainState:
             ]
             if strange:
                 raise BadInput(
-                    f"The checkpoint {checkpoint} is of another version of this training ({strange[0]} does not fit): "
+                    f"The checkpoint {checkpoint} belongs to another version of this training ({strange[0]} does not fit): "
                     "delete it, or train without --resume."
                 )
             for name, value in own.items():
@@ -323,15 +323,14 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
         state.read(checkpoint)
         print(f"resumed after {state.progress.seconds / 60:.1f} minutes, {state.progress.updates} updates", flush=True)
     elif settings.resume:
-        print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
+        print(f"There is no checkpoint {checkpoint.name} to resume from: starting from scratch.", flush=True)
     state.begin()
     progress, limit, cores = state.progress, 60 * settings.minutes, max(settings.workers, torch.get_num_threads())
-    # On a CPU, the time its cores really worked: on a shared machine a schedule by the wall clock would end before anything
-    # was learned.
+    # On a CPU, processor time: on a shared machine a wall-clock schedule would end before anything was learned.
     now = (lambda: time.process_time() / cores) if state.device.type == "cpu" else time.monotonic
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     losses: list[float] = []
-    while (share := min(1.0, progress.seconds / limit)) < 1 and not state.tired():
+    while (share := min(1.0, progress.seconds / limit)) < 1 and not state.out_of_patience():
         tokens, since = progress.tokens, now()
         losses.append(state.update(share).loss)
         progress.seconds += now() - since
@@ -397,7 +396,7 @@ def weights_of(job: Job) -> Path:
 def run(job: Job, state: TrainState, data: str, save: Save | None = None, licence: str = LICENCE, **more: str) -> None:
     """Train, measure the weights as rounded for storage, and write the recipe's file; ``data`` describes the training data."""
     count = sum(value.numel() for value in state.optimizer.parameters.values())
-    print(f"{count / 1e6:.2f} M numbers to learn from {data}; {state.settings}", flush=True)
+    print(f"training {count / 1e6:.2f} M parameters on {data}; {state.settings}", flush=True)
     train(state, checkpoint_of(job.recipe.name))
     save, path = save or state.save, checkpoint_of(f"{job.recipe.name}_at_rest")
     path.parent.mkdir(parents=True, exist_ok=True)

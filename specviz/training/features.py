@@ -28,7 +28,7 @@ from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.training import data
 from specviz.training.data import ANSWER, PREFIX, TURN, Dialogues, Markers
-from specviz.training.parallel import evenly
+from specviz.training.parallel import apply_padded
 
 if TYPE_CHECKING:
     from specviz.training.driver import Job, Schedule
@@ -94,7 +94,7 @@ def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tenso
     answers = torch.cat([torch.arange(first, end) for _, first, end in dialogue.spans])
     at = torch.zeros(len(dialogue.tokens), dtype=torch.long).index_copy(0, answers, torch.arange(len(answers)))
     before = dialogue.features[answers.to(head.device) - 1, -1]
-    return evenly(partial(F.linear, weight=head), before).softmax(-1), at.to(head.device)
+    return apply_padded(partial(F.linear, weight=head), before).softmax(-1), at.to(head.device)
 
 
 class FeatureStore:
@@ -241,7 +241,7 @@ def target_assets(device: str) -> TargetAssets:
     ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
     end = _ids(loaded.tokenizer, "<|im_end|>")
     if len(end) != 1 or end[0] not in loaded.eos_ids or ids[ANSWER][0] != end[0]:
-        raise ModelUnavailable(f"{TARGET} does not end its turns with <|im_end|>, so it is no SmolLM2: restore its tokenizer.")
+        raise ModelUnavailable(f"{TARGET} does not end its turns with <|im_end|>, so it is not SmolLM2: restore its tokenizer.")
     embedding = loaded.model.get_input_embeddings().weight.detach().to(torch.float32)
     return TargetAssets(loaded, embedding, Markers(ids[PREFIX], ids[TURN], end[0]), ids[ANSWER])
 
@@ -280,16 +280,16 @@ class TrainInputs:
         return weight.detach().float()
 
     @property
-    def judged_on(self) -> list[int]:
+    def evaluation_set(self) -> list[int]:
         """The held-out dialogues for figures: greedy answers of the reported kinds."""
         return data.greedy_only(self.dialogues, self.held_out)
 
     @property
     def place(self) -> Tensor:
         """int64 [vocab]: a token's index in the draft vocabulary."""
-        return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
+        return data.draft_index(self.draft_ids, self.assets.embedding.shape[0])
 
-    def fitted_on(self, settings: Schedule) -> list[int]:
+    def fitting_set(self, settings: Schedule) -> list[int]:
         """Choose the dialogues for fitting a linear start, and compute their features."""
         generator = np.random.default_rng(0)
         chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
@@ -302,7 +302,7 @@ def gather(job: Job) -> TrainInputs:
     files, assets = data.find(job.data), target_assets(job.device)
     dialogues, vocab = data.read_all(files), assets.embedding.shape[0]
     both, held_out = data.split(dialogues)
-    training, unread = data.set_apart(dialogues, both)
+    training, unread = data.split_unread(dialogues, both)
     store = store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
     return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device), unread)

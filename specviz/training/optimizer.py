@@ -18,7 +18,7 @@ _MOMENTUM = 0.95
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
+def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
     """Return the nearest matrix [row, column] with all singular values near one, by Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
@@ -68,7 +68,7 @@ class Optimizer:
         if value.ndim == 2:
             first.lerp_(gradient, 1 - _MOMENTUM)
             ahead = gradient.lerp(first, _MOMENTUM).chunk(self.stacked.get(name, 1))
-            moves = [orthogonalised(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
+            moves = [orthogonalise(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
             move = torch.cat([one.to(gradient) * (0.2 * max(one.shape) ** 0.5) for one in moves])
         else:  # Adam
             first.lerp_(gradient, 0.1)

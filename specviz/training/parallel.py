@@ -90,7 +90,7 @@ def keep_cast(frozen: Tensor) -> None:
     frozen.requires_grad_()
 
 
-def evened(rows: Tensor, step: int = 64) -> Tensor:
+def pad_rows(rows: Tensor, step: int = 64) -> Tensor:
     """Pad ``rows`` [row, width] with zero rows to a multiple of ``step``.
 
     oneDNN compiles a kernel for every shape and keeps gigabytes of them. When hardly two parts had equally many rows, compiling
@@ -99,6 +99,6 @@ def evened(rows: Tensor, step: int = 64) -> Tensor:
     return F.pad(rows, (0, 0, 0, -len(rows) % step))
 
 
-def evenly(products: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """Apply the row-wise ``products`` to ``rows`` [row, width], padded by :func:`evened`."""
-    return products(evened(rows))[: len(rows)]
+def apply_padded(products: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Apply the row-wise ``products`` to ``rows`` [row, width], padded by :func:`pad_rows`."""
+    return products(pad_rows(rows))[: len(rows)]

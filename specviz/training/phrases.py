@@ -1,7 +1,7 @@
 """Sampler of training texts: user turns, prompts of four domains and sentences about scenes, from ``assets/phrases/``.
 
 A template is a text with slots. ``{animal}`` is filled with one of its words, which may contain slots again; ``{3-40}`` is an
-integer. Every tenth word of a long list is for held-out turns alone, which thus ask about other things in the same forms.
+integer. Every tenth word of a long list is reserved for held-out turns, which thus ask about other things in the same forms.
 Draws depend on the order of the lists. Shipped weights were trained on them, so ``tests/training/test_phrases.py`` fixes them.
 """
 
@@ -58,7 +58,7 @@ class Writer:
         """A user turn of this kind."""
         return self.fill(self.generator.choice(ASKED[kind]))
 
-    def following(self) -> str:
+    def follow_up(self) -> str:
         """A user turn that follows an answer."""
         return self.fill(self.generator.choice(phrases("turns")["following"]))
 

@@ -56,7 +56,7 @@ def every_draft(world: World, builder: SampledDynamicTree, monkeypatch: pytest.M
             return q, torch.tensor(rows), q
 
         with monkeypatch.context() as patched:
-            patched.setattr(sampled_dynamic, "_draws", told)
+            patched.setattr(sampled_dynamic, "_perturb", told)
             draft = builder.build(world, context(Noise(0), world.warp))
         yield float(torch.tensor(chances, dtype=torch.float64).prod()), draft
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
+from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
 from specviz.methods.ddd import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
@@ -76,8 +76,8 @@ def pays(composition: Composition) -> Any:
 @pytest.mark.parametrize("name", HEADS)
 def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) -> None:
     assert depth(compose(name, {})) == 8
-    assert depth(compose(name, {}, forward=DEAR)) == LEAST
-    assert depth(compose(name, {}, WARM)) == LEAST, "where deeper levels bring nothing"
+    assert depth(compose(name, {}, forward=DEAR)) == MIN_LEVELS
+    assert depth(compose(name, {}, WARM)) == MIN_LEVELS, "where deeper levels bring nothing"
     chosen = compose(name, {}).controller.builder.chosen
     assert (chosen.levels, chosen.nodes) == (8, 16)
     assert chosen.tau == pytest.approx(COLD[7][1]) and chosen.gain > 1

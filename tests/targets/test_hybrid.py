@@ -139,7 +139,7 @@ def test_only_a_session_that_goes_back_keeps_what_it_takes_to_go_back(monkeypatc
     session.rewind(len(ids) - 2)
     audit(session, ids[:-2])
     one_by_one(session, ids[-2:])
-    monkeypatch.setattr(session, "_read_again", lambda ids: pytest.fail("it was kept"))
+    monkeypatch.setattr(session, "_prefill_again", lambda ids: pytest.fail("it was kept"))
     session.rewind(len(ids) - 1)
     audit(session, ids[:-1])
 

@@ -16,10 +16,10 @@ from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 def test_a_training_that_reads_in_turn_visits_all_before_any_twice_wherever_it_begins() -> None:
     chosen = list(range(100, 107))
-    whole = data.in_turn(chosen, 0, 28, [3])
+    whole = data.cycle_shuffled(chosen, 0, 28, [3])
     assert all(sorted(whole[at : at + 7]) == chosen for at in range(0, 28, 7)) and whole[:7] != whole[7:14]
-    assert [data.in_turn(chosen, at, 5, [3]) for at in range(9)] == [whole[at : at + 5] for at in range(9)]
-    assert data.in_turn(chosen, 0, 28, [4]) != whole
+    assert [data.cycle_shuffled(chosen, at, 5, [3]) for at in range(9)] == [whole[at : at + 5] for at in range(9)]
+    assert data.cycle_shuffled(chosen, 0, 28, [4]) != whole
 
 
 def test_a_missing_file_names_the_command_that_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +122,6 @@ def test_the_same_dialogues_stay_unread_when_a_file_grows() -> None:
     generator = np.random.default_rng(1)
     told = [Dialogue((7,), tuple(generator.integers(0, 999, 9).tolist()), 0.0) for _ in range(600)]
     small, large = packed(told[:300]), packed(told)
-    read, unread = data.set_apart(small, range(300))
+    read, unread = data.split_unread(small, range(300))
     assert sorted(read + unread) == list(range(300)) and 10 < len(unread) < 45
-    assert [number for number in data.set_apart(large, range(600))[1] if number < 300] == unread
+    assert [number for number in data.split_unread(large, range(600))[1] if number < 300] == unread

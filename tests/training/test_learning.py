@@ -28,10 +28,10 @@ def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_i
             monkeypatch.setattr(module, constant, 0.0)
     for module in (feature, medusa):
         monkeypatch.setattr(module, "SHARES", (1.0,) * len(module.SHARES))
-    monkeypatch.setattr(feature, "dropped", lambda values, *_: values)
+    monkeypatch.setattr(feature, "dropout", lambda values, *_: values)
     monkeypatch.setattr(torch, "randint", lambda high, size, **_: torch.zeros(size, dtype=torch.long))
     monkeypatch.setattr(
-        falcon, "glanced", lambda net, texts, truth, *_: truth.places[truth.places % texts.tokens.shape[1] % 6 == 0]
+        falcon, "choose_glances", lambda net, texts, truth, *_: truth.places[truth.places % texts.tokens.shape[1] % 6 == 0]
     )
     torch.manual_seed(0)
     for value in state.optimizer.parameters.values():

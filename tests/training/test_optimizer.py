@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.training.optimizer import Optimizer, orthogonalised
+from specviz.training.optimizer import Optimizer, orthogonalise
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (4, 12), (12, 4)])
 def test_every_direction_of_an_update_weighs_about_the_same(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 30
-    values = torch.linalg.svdvals(orthogonalised(matrix))
+    values = torch.linalg.svdvals(orthogonalise(matrix))
     assert values.min() > 0.5 and values.max() < 1.3
     left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    found, goal = orthogonalised(matrix).flatten(), (left @ right).flatten()
+    found, goal = orthogonalise(matrix).flatten(), (left @ right).flatten()
     assert torch.nn.functional.cosine_similarity(found, goal, dim=0) > 0.97
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from specviz import prompts
 from specviz.training.data import KnownTexts, Reserved
-from specviz.training.families.scenes import compose, draw, snapped
+from specviz.training.families.scenes import compose, draw, snap
 from specviz.training.families.scenes_words import LESSONS, MIXED, READING, Exchange, Speaker, drill, exchanges
 from specviz.training.phrases import (
     ASKED,
@@ -83,7 +83,7 @@ def digest(*parts: object) -> str:
 def test_the_first_two_thousand_turns_of_a_seed_are_those_that_shipped_weights_learned_from(held_out: bool, same: str) -> None:
     one, kinds = Writer(random.Random(5), held_out, lambda: None), list(ASKED)
     turns = [one.turn(kinds[number % len(kinds)]) for number in range(2000)]
-    turns += [one.following(), one.fill("{opening}")]
+    turns += [one.follow_up(), one.fill("{opening}")]
     assert digest(*turns) == same
 
 
@@ -106,7 +106,7 @@ def said(one: Exchange) -> tuple[str, ...]:
 
 def test_the_first_scenes_and_what_is_said_of_them_are_those_that_shipped_weights_learned_from() -> None:
     chosen = [compose(seed) for seed in range(40)]
-    pages = [Speaker(snapped(scene), np.random.default_rng([scene.seed, 13])) for scene in chosen]
+    pages = [Speaker(snap(scene), np.random.default_rng([scene.seed, 13])) for scene in chosen]
     told = [[said(one) for weights in (MIXED, LESSONS) for one in exchanges(scene, 6, weights)] for scene in chosen]
     read = [(page.look(), drill(page, 24), [said(one) for one in page.questions(6, READING)]) for page in pages]
     pictures = hashlib.sha256(b"".join(draw(scene).tobytes() for scene in chosen)).hexdigest()[:16]

@@ -53,7 +53,7 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
         Request((*text, *assets.answer), TEMPERATURES[place // TOGETHER % len(TEMPERATURES)], LONGEST)
         for place, text in enumerate(texts)
     ]
-    driver.say(f"{domain}: {DIALOGUES} dialogues are being written")
+    driver.say(f"{domain}: writing {DIALOGUES} dialogues")
     generator = torch.Generator(assets.target.device).manual_seed(0)
     found = answers(assets.target.model, assets.markers.end, assets.markers.prefix, requests, generator=generator)
     dialogues = packed([Dialogue(asked.ids, answer, asked.temperature) for asked, answer in zip(requests, found, strict=True)])
@@ -76,7 +76,7 @@ def make(job: Job) -> None:
     for name in phrases.DOMAINS:
         dialogues = collect(assets, name, cache_folder() / "data" / f"domain_{name}.npz")
         sums.update(dialogues.tokens.tobytes())
-        state = DomainTraining(fresh(assets), dialogues, assets.markers, settings)
+        state = DomainTraining(float32_draft_model(assets), dialogues, assets.markers, settings)
         before = state.measure()
         seconds += driver.train(state, driver.checkpoint_of(f"arms_{name}")).seconds
         figures[name] = {"base": before, "changed": state.measure()}
@@ -92,6 +92,6 @@ def make(job: Job) -> None:
     driver.ship(job, asdict(settings), line, cost, figures, lambda path, card: write_weights(path, factors, card), **more)
 
 
-def fresh(assets: TargetAssets) -> SmallLM:
+def float32_draft_model(assets: TargetAssets) -> SmallLM:
     """The shipped draft model in float32."""
     return SmallLM.load(BASE, (assets.embedding,), torch.float32, assets.target.device)

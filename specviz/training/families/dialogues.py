@@ -123,7 +123,7 @@ class Author:
             if earlier is None:
                 return None
             before = (*earlier.question, *earlier.answer, *self._assets.markers.turn)
-        return self._answer(before, self._ids(writer.following() if before else writer.turn(plan.kind)), plan)
+        return self._answer(before, self._ids(writer.follow_up() if before else writer.turn(plan.kind)), plan)
 
     def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
         """The request for an answer to a turn, or None if it is too long, asked too often, or near a reserved prompt."""

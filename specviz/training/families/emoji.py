@@ -110,7 +110,7 @@ def digest() -> str:
 
 def line(*more: str) -> str:
     """A card's line on training data: the emoji art and the held-out share."""
-    return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} kept out", *more))
+    return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} held out", *more))
 
 
 def run(job: Job, family: Callable[[Schedule, torch.device], TrainState]) -> None:
@@ -137,7 +137,7 @@ def load() -> Emoji:
 def _unpack(folder: Path) -> None:
     """Unpack the emoji that exist in every style, without the left-out groups and the man and woman variants of people."""
     drawings, rows, concepts = {style: _drawings(PACKAGES[style]) for style in STYLES}, list[np.ndarray](), []
-    with tarfile.open(fetched(NAMES)) as opened:
+    with tarfile.open(fetch_package(NAMES)) as opened:
         entries, groups = (
             json.load(cast(IO[bytes], opened.extractfile(NAMES.folder + file))) for file in ("data.json", "messages.json")
         )
@@ -165,7 +165,7 @@ def _plain(code: str) -> str:
 def _drawings(package: Package) -> dict[str, np.ndarray]:
     """RGBA pictures of a package by code points, 64 pixels wide, without skin tones."""
     found = {}
-    with tarfile.open(fetched(package)) as opened:
+    with tarfile.open(fetch_package(package)) as opened:
         for member in opened:
             path = PurePosixPath(member.name)
             tones = any(f"1f3f{tone}" in path.stem.lower() for tone in "bcdef")
@@ -177,11 +177,11 @@ def _drawings(package: Package) -> dict[str, np.ndarray]:
     return found
 
 
-def fetched(package: Package) -> Path:
+def fetch_package(package: Package) -> Path:
     """The verified tarball, fetched by npm with the user's own settings. Raises ModelUnavailable if npm cannot fetch it."""
     folder = ensure_folder(cache_folder() / "files" / "emoji")
     final, npm = folder / package.file, shutil.which("npm")
-    by_hand = f"Or put {package.file} into {folder} yourself."
+    by_hand = f"Or put {package.file} into {folder} by hand."
     if not final.exists():
         if npm is None:
             raise ModelUnavailable(f"The emoji art comes from npm, which is not installed: install Node.js. {by_hand}")
@@ -192,14 +192,14 @@ def fetched(package: Package) -> Path:
             if done.returncode or not arrived:
                 reason = (done.stderr.strip() or "no reason given")[-300:]
                 raise ModelUnavailable(
-                    f"npm could not bring {package.name}@{package.version} ({reason}). Check the network. {by_hand}"
+                    f"npm could not fetch {package.name}@{package.version} ({reason}). Check the network. {by_hand}"
                 )
             os.replace(arrived[0], final)
     sha256 = hashlib.sha256(final.read_bytes()).hexdigest()
     if sha256 != package.sha256:
         os.replace(final, final.with_name(final.name + ".corrupt"))
         raise ModelUnavailable(
-            f"{package.file} is not the file this project knows (sha256 {sha256[:12]}, expected {package.sha256[:12]}); it was "
+            f"{package.file} is not the expected file (sha256 {sha256[:12]}, expected {package.sha256[:12]}); it was "
             "set aside. Try again, or use another registry."
         )
     return final
@@ -211,7 +211,7 @@ _GROUPS = (0, 3, 4)
 _COLOURS = list(GROUNDS)
 
 
-def fresh_vq() -> Any:
+def new_vq() -> Any:
     """The picture tokenizer with random weights."""
     return JanusVQVAE(JanusVQVAEConfig(**janus_config(SIDE // 4)["vq_config"]))
 
@@ -219,7 +219,7 @@ def fresh_vq() -> Any:
 def vq_model() -> tuple[Any, str]:
     """The shipped picture tokenizer in float32, and its codebook's digest."""
     tensors, card = read_weights(weights_of("image_vq"))
-    net = fresh_vq()
+    net = new_vq()
     net.load_state_dict({name.removeprefix(PREFIX): value for name, value in tensors.items()})
     weight = net.quantize.embedding.weight
     weight.data = F.normalize(weight.data, dim=-1)
@@ -249,7 +249,7 @@ def ground_of(row: int) -> str:
 
 
 @torch.inference_mode()
-def coded(grid: int) -> Coded:
+def code_pictures(grid: int) -> Coded:
     """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer, cached on disk."""
     art, (net, number) = load(), vq_model()
     folder = ensure_folder(cache_folder() / "emoji" / digest())
@@ -279,7 +279,7 @@ def word_prompts() -> WordPrompts:
     return WordPrompts(json.dumps(json.loads(tokenizer.to_str()), separators=(",", ":"), ensure_ascii=True))
 
 
-def learned_names() -> list[str]:
+def training_names() -> list[str]:
     """The names and keywords of each training picture in :func:`varied_prompt`, then styles and grounds."""
     names = [", ".join((concept.label, *concept.tags)) for concept in load().part(held_out=False) if drawable(concept)]
     return [*names, *(f"{style} style" for style in STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
@@ -304,7 +304,7 @@ def varied_prompt(concept: Concept, style: str, ground: str, generator: np.rando
     return ", ".join(words)
 
 
-def misread(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
+def corrupt_codes(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
     """Replace a share of codes [picture, place], up to ``most`` and drawn for each picture, by another picture's there.
 
     With only a thousand pictures, the first row of codes identifies each. A model would soon infer the rest from that row
@@ -344,7 +344,7 @@ class Batches:
             asked.append((prompt, row, int(coloured)))
         return self._tensors(asked)
 
-    def kept_out(self, count: int) -> tuple[Tensor, Tensor]:
+    def held_out_pictures(self, count: int) -> tuple[Tensor, Tensor]:
         """Held-out pictures on white under their plain prompts."""
         pairs = [(concept, style) for concept in self.data.part(held_out=True) for style in STYLES][:count]
         with_words, _, codes = self._tensors([(prompt_of(concept, style), concept.rows[style], 0) for concept, style in pairs])

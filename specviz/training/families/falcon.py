@@ -80,7 +80,7 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
     _open_recurrence(net, (chosen / (read.double() @ chosen).std(0).clamp_min(1e-6)).T * _SWING)
     states = torch.cat([net.recurrence(text[None])[0][0] for text in texts])
     net.leave.weight.copy_(fit(states[rows], ahead[-1], 1e-3).T)
-    _look_at_the_last(net, net.leave(states), rows, ahead[-1])
+    _attend_to_last(net, net.leave(states), rows, ahead[-1])
 
 
 def _inputs(net: BlockNet, dialogues: Sequence[DialogueFeatures]) -> list[Tensor]:
@@ -113,7 +113,7 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
             bias[candidate.stop - 1] = _CONSTANT
 
 
-def _look_at_the_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> None:
+def _attend_to_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> None:
     """Set the attention to predict the residual of the linear prediction.
 
     In every group of heads that share keys, one attends to the block's last input and one to its own. The difference of their
@@ -178,22 +178,22 @@ class BlockTraining(FeatureTraining):
         self.place, store = inputs.place, inputs.store
         stacked = {name: 4 for name, _ in net.named_parameters() if name.startswith("recurrence.weight")} | {"layer.up.weight": 2}
         measured = partial(levels, net, store)
-        super().__init__(net, store, inputs.training, inputs.judged_on, settings, self.taught, measured, stacked=stacked)
+        super().__init__(net, store, inputs.training, inputs.evaluation_set, settings, self.loss_sum, measured, stacked=stacked)
 
     def step(self, share: float) -> Step:
         """Record the share of the time, then take the step."""
         self.share = share
         return super().step(share)
 
-    def taught(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+    def loss_sum(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
         """Sum the loss over the counted places without glances, of one answer or several joined ones, times ``scale``."""
-        net, texts, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
+        net, texts, truth = self.net, noisy(dialogue, generator), labels_of(self.net, self.place, dialogue)
         phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
         counts = torch.ones_like(truth.places, dtype=torch.bool)
         if ratio > 0:
-            replaced = glanced(net, texts, truth, phase, ratio, generator)
+            replaced = choose_glances(net, texts, truth, phase, ratio, generator)
             texts, counts = reveal(texts, replaced, net.block), ~torch.isin(truth.places, replaced)
-        return scale * summed(net, net(*texts, phase).flatten(0, 1)[truth.places[counts]], truth, counts)
+        return scale * total_loss(net, net(*texts, phase).flatten(0, 1)[truth.places[counts]], truth, counts)
 
 
 class Texts(NamedTuple):
@@ -205,7 +205,7 @@ class Texts(NamedTuple):
 
 
 def side_by_side(dialogue: DialogueFeatures) -> Texts:
-    """The texts of a dialogue, or of several joined ones."""
+    """The texts of one dialogue, or of several joined ones."""
     tokens, features = (
         pad_sequence(values.split(dialogue.lengths), batch_first=True) for values in (dialogue.tokens, dialogue.features[:, -1])
     )
@@ -220,7 +220,7 @@ def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
     return Texts(tokens, features + noise * width[:, None, None])
 
 
-class Truth(NamedTuple):
+class Labels(NamedTuple):
     """The network's labels at the counted ``places`` [place], indices into the flattened inputs: the target's features k ahead
     [place, hidden] and its logits from them [place, draft]."""
 
@@ -230,7 +230,7 @@ class Truth(NamedTuple):
 
 
 @torch.no_grad()
-def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
+def labels_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Labels:
     """The labels of the places with a drafted token in the answer and in the draft vocabulary, by ``place`` [vocab]."""
     (tokens, features), ahead = side_by_side(dialogue), net.block
     inside = torch.zeros(tokens.shape, dtype=torch.bool)
@@ -239,11 +239,11 @@ def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
     places = inside.flatten().nonzero()[:, 0].to(tokens.device)
     places = places[place[tokens.flatten()[places + ahead]] != IGNORED]
     thoughts = features.flatten(0, 1)[places + ahead]
-    return Truth(places, thoughts, net.logits(thoughts))
+    return Labels(places, thoughts, net.logits(thoughts))
 
 
 @torch.no_grad()
-def glanced(net: BlockNet, texts: Texts, truth: Truth, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
+def choose_glances(net: BlockNet, texts: Texts, truth: Labels, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
     """Run a first pass without gradients and choose the inputs to reveal, int64 [input].
 
     Their number is ``ratio`` times the wrong places; they are random beginnings of blocks. The shipped block of two thus has
@@ -261,7 +261,7 @@ def reveal(texts: Texts, places: Tensor, block: int) -> Texts:
     return Texts(*(rows.index_copy(0, places, rows[places + block]).view_as(own) for rows, own in zip(flat, texts, strict=True)))
 
 
-def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Tensor:
+def total_loss(net: BlockNet, features: Tensor, truth: Labels, counts: Tensor) -> Tensor:
     """The loss summed over places; ``features`` [place, hidden] are the network's outputs at those that count."""
     target_logits, logits = truth.logits[counts], net.logits(features)
     regression = F.smooth_l1_loss(features, truth.features[counts], reduction="sum") / features.shape[-1]
@@ -290,6 +290,6 @@ def make(job: Job) -> None:
     shape = block_shape(model.config, store.taps[-1], len(inputs.draft_ids))
     net = BlockNet(shape, inputs.assets.embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
-    start(net, model, store.get(inputs.fitted_on(settings)))
+    start(net, model, store.get(inputs.fitting_set(settings)))
     state = BlockTraining(net, inputs, settings)
     feature.run(job, inputs, state, net.save)

@@ -28,7 +28,7 @@ from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.features import DialogueFeatures, FeatureStore, TrainInputs, gather, joined, read_all, target_distribution
-from specviz.training.parallel import evened, evenly
+from specviz.training.parallel import apply_padded, pad_rows
 
 MEASURED_DIALOGUES = 60
 DEPTH = 5
@@ -56,7 +56,7 @@ def unroll(
     ``embedded`` [token, hidden] replaces the tokens' embeddings if some are not words. ``lengths`` are the numbers of tokens of
     several concatenated texts. ``rows`` are best on the host, since they decide the shapes.
 
-    The last start is repeated to a multiple of 16, which limits the shapes; see :func:`specviz.training.parallel.evened`.
+    The last start is repeated to a multiple of 16, which limits the shapes; see :func:`specviz.training.parallel.pad_rows`.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
     truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
@@ -80,7 +80,7 @@ class Truth:
     def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
         """``words`` [token, hidden] are the tokens' embeddings; ``features`` and ``lengths`` as in :func:`unroll`."""
         self.net, self._device, self._lengths = net, words.device, torch.tensor(lengths or [len(words)])
-        features = evened(features[: len(words) - 1])
+        features = pad_rows(features[: len(words) - 1])
         self.words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
         places = torch.arange(len(features), device=self._device)
         net.reach(len(features) + _DEEPEST)
@@ -176,18 +176,18 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
     rows = starts_of(dialogue, SHARES, generator)
     features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
     features = features + (2 * _uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
-    words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
-    outputs = unroll(net, dialogue.tokens, dropped(features, DROPOUT, generator), rows, words, dialogue.lengths)
+    words = dropout(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
+    outputs = unroll(net, dialogue.tokens, dropout(features, DROPOUT, generator), rows, words, dialogue.lengths)
     # All steps through the head at once: on a CPU casting its rows costs as much as a step.
     drafted = torch.cat([chosen + 2 + step for step, chosen in enumerate(rows)]).to(place.device)
     weight = torch.cat([torch.full((len(chosen),), DEPTH_WEIGHT**step / SHARES[step]) for step, chosen in enumerate(rows)])
     weight = weight.to(place.device) * (place[dialogue.tokens[drafted]] != IGNORED)
     distribution, at = target_distribution(net.head, dialogue)
-    losses = F.cross_entropy(evenly(net.logits, torch.cat(outputs)), distribution[at[drafted]], reduction="none")
+    losses = F.cross_entropy(apply_padded(net.logits, torch.cat(outputs)), distribution[at[drafted]], reduction="none")
     return (losses * weight).sum() * scale
 
 
-def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
+def dropout(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Dropout with an explicit generator: sets this share of the entries to zero and scales the others up."""
     return values * (_uniform(values, generator) >= share) / (1 - share)
 
@@ -219,8 +219,8 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
     noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
     width = torch.cat([torch.full((length, 1), EAGLE_NOISE / length) for length in lengths]).to(features.device)
     rows = starts_of(dialogue, [1.0], generator)
-    words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
-    noisy = dropped(features + noise * width, DROPOUT, generator)
+    words = dropout(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
+    noisy = dropout(features + noise * width, DROPOUT, generator)
     output = unroll(net, dialogue.tokens, noisy, rows, words, lengths)[0]
     return regression(net, output, features[rows[0].to(features.device) + 1])[0].sum() * scale
 
@@ -228,8 +228,8 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
 def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
     """Return EAGLE's loss [start] of outputs against true features, and the target's logits there."""
     with torch.no_grad():
-        truth = evenly(partial(F.linear, weight=net.head), features)
-    tokens = F.cross_entropy(evenly(net.logits, outputs), truth.softmax(-1), reduction="none")
+        truth = apply_padded(partial(F.linear, weight=net.head), features)
+    tokens = F.cross_entropy(apply_padded(net.logits, outputs), truth.softmax(-1), reduction="none")
     return F.smooth_l1_loss(outputs, features, reduction="none").mean(-1) + TOKEN_WEIGHT * tokens, truth
 
 
@@ -396,7 +396,7 @@ def gated_layer(model: Any) -> Iterator[None]:
         yield
     except (AttributeError, RuntimeError) as problem:
         raise ModelUnavailable(
-            f"The last layer of {type(model).__name__} is no gated decoder layer that a drafter can start from "
+            f"The last layer of {type(model).__name__} is not a gated decoder layer, which a drafter starts from "
             f"({problem}): choose a Llama-like target."
         ) from problem
 
@@ -475,10 +475,10 @@ def make(job: Job) -> None:
     shape = shape_of(model.config, store.taps[columns], fused)
     net = FeatureNet(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
-    start(net, model, sample(store, inputs.fitted_on(settings), embedding, columns))
+    start(net, model, sample(store, inputs.fitting_set(settings), embedding, columns))
     loss = partial(eagle3_loss, net, inputs.place) if fused else partial(eagle_loss, net)
     measured = partial(acceptance_figures, net, store, columns, depth=DEPTH)
-    state = FeatureTraining(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
+    state = FeatureTraining(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
     run(job, inputs, state, net.save)
 
 

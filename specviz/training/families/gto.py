@@ -6,7 +6,7 @@ reward centred and scaled over a group of neighbouring places. A positive advant
 likelier, within a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
 
 Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue. Every start attends to
-the same true keys up to its place and to its own nodes' ancestors, as in ``feature``. The target then runs once over all of a
+the true keys up to its position and to its own nodes' ancestors, as in ``feature``. The target then runs once over all of a
 group's trees with their common nodes merged and without their leaves: a token's probability is in its parent's row.
 Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`` (a position that drafts), ``beam``, ``node``.
 """
@@ -70,7 +70,7 @@ class Tree:
 
 
 @torch.no_grad()
-def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
+def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
     """Grow the tree of each of ``starts`` (int64 [start], ascending); start i drafts after root i + 1.
 
     ``tokens`` [token] and ``features`` [token, tap * hidden] are the whole dialogue's.
@@ -108,21 +108,21 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
     return trees
 
 
-class Worth(NamedTuple):
+class TreeScore(NamedTuple):
     """A tree's ``reward``, and the tokens of its branch of ``longest`` expected length."""
 
     reward: float
     longest: tuple[int, ...]
 
 
-def worth(
+def score_trees(
     target: Target, text: Sequence[int], roots: Sequence[int], forests: Sequence[Sequence[Tree]], group: int = 8
-) -> list[list[Worth]]:
+) -> list[list[TreeScore]]:
     """Score each forest's tree after ``text[root]`` with the target: ``[forest][root]``. ``roots`` ascend.
 
     One pass scores the trees after ``group`` adjacent tokens.
     """
-    session, worths, place = target.open(len(text)), [list[Worth]() for _ in forests], 0
+    session, worths, place = target.open(len(text)), [list[TreeScore]() for _ in forests], 0
     try:
         while place < len(roots):
             first = roots[place]
@@ -134,7 +134,7 @@ def worth(
             parents, stretch = list(range(-1, len(tokens) - 1)), len(tokens)
             shared = {(node - 1, token): node for node, token in enumerate(tokens) if node}
             asked, pairs = [(forest[number], roots[number] - first) for forest in forests for number in numbers], []
-            for tree, root in asked:  # of each drafted node its parent in the merged tree, and its token
+            for tree, root in asked:  # each drafted node's parent in the merged tree, and its token
                 inner, where = set(tree.parents), {0: root}
                 for node, (parent, token) in enumerate(zip(tree.parents[1:], tree.tokens[1:], strict=True), start=1):
                     pairs.append(pair := (where[parent], token))
@@ -151,7 +151,7 @@ def worth(
             for number, (tree, _) in enumerate(asked):
                 lengths = branch_lengths(tree.parents, (1.0, *islice(found, len(tree.tokens) - 1)))
                 longest = tree.down_to(max(lengths, key=lengths.__getitem__))
-                worths[number // len(numbers)].append(Worth(tree_reward(lengths.values()), longest))
+                worths[number // len(numbers)].append(TreeScore(tree_reward(lengths.values()), longest))
             place = numbers[-1] + 1
     finally:
         session.close()
@@ -171,7 +171,7 @@ WEIGHT = 0.5
 """The weight of the tree loss beside the cross-entropy."""
 
 
-class Arena(NamedTuple):
+class LossInputs(NamedTuple):
     """Inputs of a loss: the drafter in training, the reference ``before`` it, the target, and [vocab] draft indices."""
 
     net: FeatureNet
@@ -190,7 +190,7 @@ def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
-def chosen_starts(dialogue: DialogueFeatures, groups: int, members: int, generator: np.random.Generator) -> Tensor:
+def sample_starts(dialogue: DialogueFeatures, groups: int, members: int, generator: np.random.Generator) -> Tensor:
     """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``groups``, ascending."""
     first = max(0, dialogue.first - 2)
     room = len(dialogue.tokens) - 2 - first
@@ -220,7 +220,7 @@ def branch_log(
     return total
 
 
-class Judged(NamedTuple):
+class TreeComparison(NamedTuple):
     """Results of the trees at ``starts``, each [start]: ``gain`` in reward over the reference (on the CPU), advantage, and the
     branch whose likelihood changes (empty for none)."""
 
@@ -231,7 +231,7 @@ class Judged(NamedTuple):
 
 
 @torch.no_grad()
-def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size) -> Judged:
+def compare_trees(arena: LossInputs, dialogue: DialogueFeatures, starts: Tensor, size: Size) -> TreeComparison:
     """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups with differing trees count.
 
     The branch is the part of the target's continuation that the tree contains. If it contains none, the branch is the one of
@@ -240,7 +240,7 @@ def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size)
     device = dialogue.tokens.device
     flat, text = starts.flatten().to(device), dialogue.tokens.tolist()
     features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
-    trees, trees_before = (grown(net, dialogue.tokens, features, flat, size) for net in (arena.net, arena.before))
+    trees, trees_before = (grow_trees(net, dialogue.tokens, features, flat, size) for net in (arena.net, arena.before))
     differ = torch.tensor([tree.paths != before.paths for tree, before in zip(trees, trees_before, strict=True)])
     counts = differ.view(starts.shape).any(1, keepdim=True).expand(starts.shape).flatten().tolist()
     branches = []
@@ -253,14 +253,14 @@ def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size)
     if scored:
         roots = [int(flat[number]) + 1 for number in scored]
         forests: list[list[Tree]] = [[forest[number] for number in scored] for forest in (trees, trees_before)]
-        for number, now, before in zip(scored, *worth(arena.target, text, roots, forests, starts.shape[1]), strict=True):
+        for number, now, before in zip(scored, *score_trees(arena.target, text, roots, forests, starts.shape[1]), strict=True):
             gain[number] = now.reward - before.reward if differ[number] else 0.0
             branches[number] = branches[number] or now.longest
     advantage = advantages(gain.view(starts.shape)).flatten().to(device)
-    return Judged(flat, gain, advantage, tuple(branch if counts[at] else () for at, branch in enumerate(branches)))
+    return TreeComparison(flat, gain, advantage, tuple(branch if counts[at] else () for at, branch in enumerate(branches)))
 
 
-def tree_loss(arena: Arena, dialogue: DialogueFeatures, judgement: Judged, scale: float) -> Tensor | None:
+def tree_loss(arena: LossInputs, dialogue: DialogueFeatures, judgement: TreeComparison, scale: float) -> Tensor | None:
     """The clipped surrogate summed over the starts, times ``scale``; None if its gradient would be zero."""
     pulls = [number for number, branch in enumerate(judgement.branches) if branch and float(judgement.advantage[number])]
     if not pulls:
@@ -280,7 +280,7 @@ class GtoTraining(TrainState):
     unit = "prefixes"
 
     def __init__(
-        self, arena: Arena, store: FeatureStore, training: Sequence[int], settings: Schedule, held_out: Sequence[int] = ()
+        self, arena: LossInputs, store: FeatureStore, training: Sequence[int], settings: Schedule, held_out: Sequence[int] = ()
     ) -> None:
         super().__init__(settings, LowRank(arena.net, RANK))
         self.arena, self.store, self.training, self.held_out = arena, store, training, held_out
@@ -289,8 +289,8 @@ class GtoTraining(TrainState):
     def step(self, share: float) -> Step:
         """Loss and gradients: the cross-entropy, and the reward of trees at a few prefixes of each dialogue."""
         number, arena = self.progress.updates, self.arena
-        batch, judgements = self.settings.batch, list[Judged]()
-        numbers = data.in_turn(self.training, number * batch, batch, [0])
+        batch, judgements = self.settings.batch, list[TreeComparison]()
+        numbers = data.cycle_shuffled(self.training, number * batch, batch, [0])
         answers = sum(len(self.store.dialogues.answer(dialogue_number)) for dialogue_number in numbers)
         prefixes = batch * GROUPS * MEMBERS
 
@@ -300,10 +300,10 @@ class GtoTraining(TrainState):
             generator = torch.Generator().manual_seed(1_000_003 * number + place)
             total = eagle3_loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
             order = np.random.default_rng([0, number, place])
-            starts = chosen_starts(dialogue, GROUPS, MEMBERS, order)
+            starts = sample_starts(dialogue, GROUPS, MEMBERS, order)
             if not len(starts):
                 return total
-            judgement = judged(arena, dialogue, starts, SIZE)
+            judgement = compare_trees(arena, dialogue, starts, SIZE)
             judgements.append(judgement)
             pulled = tree_loss(arena, dialogue, judgement, WEIGHT / prefixes)
             return total if pulled is None else total + pulled
@@ -317,7 +317,7 @@ class GtoTraining(TrainState):
         dialogue = self.store.get([number])[0]
         starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2)
         features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
-        return grown(self.arena.net, dialogue.tokens, features, starts, SIZE)
+        return grow_trees(self.arena.net, dialogue.tokens, features, starts, SIZE)
 
     def figures(self) -> dict[str, Any]:
         """Acceptance on held-out answers before and after the change."""
@@ -345,7 +345,7 @@ def make(job: Job) -> None:
     shipped = load_heads(START, None, loaded, target)
     net, before = independent_copy(shipped).float(), independent_copy(shipped).float()
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids
-    arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
-    state = GtoTraining(arena, inputs.store, inputs.unread, settings, inputs.judged_on[:MEASURED])
+    arena = LossInputs(net, before, target, data.draft_index(ids, target.vocab_size))
+    state = GtoTraining(arena, inputs.store, inputs.unread, settings, inputs.evaluation_set[:MEASURED])
     read_all(inputs.store, state.held_out, settings.workers)
     run(job, inputs, state, state.save, **{CHANGES: named(WEIGHTS / f"{START}.safetensors")})

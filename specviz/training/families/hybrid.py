@@ -42,7 +42,7 @@ def draft_config(vocab_size: int) -> Mamba2Config:
     return Mamba2Config(vocab_size=vocab_size, **recipes()[DRAFT].shape)
 
 
-def fresh(config: Any) -> Any:
+def new_model(config: Any) -> Any:
     """A network whose layers all add zero at first, with time steps from slow to fast: it starts as its own embedding."""
     torch.manual_seed(0)
     model: Any = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
@@ -158,7 +158,7 @@ class StateSpaceTraining(TrainState):
         return value if value.ndim == 2 and "embed" not in name else value.reshape(-1)
 
     def begin(self) -> None:
-        """Start new rows; a resumed training takes another seed instead of skipping rows."""
+        """Start new rows; a resumed training uses a new seed instead of skipping rows."""
         generator = np.random.default_rng([0, self.progress.updates])
         every = rows(self.corpus.training, LENGTH, generator)
         self.stream = iter(lambda: list(islice(every, self.settings.batch)), [])
@@ -227,7 +227,7 @@ def make(job: Job) -> None:
     teacher, tokenizer = _teacher(device) if drafts else (None, small_tokenizer(dialogue_texts.training))
     ids = corpus(dialogue_texts, tokenizer)
     settings = driver.settings_for(job, device)
-    model = fresh((draft_config if drafts else target_config)(tokenizer.get_vocab_size())).to(device)
+    model = new_model((draft_config if drafts else target_config)(tokenizer.get_vocab_size())).to(device)
     loss = partial(distillation_loss, model, teacher) if drafts else partial(next_token_loss, model)
     letters = sum(len(text.encode()) for text in dialogue_texts.held_out)
     state = StateSpaceTraining(model, ids, loss, settings, teacher, sum(map(len, ids.held_out)) / letters)
@@ -245,6 +245,6 @@ def _read(files: list[Path]) -> Split:
 def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
     """The shipped target, frozen, and its tokenizer."""
     if not TEACHER.is_file():
-        raise ModelUnavailable("The drafter imitates the hybrid target: make it first with `python -m specviz train hybrid`.")
+        raise ModelUnavailable("The drafter learns from the hybrid target: first run `python -m specviz train hybrid`.")
     packed = read_model(TEACHER)
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer

@@ -31,7 +31,7 @@ from specviz.models.image.prompts import PROMPT_TOKENS, WORDS
 from specviz.models.loading_lock import exclusive_loading
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.emoji import Batches, coded, learned_names, misread, vq_model, word_prompts
+from specviz.training.families.emoji import Batches, code_pictures, corrupt_codes, training_names, vq_model, word_prompts
 from specviz.training.parallel import products
 from specviz.training.registry import WEIGHTS, Recipe
 
@@ -41,7 +41,7 @@ PREFIXES = ("model.language_model.", "model.generation_")
 ADDS = ("o_proj.weight", "down_proj.weight")
 
 
-def fresh(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any:
+def new_model(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any:
     """A model with random weights and code embeddings from ``codebook`` [code, dim]."""
     torch.manual_seed(seed)
     with exclusive_loading():
@@ -163,7 +163,7 @@ class Curriculum:
         if not own:
             prompts, codes = self.batches.draw(count)
             codes = codes[:, :places].contiguous()
-            return prompts, codes, misread(codes, MISREAD, self.generator)
+            return prompts, codes, corrupt_codes(codes, MISREAD, self.generator)
         if not self.waiting[places]:
             prompts, empty, right = self.batches.guided_batch(count * TIMES)
             codes = self.draw(prompts, empty, places, self.seed + places * 10**6 + self.drawn[places])
@@ -181,9 +181,9 @@ class ImageArTraining(TrainState):
     def __init__(self, recipe: Recipe, settings: Schedule, device: torch.device) -> None:
         """Start a new model, or stack the small one if it exists with the same codebook and prompts."""
         self.prompts, shape = word_prompts(), recipe.shape
-        self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], coded(shape["grid"])
+        self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], code_pictures(shape["grid"])
         self.config = janus_config(self.grid, prompts=self.prompts.size, **shape["text"])
-        self.model: Any = fresh(self.config, vq_model()[0].quantize.embedding.weight)
+        self.model: Any = new_model(self.config, vq_model()[0].quantize.embedding.weight)
         smaller = WEIGHTS / f"{SMALL}.safetensors"
         if recipe.name != SMALL and smaller.exists():
             weights, facts = read_weights(smaller)
@@ -192,14 +192,14 @@ class ImageArTraining(TrainState):
                 stack(weights, self.model)
         self.model.to(device)
         self.batches = Batches(self.data, self.prompts, device)
-        self.held_out = self.batches.kept_out(48)
+        self.held_out = self.batches.held_out_pictures(48)
         super().__init__(settings, learned(self.model))
 
     def begin(self) -> None:
-        """Start a new curriculum; a resumed training takes another seed."""
-        self.curriculum = Curriculum(self.batches, self.drawn, self.grid, self.settings.batch, self.progress.updates)
+        """Start a new curriculum; a resumed training uses a new seed."""
+        self.curriculum = Curriculum(self.batches, self.draw_codes, self.grid, self.settings.batch, self.progress.updates)
 
-    def drawn(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:
+    def draw_codes(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:
         """The averaged model's codes for these prompts; a CPU's cores share the drawing."""
         with self.using(self.optimizer.averaged()):
             model = copy.deepcopy(self.model).to(products(self.device))
@@ -244,4 +244,4 @@ def make(job: Job) -> None:
     """Train, measure on held-out concepts, write the recipe's weights."""
     emoji.run(job, partial(ImageArTraining, job.recipe))
     if job.recipe.name in SHIPPED.values():
-        WORDS.write_text("\n".join(learned_names()) + "\n", "utf-8")
+        WORDS.write_text("\n".join(training_names()) + "\n", "utf-8")

@@ -27,7 +27,7 @@ from specviz.models.image.load import load_image_model
 from specviz.training import driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.emoji import coded, prompt_of
+from specviz.training.families.emoji import code_pictures, prompt_of
 from specviz.training.families.feature import sampled_starts, unroll
 from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
 
@@ -81,7 +81,7 @@ class Examples:
 
     def __init__(self, loaded: LoadedImage, held_out: bool, seed: int = 3, workers: int = 1) -> None:
         """``workers`` threads share the drawing and the reading, each with torch at one thread."""
-        self.loaded, self.workers, self.data = loaded, workers, coded(loaded.grid)
+        self.loaded, self.workers, self.data = loaded, workers, code_pictures(loaded.grid)
         self.concepts, self.generator = self.data.part(held_out), np.random.default_rng(seed)
         self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
@@ -125,7 +125,7 @@ class Examples:
         return example
 
 
-def fresh(loaded: LoadedImage) -> FeatureNet:
+def new_drafter(loaded: LoadedImage) -> FeatureNet:
     """A drafter that at first repeats its feature, with the target's last layer as its attention; its head is learned."""
     torch.manual_seed(0)
     text, parameters = loaded.model.config.text_config, dict(loaded.model.named_parameters())
@@ -165,7 +165,7 @@ def linear_start(net: FeatureNet, examples: Sequence[Example], head: Callable[[T
 Drafted = tuple[Tensor, Tensor, list[Tensor]]
 
 
-def drafted(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
+def draft_steps(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
     """Return for each step the target's guided distribution and the log of the drafter's [start, code], and the drafter's two
     outputs [start, hidden]. ``rows`` are the starts of each step, see :meth:`Example.starts`."""
     both = zip(*(unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)), strict=True)
@@ -183,7 +183,7 @@ def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float,
     """Sum over steps of the cross-entropy to the guided distribution, the distance to the target's features, and ``common``
     times the negative logarithm of both distributions' overlap."""
     total = torch.zeros(())
-    for step, (distribution, own, outputs) in enumerate(drafted(net, example, rows, strength)):
+    for step, (distribution, own, outputs) in enumerate(draft_steps(net, example, rows, strength)):
         apart = -(distribution * own).sum(-1).mean()
         if common:
             apart = apart - common * torch.minimum(distribution, own.exp()).sum(-1).log().mean()
@@ -200,7 +200,7 @@ def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> di
     for example in examples:
         last = example.tokens.shape[1] - 2 - len(SHARES)
         places = torch.arange(example.words - 2, last, device=example.tokens.device)
-        for step, (distribution, own, _) in enumerate(drafted(net, example, [places] * len(SHARES), strength)):
+        for step, (distribution, own, _) in enumerate(draft_steps(net, example, [places] * len(SHARES), strength)):
             sums[step] += float(torch.minimum(own.exp(), distribution).sum(-1).mean())
     return {f"overlap{step + 1}": float(value / len(examples)) for step, value in enumerate(sums)}
 
@@ -211,12 +211,12 @@ class ImageDrafterTraining(TrainState):
     unit = "codes"
 
     def __init__(self, settings: Schedule, loaded: LoadedImage) -> None:
-        self.loaded, self.net = loaded, fresh(loaded).to(loaded.device)
+        self.loaded, self.net = loaded, new_drafter(loaded).to(loaded.device)
         self.measured = Examples(loaded, held_out=True, seed=9, workers=settings.workers).fresh(MEASURED, given=False)
         super().__init__(settings, self.net)
 
     def begin(self) -> None:
-        """Start the examples: a resumed training takes another seed, a new one first fits its head."""
+        """Start the examples: a resumed training uses a new seed, a new one first fits its head."""
         done = self.progress.updates
         self.examples = Examples(self.loaded, held_out=False, seed=3 + done, workers=self.settings.workers)
         self.generator = torch.Generator().manual_seed(done)

@@ -16,7 +16,7 @@ from torch import Tensor
 from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.emoji import coded, vq_model
+from specviz.training.families.emoji import code_pictures, vq_model
 
 DRAWN = 6
 """Pictures of a batch that are also compared in pixels."""
@@ -36,7 +36,7 @@ class SamplersTraining(TrainState):
     unit = "codes"
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
-        self.data, (vq, self.codebook) = (coded(COARSE), coded(FINE)), vq_model()
+        self.data, (vq, self.codebook) = (code_pictures(COARSE), code_pictures(FINE)), vq_model()
         self.vq, self.generator = vq.to(device), np.random.default_rng(4)
         torch.manual_seed(0)
         vectors = self.vq.quantize.embedding.weight.detach().clone()
@@ -64,13 +64,13 @@ class SamplersTraining(TrainState):
             total = distance(net, up, fine) + distance(net, down, coarse)
             if self.progress.updates % 2:
                 with torch.no_grad():
-                    pixels = self.drawn(net.vectors(fine[:DRAWN]))
-                total = total + (self.drawn(up[:DRAWN]) - pixels).abs().mean()
+                    pixels = self.decode_vectors(net.vectors(fine[:DRAWN]))
+                total = total + (self.decode_vectors(up[:DRAWN]) - pixels).abs().mean()
             return total
 
         return self.learn([chosen], loss, chosen[1].numel())
 
-    def drawn(self, vectors: Tensor) -> Tensor:
+    def decode_vectors(self, vectors: Tensor) -> Tensor:
         """The decoder's pixels of the codes' vectors."""
         return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
 

@@ -25,7 +25,7 @@ from specviz.models.image.load import load_image_model, weights_of
 from specviz.training import driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.emoji import PREFIX, coded, fresh_vq, vq_model
+from specviz.training.families.emoji import PREFIX, code_pictures, new_vq, vq_model
 
 CROPS, WHOLE = 20, 5
 """Pictures per update of 32 pixels (a third of them whole) and of 64 pixels."""
@@ -107,7 +107,7 @@ class PixelTraining(TrainState):
         """The pixels [batch, rgb, row, column] of vectors [batch, dim, row, column]."""
         return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
-    def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def quantise(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The nearest codes' vectors of unit vectors, with these as rows [place, dim] and the codes [place]."""
         last = vectors.permute(0, 2, 3, 1)
         rows = last.flatten(0, 2).detach()
@@ -131,7 +131,7 @@ class PixelTraining(TrainState):
         pixels, figures = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
         for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
             errors = [
-                (self.decode(self.quantised(self.encode(part))[0]).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4
+                (self.decode(self.quantise(self.encode(part))[0]).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4
                 for part in batch.split(34)
             ]
             figures[name] = float(-10 * torch.cat(errors).log10().mean())
@@ -150,7 +150,7 @@ class VqTraining(PixelTraining):
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         torch.manual_seed(0)
-        net, self.coded, self.encoded = fresh_vq().to(device), torch.zeros(1), list[Tensor]()
+        net, self.coded, self.encoded = new_vq().to(device), torch.zeros(1), list[Tensor]()
         for name, weight in net.named_parameters():
             if name.endswith(("conv2.weight", "proj_out.weight")):
                 weight.data.zero_()
@@ -178,7 +178,7 @@ class VqTraining(PixelTraining):
         if not self.coded:
             self.codebook.start(torch.cat(self.encoded)[-120_000:])
             self.encoded, self.coded[0] = [], 1
-        code_vectors, rows, codes = self.quantised(vectors)
+        code_vectors, rows, codes = self.quantise(vectors)
         if share < FROZEN:
             self.codebook.follow(rows, codes)
             self.codebook.revive(rows, codes, below=0.02)
@@ -191,7 +191,7 @@ class VqTraining(PixelTraining):
     def figures(self) -> dict[str, float]:
         """A milestone's figures. Raises BadInput if the time ended before the codebook began."""
         if not self.coded:
-            raise BadInput("The time was over before there were codes: train for more --minutes, or go on with --resume.")
+            raise BadInput("The time ended before the codebook started: train for more --minutes, or continue with --resume.")
         return self.measure()
 
     def save(self, path: Path, card: dict[str, str]) -> None:
@@ -216,7 +216,7 @@ class DecoderTraining(PixelTraining):
         def loss(some: Sequence[tuple[Tensor, float]]) -> Tensor:
             ((pixels, weight),) = some
             with torch.no_grad():
-                vectors, _, _ = self.quantised(self.encode(pixels))
+                vectors, _, _ = self.quantise(self.encode(pixels))
             return weight * reconstruction(self.decode(vectors), pixels)
 
         return self.learn(parts, loss, SHRUNK + REDRAWN)
@@ -257,7 +257,7 @@ def make(job: Job) -> None:
     if job.recipe.name in kinds:
         return emoji.run(job, kinds[job.recipe.name])
     loaded = load_image_model("emoji-64", "float32", job.device)
-    data = coded(loaded.grid)
+    data = code_pictures(loaded.grid)
     rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())
     codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
     mean, figures = patches(loaded, codes)

@@ -36,7 +36,7 @@ LEAST = 0.05
 """The smallest masking probability t: a row's weight is 1/t, and a smaller t would dominate all other rows."""
 
 
-class Masked(NamedTuple):
+class MaskedTexts(NamedTuple):
     """Texts [row, token] with the places hidden in them, the loss weight of each place (0 for no prediction), and the places
     that are text, not padding (None: all)."""
 
@@ -89,16 +89,16 @@ def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, gene
     return Example(tokens[:end], blank, weight / weight.sum())
 
 
-def in_parts(examples: Sequence[Example], size: int, total: float = 1.0) -> list[Masked]:
+def batches(examples: Sequence[Example], size: int, total: float = 1.0) -> list[MaskedTexts]:
     """Batch the examples, at most ``size`` texts of similar length, right-padded; weights are divided by ``total``."""
-    ordered, parts = sorted(examples, key=lambda example: len(example.tokens)), list[Masked]()
+    ordered, parts = sorted(examples, key=lambda example: len(example.tokens)), list[MaskedTexts]()
     for start in range(0, len(ordered), size):
         some = ordered[start : start + size]
         columns = zip(*((example.tokens, example.blank, example.weight / total) for example in some), strict=True)
         tokens, blank, weight = (pad_sequence([torch.from_numpy(row) for row in column], True) for column in columns)
         lengths = torch.tensor([len(example.tokens) for example in some])
         is_text = torch.arange(tokens.shape[1]) < lengths[:, None]
-        parts.append(Masked(tokens, blank, weight.float(), None if is_text.all() else is_text))
+        parts.append(MaskedTexts(tokens, blank, weight.float(), None if is_text.all() else is_text))
     return parts
 
 
@@ -113,25 +113,25 @@ class MaskedTraining(TrainState):
         self.part = 1  # ``in_parts`` already makes the passes
         self.dialogues, self.markers = inputs.dialogues, inputs.assets.markers
         self.training, self.held_out = data.split(self.dialogues)
-        self.place = data.places_in(model.draft_ids, model.config.vocab_size)
+        self.place = data.draft_index(model.draft_ids, model.config.vocab_size)
         self.settle()
         self.begin()
 
     def begin(self) -> None:
         self.stream = self.texts(self.progress.updates)
 
-    def texts(self, update: int) -> Iterator[list[Masked]]:
+    def texts(self, update: int) -> Iterator[list[MaskedTexts]]:
         """Yield the masked texts of each update from ``update`` on, one pass per item; the seed depends on ``update``."""
         settings, generator = self.settings, np.random.default_rng([0, update])
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
-            yield in_parts(standard(list(islice(stream, settings.batch)), generator), settings.part)
+            yield batches(standard(list(islice(stream, settings.batch)), generator), settings.part)
 
-    def learn_from(self, batch: Sequence[Masked]) -> Step:
+    def learn_from(self, batch: Sequence[MaskedTexts]) -> Step:
         """Loss and gradients of these texts, and the number of predicted tokens."""
         counted: list[int] = []
 
-        def part_loss(part: Sequence[Masked]) -> Tensor:
+        def part_loss(part: Sequence[MaskedTexts]) -> Tensor:
             value, tokens = loss(self.model, self.place, *part)
             counted.append(tokens)
             return value
@@ -145,7 +145,7 @@ class MaskedTraining(TrainState):
         return self.blocks(order[:EARLY].tolist(), *SHOWN)
 
     def blocks(self, known: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
-        """:func:`block_agreement` along ``count`` held-out greedy answers, and the ``gap`` of ``known`` ones over these."""
+        """:func:`block_agreement` along ``count`` held-out greedy answers, and the ``gap`` of the training answers ``known``."""
         found, learned = (
             block_agreement(
                 self.model, self.dialogues, data.greedy_only(self.dialogues, numbers)[:count], self.markers, places, runs
@@ -160,7 +160,7 @@ class MaskedTraining(TrainState):
         return {**self.blocks(self.training, *MEASURED), "curve": curve}
 
 
-def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
+def loss(model: MaskedLM, place: Tensor, masked: MaskedTexts) -> tuple[Tensor, int]:
     """Return the weighted cross-entropy (nats) of the hidden tokens in the draft vocabulary, and their number."""
     device = place.device
     ids, blank, weight = (part.to(device) for part in (masked.ids, masked.blank, masked.weight))
@@ -168,7 +168,7 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
     mask = blank[:, 1:] & (label != IGNORED) & (weight[:, 1:] > 0)
     is_text = None if masked.is_text is None else masked.is_text.to(device)
     states = model.features(ids, blank, is_text)[:, :-1][mask]
-    logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), states)
+    logits = parallel.apply_padded(partial(F.linear, weight=model.head(), bias=model.bias), states)
     losses = F.cross_entropy(logits.float(), label[mask], reduction="none")
     return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())
 
@@ -237,21 +237,21 @@ class DeerTraining(MaskedTraining):
     def rate(self, share: float) -> float:
         """The learning rate, with a warm-up and fall in each stage."""
         first, peak = self.second[1], self.settings.peak
-        share, peak = ((share - first) / (1 - first), peak * CALM) if self.advanced else (share / first, peak)
+        share, peak = ((share - first) / (1 - first), peak * CALM) if self.in_second_stage else (share / first, peak)
         return driver.rate(peak, share, self.optimizer.updates, self.settings.warm)
 
-    def texts(self, update: int) -> Iterator[list[Masked]]:
+    def texts(self, update: int) -> Iterator[list[MaskedTexts]]:
         """Yield the stage's batches, every dialogue once before any again. Each update has its own seed, so that a resumed
         training reads the same batches."""
-        settings, seed = self.settings, [0, int(self.advanced)]
-        size, update = settings.later if self.advanced else settings.batch, update - self.progress.entered
+        settings, seed = self.settings, [0, int(self.in_second_stage)]
+        size, update = settings.later if self.in_second_stage else settings.batch, update - self.progress.entered
         while True:
             generator = np.random.default_rng([*seed, update])
-            chosen = data.in_turn(self.training, update * size, size, seed)
+            chosen = data.cycle_shuffled(self.training, update * size, size, seed)
             shares = probabilities(len(chosen), generator)
             examples = [self.example(number, float(share), generator) for number, share in zip(chosen, shares, strict=True)]
             total = sum(float(example.weight.sum()) for example in examples) or 1.0
-            yield in_parts(examples, settings.part, total)
+            yield batches(examples, settings.part, total)
             update += 1
 
     def figures(self) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class DeerTraining(MaskedTraining):
         first = len(self.markers.prefix) + int(self.dialogues.prompt[number])
         example = (
             refinement(tokens, first, REACH, EMPHASIS, generator)
-            if self.advanced
+            if self.in_second_stage
             else continuation(tokens, first, share, generator)
         )
         return Example(*(part[-self.model.config.window :] for part in example))

@@ -25,7 +25,7 @@ from specviz.training.data import IGNORED
 from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs
 from specviz.training.features import FITTED_DIALOGUES, DialogueFeatures, FeatureStore, target_distribution
-from specviz.training.parallel import evenly
+from specviz.training.parallel import apply_padded
 from specviz.training.registry import WEIGHTS, Job, recipes
 
 DEPTH_WEIGHT = 0.8
@@ -53,12 +53,12 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
     read = torch.cat([torch.arange(max(begin, first - 2), end - 2) for begin, first, end in spans])
     left = torch.cat([end - 2 - torch.arange(max(begin, first - 2), end - 2) for begin, first, end in spans])
     total = torch.zeros((), device=device)
-    shared = evenly(net.trunk, dialogue.features[read.to(device), -1])
+    shared = apply_padded(net.trunk, dialogue.features[read.to(device), -1])
     for ahead, head in enumerate(net.heads):
         drawn = (left > ahead) & (torch.rand(len(read), generator=generator) < SHARES[ahead])
         counted = drawn.nonzero()[:, 0]
         counted = counted[inside[read[counted] + 2 + ahead]].to(device)
-        logits = evenly(partial(F.linear, weight=net.outputs), evenly(head, shared[counted]))
+        logits = apply_padded(partial(F.linear, weight=net.outputs), apply_padded(head, shared[counted]))
         predicted = at[read.to(device)[counted] + 2 + ahead]
         cross_entropy = F.cross_entropy(logits, distribution[predicted], reduction="sum")
         total = total + cross_entropy * (DEPTH_WEIGHT**ahead / SHARES[ahead])
@@ -93,7 +93,7 @@ def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
 
 
-def calibrated(ranks: Tensor, source: str) -> CalibratedTree:
+def calibrate_tree(ranks: Tensor, source: str) -> CalibratedTree:
     """The tree of the rank paths that were right most often, parents before children."""
     tree = from_counts(dict(acceptance.path_counts(ranks, WIDTH)), len(ranks), source)
     return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
@@ -113,13 +113,13 @@ class MedusaTraining(FeatureTraining):
         feature.read_all(store, chosen, settings.workers)
         start(net, store, chosen)
         super().__init__(
-            net, store, inputs.training, inputs.judged_on, settings,
+            net, store, inputs.training, inputs.evaluation_set, settings,
             partial(loss, net, inputs.place), lambda numbers: figures(ranks(net, store, numbers)),
         )  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """Fit and write the tree; return its figures beside a milestone's."""
-        tree, found = fitted(self.inputs, self.net, self.settings.workers)
+        tree, found = fit_tree(self.inputs, self.net, self.settings.workers)
         TREES.mkdir(parents=True, exist_ok=True)
         tree.save(TREES / "medusa.json")
         return {**super().figures(), **found}
@@ -132,18 +132,18 @@ def make(job: Job) -> None:
     feature.run(job, inputs, state, state.net.save)
 
 
-def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
+def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
     """Fit the tree and return it with the acceptance of the heads, with it and with the published one.
 
     Tree and figures come from different greedy answers, all held out. On training answers the heads are right far more often
     than elsewhere, so a tree fitted there would overrate long paths and be too large.
     """
-    greedy = inputs.judged_on[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
+    greedy = inputs.evaluation_set[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
     cut = min(feature.MEASURED_DIALOGUES, len(greedy) // 2)
     feature.read_all(inputs.store, greedy, workers)
     chosen, measured = (ranks(net, inputs.store, numbers) for numbers in (greedy[cut:], greedy[:cut]))
     source = f"{len(greedy) - cut} held-out greedy answers of {inputs.assets.target.name}, {len(chosen)} places"
-    tree = calibrated(chosen, source)
+    tree = calibrate_tree(chosen, source)
     sizes = {f"tau_{size}": acceptance.figures(measured, tree.paths[:size])["tree"] for size in (8, 16, 32)}
     return tree, {**figures(measured), **sizes}
 
@@ -152,7 +152,7 @@ def refit(report: Callable[[str], None] = print) -> Path:
     """Fit the tree to the shipped heads and return the path of its file; the heads do not change."""
     inputs = feature.gather(Job(recipes()["medusa"], "auto", 0.0, False))
     net = ParallelNet.load(WEIGHTS / "medusa.safetensors", (inputs.head,), torch.float32, inputs.device)
-    tree, found = fitted(inputs, net, parallel.cores())
+    tree, found = fit_tree(inputs, net, parallel.cores())
     report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in found.items()))
     path = TREES / "medusa.json"
     tree.save(path)

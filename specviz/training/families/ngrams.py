@@ -23,7 +23,7 @@ def make(job: Job) -> None:
     dialogues, vocab = inputs.dialogues, inputs.assets.embedding.shape[0]
     training, held_out = data.split(dialogues)
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [inputs.assets.markers.end])
-    counts = counted(texts(dialogues, training), ids, *RARE.values())
+    counts = count_ngrams(texts(dialogues, training), ids, *RARE.values())
     found = perplexity(NgramModel(counts), texts(dialogues, held_out[:MEASURED]))
     figures = {"perplexity": found, "pairs": len(counts.second), "triples": len(counts.third)}
     line, tokenizer = data.dialogues_line(inputs.files, "the training answers alone"), inputs.assets.target.tokenizer_hash
@@ -35,7 +35,7 @@ def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]
     return [dialogues.of(number)[max(0, int(dialogues.prompt[number]) - 2) :] for number in numbers]
 
 
-def counted(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
+def count_ngrams(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
     """Count pairs and triples within each text. A kept triple is at most as frequent as its pair, so its pair is kept too."""
     words = len(ids)
     text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: a text's end

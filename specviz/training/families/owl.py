@@ -66,7 +66,7 @@ class Windows:
         self._dialogues, self._prefix = dialogues, np.asarray(markers.prefix, dtype=np.int64)
         self._chosen = [number for number in chosen if self._offsets(number)]
         if not self._chosen:
-            raise BadInput(f"No dialogue has {LENGTH} tokens, {ANSWERED} of them of an answer: train on longer ones.")
+            raise BadInput(f"No dialogue has {LENGTH} tokens with {ANSWERED} of them in the answer: train on longer ones.")
         self.reads = torch.zeros(len(dialogues.tokens) + len(dialogues) * len(self._prefix), dtype=torch.uint8)
 
     def reads_of(self, number: int) -> np.ndarray:
@@ -87,7 +87,8 @@ class Windows:
         """Yield endless windows int64 [token], each counted in ``reads`` when taken.
 
         Every dialogue supplies one window before any supplies another, also in a resumed training; the window is the one with
-        most unread tokens. Dialogues without a half unread window are skipped until all are such; then a new pass begins.
+        most unread tokens. Dialogues whose windows are all more than half read are skipped. Once all dialogues are, a new pass
+        begins.
         """
         times = 1
         while True:
@@ -113,7 +114,7 @@ class Windows:
         return range(max(0, answer + ANSWERED - LENGTH), length - LENGTH + 1)
 
 
-def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
+def random_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
     """Random places to draft from, int64 [place], ascending. Place i reads the states at token i and token i + 1."""
     room = np.arange(EARLIEST, length - 2)
     return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
@@ -264,7 +265,7 @@ class OwlTraining(DialogueTraining):
         self.net = RecurrentNet(config, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
         with torch.no_grad():
             self.net.probe.copy_(embedding[inputs.draft_ids].mean(0))
-        self.dialogues, self.held_out = inputs.store.dialogues, inputs.judged_on
+        self.dialogues, self.held_out = inputs.store.dialogues, inputs.evaluation_set
         self.windows = Windows(self.dialogues, inputs.assets.markers, inputs.training)
         buffers = {"reads": self.windows.reads}
         super().__init__(settings, {"probe": self.net.probe}, weights=self.net.state_dict(), buffers=buffers)
@@ -285,22 +286,22 @@ class OwlTraining(DialogueTraining):
 
     def step(self, share: float) -> Step:
         """Loss and gradients of the probe or, in the second stage, of the network."""
-        if self.advanced:
+        if self.in_second_stage:
             return self._draft()
         tokens = self._windows(PROBED)
-        places = some_places(PROBE_PLACES, self.generator).to(tokens.device)
+        places = random_places(PROBE_PLACES, self.generator).to(tokens.device)
         return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def rate(self, share: float) -> float:
         """The learning rate: a linear fall for the probe, the driver's schedule for the network."""
         probing = self.second[1]
-        if not self.advanced:
+        if not self.in_second_stage:
             return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
         """A milestone's figures, empty before the second stage."""
-        return super().measure() if self.advanced else {}
+        return super().measure() if self.in_second_stage else {}
 
     def visited(self) -> list[int]:
         return self.windows.visited()
@@ -318,9 +319,9 @@ class OwlTraining(DialogueTraining):
         ]
         return acceptance_figures(self.model, self.net, texts, DEPTH)
 
-    def turn(self) -> None:
+    def start_second_stage(self) -> None:
         """Freeze the averaged probe and fit the network's linear start."""
-        super().turn()
+        super().start_second_stage()
         for _ in range(FITTED // self.fresh):
             self.known.append(self._read())
             self.progress.tokens += self.known[-1].tokens.numel()
@@ -343,7 +344,7 @@ class OwlTraining(DialogueTraining):
     def _read(self) -> WindowFeatures:
         """Features of new windows, in bfloat16."""
         tokens = self._windows(self.fresh)
-        places = some_places(PLACES, self.generator).to(tokens.device)
+        places = random_places(PLACES, self.generator).to(tokens.device)
         seen = read(self.model, self.net, tokens, places)
         return seen._replace(own=seen.own.bfloat16(), behind=seen.behind.bfloat16())
 

@@ -70,8 +70,8 @@ def scene_of(number: int) -> scenes.Scene:
     return scenes.compose(_SEEDS_FROM + number) if training else held_out(FRESH, 5000 + number)
 
 
-def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
-    """The model's own answers, from the file for the weights in ``path``, or written now."""
+def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
+    """The model's own answers: from the file for the weights in ``path``, or decoded now."""
     file = cache_folder() / "data" / f"pictures-{digest(path)}.npz"
     if not file.is_file():
         written = _write(learner, tokenizer, report)
@@ -87,7 +87,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
     spoken, about = list[data.Dialogue](), list[int]()
     for begin in range(0, SCENES, _AT_A_TIME):
         chosen = [scene_of(number) for number in range(begin, min(SCENES, begin + _AT_A_TIME))]
-        visual = learner.seen(chosen)
+        visual = learner.tokens_of(chosen)
         warm = 0.0 if begin >= SCENES - HELD_OUT_SCENES else _WARM_EVERY[begin // _AT_A_TIME % len(_WARM_EVERY)]
         asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, QUESTIONS)]
         for long in (True, False):
@@ -148,7 +148,7 @@ class PictureStore:
         """Compute tokens, features, positions and the answer's first index in the drafter's view."""
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
-            visual = self._learner.seen([scene_of(int(self.spoken.scene[number]))])[0]
+            visual = self._learner.tokens_of([scene_of(int(self.spoken.scene[number]))])[0]
         pictured, picture = len(visual), slice(1, 1 + len(visual))
         ids = [self.writer.user, *[self.writer.image] * pictured, *self.dialogues.of(number).tolist()]
         tokens, places = torch.tensor(ids, device=self.device), torch.arange(len(ids), device=self.device)
@@ -290,7 +290,7 @@ class TextOnlyTraining(TokenTraining):
         embedding, writer = learner.model.get_input_embeddings().weight.detach().float(), Writer(tokenizer)
         markers, parts = data.Markers((writer.user,), (writer.user,), writer.end), spoken.split()
         shape = {**TEXT_ONLY, "draft_vocab": len(embedding)}
-        model = small_draft.fresh(embedding, markers, spoken.dialogues, parts[0], shape)
+        model = small_draft.new_model(embedding, markers, spoken.dialogues, parts[0], shape)
         super().__init__(model, spoken.dialogues, markers, parts, settings)
 
 
@@ -315,7 +315,7 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
     model: Any
     model, tokenizer = shipped.load(TARGET)
     learner = Learner(model.to(choose_device(job.device)))
-    return learner, tokenizer, answered(learner, tokenizer, TARGET, driver.say)
+    return learner, tokenizer, own_answers(learner, tokenizer, TARGET, driver.say)
 
 
 def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:

@@ -141,7 +141,7 @@ def _thing(generator: np.random.Generator, name: str, colour: str, region: int) 
     return Thing(name, size, pixels, x, y, colour, -1 if colour else int(generator.integers(DRAWINGS)))
 
 
-def snapped(scene: Scene) -> Scene:
+def snap(scene: Scene) -> Scene:
     """The scene with every thing in the middle of its region, so that the regions determine all answers."""
     things = tuple(
         replace(thing, x=REGION * (thing.region % 3 + 0.5), y=REGION * (thing.region // 3 + 0.5)) for thing in scene.things
@@ -187,7 +187,7 @@ def draw(scene: Scene) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _atlas() -> Image.Image:
     if not ATLAS.is_file():
-        raise ModelUnavailable(f"The drawings {ATLAS.name} are missing from {ATLAS.parent}: restore them from the project.")
+        raise ModelUnavailable(f"{ATLAS.parent} lacks the drawings {ATLAS.name}: restore them from the project.")
     return Image.open(ATLAS).convert("RGBA")
 
 

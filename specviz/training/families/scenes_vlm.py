@@ -55,7 +55,7 @@ _NAMED = 0.5
 """The weight of naming a patch with the language model's own embedding, relative to the dense teacher's."""
 
 
-def fresh(shape: Mapping[str, Any], vocab: int) -> Learner:
+def new_model(shape: Mapping[str, Any], vocab: int) -> Learner:
     """A model with random weights, the class's standard configuration and these sizes. At first its layers add zero and pass
     their inputs on."""
     text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, bos_token_id=None, **shape["text"])
@@ -86,13 +86,13 @@ class Learner(nn.Module):
     def learn_names(self, tokenizer: Any) -> None:
         """Add to the patch loss the prediction of the word for a patch's content, if that word is one token.
 
-        Attention then finds a thing by its name from the start, instead of learning each name's look twice.
+        Attention then finds a thing by its name from the start, instead of learning the appearance of each name twice.
         """
         spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
         single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
         self.names = torch.tensor([IGNORED, *single], device=self.model.device)
 
-    def leaves(self, language: bool) -> dict[str, nn.Parameter]:
+    def trained_parameters(self, language: bool) -> dict[str, nn.Parameter]:
         """The parameters by name; without ``language`` only those that the dense teacher reaches."""
         return {name: value for name, value in self.named_parameters() if language or ".text_model." not in name}
 
@@ -102,7 +102,7 @@ class Learner(nn.Module):
         features = self.model.model.get_image_features(images[:, None], return_dict=True).pooler_output
         return torch.stack(list(features))
 
-    def seen(self, chosen: Sequence[Scene]) -> Tensor:
+    def tokens_of(self, chosen: Sequence[Scene]) -> Tensor:
         """The visual tokens [scene, visual, hidden] of these scenes."""
         return self.visual_tokens(torch.from_numpy(np.stack([draw(scene) for scene in chosen])).to(self.model.device))
 
@@ -181,7 +181,7 @@ def answers(
     return decoding.answers(learner.model, writer.end, (), requests, _ROWS, generator)
 
 
-class Answered(NamedTuple):
+class GradedAnswer(NamedTuple):
     """One question and its reply, ``right`` if the last sentence is correct word for word. Earlier sentences are the look at
     the scene."""
 
@@ -194,19 +194,19 @@ class Answered(NamedTuple):
         return re.split("[.?] ", reply.rstrip("."))[-1] + "." == truth
 
 
-def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[Answered]:
+def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[GradedAnswer]:
     """Ask questions about held-out scenes of this kind and return the answers."""
     writer, chosen = Writer(tokenizer), [held_out(kind, number) for number in numbers]
     asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)[1:]]
     with torch.no_grad():
-        visual = learner.seen(chosen)[[place for place, _ in asked]]
+        visual = learner.tokens_of(chosen)[[place for place, _ in asked]]
     ids = [writer.ids(exchange.question) for _, exchange in asked]
     rows = answers(learner, visual, ids, writer, _ANSWER)
     texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False).removesuffix(END) for row in rows]
-    return [Answered(exchange, text) for (_, exchange), text in zip(asked, texts, strict=True)]
+    return [GradedAnswer(exchange, text) for (_, exchange), text in zip(asked, texts, strict=True)]
 
 
-def figures(answered: Sequence[Answered]) -> dict[str, float]:
+def figures(answered: Sequence[GradedAnswer]) -> dict[str, float]:
     """The shares of questions answered correctly, by kind and together."""
     kinds = sorted({one.exchange.kind for one in answered})
     found = {kind: float(np.mean([one.right for one in answered if one.exchange.kind == kind])) for kind in kinds}
@@ -235,7 +235,7 @@ class ScenesTraining(TrainState):
 
     def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule) -> None:
         self.learner, self.tokenizer = learner, tokenizer
-        super().__init__(settings, learner.leaves(False), weights=dict(learner.named_parameters()))
+        super().__init__(settings, learner.trained_parameters(False), weights=dict(learner.named_parameters()))
         self.part = 1  # each ``Batch`` is one pass
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
@@ -247,14 +247,14 @@ class ScenesTraining(TrainState):
     def begin(self) -> None:
         """Start batches of new scenes: their seeds continue from the number seen, ``progress.tokens``."""
         settings = self.settings
-        size, questions, reading = (settings.later, QUESTIONS, READING) if self.advanced else (settings.batch, 1, 0)
+        size, questions, reading = (settings.later, QUESTIONS, READING) if self.in_second_stage else (settings.batch, 1, 0)
         first, part = self.progress.tokens, settings.part or -(-settings.later // settings.workers)
         self.stream = batches(Writer(self.tokenizer), self.learner.grid, size, part, questions, first, reading)
 
     def enter(self, stage: str) -> None:
         """Begin the stage with a new optimizer over its parameters and new batches."""
         super().enter(stage)
-        leaves = self.learner.leaves(self.advanced)
+        leaves = self.learner.trained_parameters(self.in_second_stage)
         self.move(leaves, pace={name: SLOWER for name in leaves if ".text_model." not in name})
         self.begin()
 
@@ -265,7 +265,7 @@ class ScenesTraining(TrainState):
             part = some[0].to(self.device)
             visual = self.learner.visual_tokens(part.pixels)
             total = self.learner.patch_loss(visual, part)
-            if self.advanced:
+            if self.in_second_stage:
                 total = TEACHER * total + self.learner.word_loss(visual, part)
             return total / len(parts)
 
@@ -281,7 +281,7 @@ class ScenesTraining(TrainState):
         visual, shows = learner.visual_tokens(batch.pixels), batch.patches["kind"] > 0
         right = {name: head(visual).argmax(-1) == batch.patches[name] for name, head in learner.patch_heads.items()}
         found = {f"patch_{name}": float(value[shows].float().mean()) for name, value in right.items()}
-        if self.advanced:
+        if self.in_second_stage:
             with parallel.arithmetic(self.device):
                 found |= figures(ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
         return found
@@ -299,8 +299,8 @@ def make(job: Job) -> None:
     """Train, measure on held-out scenes, write ``assets/weights/scenes_vlm.safetensors`` and print its card line."""
     device = choose_device(job.device)
     settings, tokenizer = driver.settings_for(job, device), train_tokenizer()
-    learner = fresh(job.recipe.shape, len(tokenizer)).to(device)
+    learner = new_model(job.recipe.shape, len(tokenizer)).to(device)
     learner.learn_names(tokenizer)
     state = ScenesTraining(learner, tokenizer, settings)
-    data = "scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
+    data = "scenes from seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
     driver.run(job, state, data, licence="Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))

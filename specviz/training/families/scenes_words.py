@@ -455,7 +455,7 @@ def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tens
     """Drills and conversations about undrawn scenes: tokens and labels, int64 [page, token]."""
     rows = []
     for scene in chosen:
-        speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
+        speaker = Speaker(scenes.snap(scene), np.random.default_rng([scene.seed, 13]))
         if speaker.generator.random() < _DRILLS:
             rows.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
         else:

@@ -45,12 +45,12 @@ class TokenTraining(TrainState):
         self.model = self.folding = model
         self.dialogues, self.markers, (self.training, self.held_out) = dialogues, markers, parts
         super().__init__(settings, change or model)
-        self.place = data.places_in(model.draft_ids, model.config.vocab_size)
+        self.place = data.draft_index(model.draft_ids, model.config.vocab_size)
         self.settle()
         self.begin()
 
     def begin(self) -> None:
-        """Start new rows; a resumed training takes another seed instead of hours of skipping."""
+        """Start new rows; a resumed training uses a new seed, since skipping rows would take hours."""
         generator = np.random.default_rng([0, self.progress.updates])
         rows = data.rows(self.dialogues, self.training, self.markers, LENGTH, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
@@ -76,7 +76,7 @@ class TokenTraining(TrainState):
         return chain_agreement(self.model, self.dialogues, greedy, self.markers, DEPTH)
 
 
-def fresh(
+def new_model(
     embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int]
 ) -> SmallLM:  # fmt: skip
     """A network on the target's ``embedding`` [vocab, hidden] that starts as a unigram model of the training answers."""
@@ -85,7 +85,7 @@ def fresh(
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     counts = torch.from_numpy(count)
-    # Layers that add zero and a head with word counts alone: training starts from a unigram model, not from noise.
+    # Layers that add zero, and a head with word counts only: training starts from a unigram model, not from noise.
     with torch.no_grad():
         scale = float(model.embedding[model.draft_ids].std()) * model.enter.weight.shape[1] ** 0.5
         model.enter.weight.normal_(std=1.0 / scale)
@@ -103,8 +103,8 @@ def fresh(
 class Distillation(FeatureTraining):
     """Distillation of a draft model from the target's distributions.
 
-    Dialogues of similar length are read together: at this width a single dialogue's products are too small to dominate the
-    time.
+    Dialogues of similar length are read together: at this width the matrix products of a single dialogue are too small to
+    use a machine well.
     """
 
     net: SmallLM
@@ -112,14 +112,14 @@ class Distillation(FeatureTraining):
     def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
         store = inputs.store
         dialogues, markers, shape = store.dialogues, inputs.assets.markers, {"draft_vocab": len(inputs.draft_ids)}
-        net = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape)
+        net = new_model(inputs.assets.embedding, markers, dialogues, inputs.training, shape)
         frozen = net.embedding[net.draft_ids]
         parallel.keep_cast(frozen)
         self.folding = net
-        loss = partial(distilled, net, frozen, data.places_in(net.draft_ids, net.config.vocab_size))
+        loss = partial(distillation_loss, net, frozen, data.draft_index(net.draft_ids, net.config.vocab_size))
         self.chains = partial(chain_agreement, net, dialogues, markers=markers)
         measured = partial(self.chains, depth=DEPTHS[0])
-        super().__init__(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
+        super().__init__(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
 
     def figures(self) -> dict[str, Any]:
         """A milestone's figures on more dialogues, with longer chains."""
@@ -127,7 +127,7 @@ class Distillation(FeatureTraining):
         return {**super().figures(), **{f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}}
 
 
-def distilled(
+def distillation_loss(
     model: SmallLM, frozen: Tensor, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float
 ) -> Tensor:
     """Sum the cross-entropy (nats) to the target's distribution over the answers' tokens in the draft vocabulary, times
@@ -141,7 +141,7 @@ def distilled(
     distribution = target_distribution(frozen, dialogue)[0][inside]
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
     rows = [row[first - begin - 1 : end - begin - 1] for row, (begin, first, end) in zip(features, dialogue.spans, strict=True)]
-    logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), torch.cat(rows)[inside])
+    logits = parallel.apply_padded(partial(F.linear, weight=model.head(), bias=model.bias), torch.cat(rows)[inside])
     return F.cross_entropy(logits.float(), distribution.float(), reduction="sum") * scale
 
 

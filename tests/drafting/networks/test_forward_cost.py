@@ -15,7 +15,7 @@ def test_a_forward_is_measured_once_for_each_network_and_width(monkeypatch: pyte
     first, second = (tiny_net(model, wide, 40).runtime() for wide in (True, False))
     found = forward_cost(first, 3)
     assert 0 < found < 1000
-    monkeypatch.setattr(measuring, "_measured", lambda network, rows: 1000.0 + rows)
+    monkeypatch.setattr(measuring, "_measure", lambda network, rows: 1000.0 + rows)
     assert forward_cost(first, 3) == found, "kept"
     assert (forward_cost(first, 5), forward_cost(second, 3)) == (1005.0, 1003.0)
 

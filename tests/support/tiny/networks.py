@@ -17,7 +17,7 @@ from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNe
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.methods.hedgespec import DOMAINS
 from specviz.targets.text import TextTarget
-from specviz.training.families.ngrams import counted
+from specviz.training.families.ngrams import count_ngrams
 
 TAP = 2
 """Of block networks."""
@@ -114,4 +114,4 @@ def ngrams(vocab: int = 48, length: int = 4000, seed: int = 0) -> NgramModel:
     text = np.zeros(length, np.int64)
     for place in range(1, length):
         text[place] = (text[place - 1] + generator.choice([1, 2, 5], p=[0.6, 0.3, 0.1])) % vocab
-    return NgramModel(counted([text], np.arange(0, vocab, 1), 2, 2))
+    return NgramModel(count_ngrams([text], np.arange(0, vocab, 1), 2, 2))

@@ -140,7 +140,7 @@ def _coded(patch: Patch, module: Any, codes: int, concepts: tuple[emoji.Concept,
     def coded(grid: int) -> emoji.Coded:
         return emoji.Coded(concepts, np.random.default_rng(grid - 4).integers(0, codes, (120, 2, grid * grid)), "codes")
 
-    patch.setattr(module, "coded", coded)
+    patch.setattr(module, "code_pictures", coded)
 
 
 def _emoji(name: str, folder: Path, patch: Patch) -> None:

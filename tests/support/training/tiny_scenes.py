@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specviz.training.families.scenes_vlm import Learner, fresh
+from specviz.training.families.scenes_vlm import Learner, new_model
 from specviz.training.registry import recipes
 
 
@@ -11,4 +11,4 @@ def tiny_scenes(layers: int, vocab: int) -> Learner:
     shape, own = recipes()["scenes_vlm"].shape, {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
     text = {**shape["text"], **own, "num_hidden_layers": layers}
     vision = {**shape["vision"], **own, "num_hidden_layers": 1}
-    return fresh({**shape, "text": text, "vision": vision}, vocab)
+    return new_model({**shape, "text": text, "vision": vision}, vocab)

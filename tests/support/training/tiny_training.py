@@ -75,4 +75,4 @@ def short_windows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(owl, "RecurrentConfig", partial(RecurrentConfig, width=24, entry=24, word=24))
     patch.setattr(owl, "LENGTH", 16)
     patch.setattr(owl, "EARLIEST", 2)
-    patch.setattr(owl.some_places, "__defaults__", (16,))
+    patch.setattr(owl.random_places, "__defaults__", (16,))

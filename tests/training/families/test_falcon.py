@@ -13,13 +13,13 @@ from torch import Tensor
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.errors import ModelUnavailable
 from specviz.training import features
-from specviz.training.data import places_in
+from specviz.training.data import draft_index
 from specviz.training.families.falcon import (
     BlockTraining,
-    Truth,
+    Labels,
+    labels_of,
     levels,
     start,
-    truth_of,
 )
 from specviz.training.features import DialogueFeatures
 from tests.support.tiny.text import tiny_llama
@@ -35,10 +35,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockTraining]:
         yield begun("falcon", tmp_path_factory.mktemp("falcon"), patch)
 
 
-def one_text(state: BlockTraining) -> tuple[BlockNet, DialogueFeatures, Truth]:
+def one_text(state: BlockTraining) -> tuple[BlockNet, DialogueFeatures, Labels]:
     """The network, a dialogue, and what that wants of it."""
     seen = state.store.get([4])[0]
-    return state.net, seen, truth_of(state.net, state.place, seen)
+    return state.net, seen, labels_of(state.net, state.place, seen)
 
 
 def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_vocabulary(state: BlockTraining) -> None:
@@ -69,7 +69,7 @@ class Oracle(BlockNet):
 def certain(net: BlockNet, text: list[int]) -> SimpleNamespace:
     """A store in which the head reads the next token out of every feature."""
     tokens = torch.tensor(text)
-    read = 5 * net.head[places_in(net.draft_ids, VOCAB)[tokens].roll(-1).clamp_min(0)]
+    read = 5 * net.head[draft_index(net.draft_ids, VOCAB)[tokens].roll(-1).clamp_min(0)]
     return SimpleNamespace(get=lambda numbers: [DialogueFeatures(tokens, read[:, None], 6)])
 
 

@@ -12,7 +12,7 @@ from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.training.families import gto
-from specviz.training.families.gto import Size, Tree, grown, worth
+from specviz.training.families.gto import Size, Tree, grow_trees, score_trees
 from specviz.training.features import DialogueFeatures
 from tests.support.training.tiny_forest import arena, drafter, store, target
 
@@ -30,7 +30,7 @@ def test_equal_drafters_gain_nothing_and_the_target_is_not_asked() -> None:
     net = drafter(0.3)
     both = arena(net, net)._replace(target=Unasked())
     seen = store().get([1])[0]
-    found = gto.judged(both, seen, torch.arange(6, 14).view(2, 4), SIZE)
+    found = gto.compare_trees(both, seen, torch.arange(6, 14).view(2, 4), SIZE)
     assert not found.gain.any() and not found.advantage.any()
     assert gto.tree_loss(both, seen, found, 1.0) is None
 
@@ -62,9 +62,9 @@ def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, .
 def test_rewards_are_what_the_target_says_of_each_path() -> None:
     seen, text = store().get([3])[0], store().get([3])[0].tokens.tolist()
     starts = torch.tensor([7, 8, 10, 24, 25, 30])  # two groups of eight, and one that begins in between
-    forests = [grown(drafter(noise=noise), seen.tokens, features(seen), starts, DEEP) for noise in (0.0, 0.5)]
+    forests = [grow_trees(drafter(noise=noise), seen.tokens, features(seen), starts, DEEP) for noise in (0.0, 0.5)]
     roots = [start + 1 for start in starts.tolist()]
-    found = worth(target(), text, roots, forests)
+    found = score_trees(target(), text, roots, forests)
     for forest, row in zip(forests, found, strict=True):
         for root, tree, one in zip(roots, forest, row, strict=True):
             reward, longest = by_hand(text, root, tree)
@@ -77,7 +77,7 @@ def test_rewards_are_what_the_target_says_of_each_path() -> None:
 def test_training_grows_the_trees_that_drafting_grows() -> None:
     net, seen = drafter(noise=0.4, ids=SOME_IDS), store().get([3])[0]
     starts = [6, 7, 19, 40]
-    trees = grown(net, seen.tokens, features(seen), torch.tensor(starts), DEEP)
+    trees = grow_trees(net, seen.tokens, features(seen), torch.tensor(starts), DEEP)
     for start, tree in zip(starts, trees, strict=True):
         ids = seen.tokens[: start + 2].tolist()
         told = TargetPass(torch.empty(0), {1: seen.features[: start + 1, 0], 0: seen.features[: start + 1, 2]})

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from specviz.models.image.image import janus_config
 from specviz.models.image.image_score import ImageScore
 from specviz.training.families import emoji
-from specviz.training.families.image_ar import draw, fresh, guided, hidden_states, loss
+from specviz.training.families.image_ar import draw, guided, hidden_states, loss, new_model
 
 GRID = 4
 
@@ -20,7 +20,7 @@ GRID = 4
 def model(layers: int = 2, seed: int = 0) -> Any:
     shape = {"width": 16, "inner": 24, "layers": layers, "heads": 2, "codes": 20, "multiplier": (1, 1), "latent": 32}
     codebook = F.normalize(torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
-    return fresh(janus_config(GRID, prompts=30, **shape), codebook, seed)
+    return new_model(janus_config(GRID, prompts=30, **shape), codebook, seed)
 
 
 def prompts_and_codes() -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,7 +71,7 @@ def test_a_tarball_that_is_another_one_is_set_aside(tmp_path, monkeypatch) -> No
     folder.mkdir(parents=True)
     (folder / emoji.NAMES.file).write_bytes(b"something else")
     with pytest.raises(emoji.ModelUnavailable, match="sha256"):
-        emoji.fetched(emoji.NAMES)
+        emoji.fetch_package(emoji.NAMES)
     assert (folder / (emoji.NAMES.file + ".corrupt")).exists()
 
 
@@ -79,7 +79,7 @@ def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
     with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
-        emoji.fetched(emoji.NAMES)
+        emoji.fetch_package(emoji.NAMES)
 
 
 def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.MonkeyPatch) -> None:

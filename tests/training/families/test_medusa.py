@@ -44,7 +44,7 @@ def test_ranks_are_places_in_each_heads_own_list() -> None:
 
 def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> None:
     found = torch.tensor([[0, 0, 10], [0, 0, 0], [0, 1, 0], [1, 10, 0], [0, 10, 2], [10, 0, 0]])
-    tree = medusa.calibrated(found, "six places")
+    tree = medusa.calibrate_tree(found, "six places")
     assert tree.paths[:2] == ((0,), (0, 0))
     assert dict(zip(tree.paths, tree.probability, strict=True)) == pytest.approx(
         {(0,): 4 / 6, (0, 0): 2 / 6, (1,): 1 / 6, (0, 1): 1 / 6, (0, 0, 0): 1 / 6, (0, 1, 0): 1 / 6}
@@ -64,8 +64,8 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     asked: list[list[int]] = []
     plain = medusa.ranks
     monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
-    tree, found = medusa.fitted(given, net, 1)
-    assert sorted(sum(asked, [])) == sorted(given.judged_on)
+    tree, found = medusa.fit_tree(given, net, 1)
+    assert sorted(sum(asked, [])) == sorted(given.evaluation_set)
     assert len(asked) == 2 and all(asked)
     assert tree.source.startswith(f"{len(asked[0])} held-out greedy answers of tiny")
     for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):

@@ -82,5 +82,5 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
 
 def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owl, "LENGTH", 500)
-    with pytest.raises(BadInput, match="No dialogue has 500 tokens, 4 of them of an answer"):
+    with pytest.raises(BadInput, match="No dialogue has 500 tokens with 4 of them in the answer"):
         owl.Windows(dialogues(), MARKERS, [1, 2])

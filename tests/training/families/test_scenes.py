@@ -9,7 +9,7 @@ import pytest
 
 from specviz.training.families import scenes
 from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, held_out
-from specviz.training.families.scenes_vlm import Answered, figures
+from specviz.training.families.scenes_vlm import GradedAnswer, figures
 from specviz.training.families.scenes_words import NUMBERS, Exchange, Speaker, a, at, exchanges, named, plural
 
 SEEDS = range(150)
@@ -93,14 +93,14 @@ def test_answers_about_sides_places_and_numbers_are_true(seed: int) -> None:
 
 def test_figures_count_what_is_right_word_for_word() -> None:
     truth = exchanges(held_out(FRESH, 0), 3)[1:]
-    assert set(figures([Answered(one, one.answer) for one in truth]).values()) == {1}
-    assert figures([Answered(one, "At the top there is a zebra.") for one in truth])["questions"] == 0
+    assert set(figures([GradedAnswer(one, one.answer) for one in truth]).values()) == {1}
+    assert figures([GradedAnswer(one, "At the top there is a zebra.") for one in truth])["questions"] == 0
 
 
 def test_what_was_looked_at_is_not_what_was_asked() -> None:
     asked = Exchange("side", "Is the cat left or right of the dog?", "The cat is left of the dog.", "A cat on the left.")
-    assert Answered(asked, asked.spoken).right and Answered(asked, asked.answer).right
-    assert Answered(asked, "A fox at the top. The cat is left of the dog.").right
-    assert not Answered(asked, "A cat on the left. The cat is right of the dog.").right
-    assert not Answered(asked, "The cat is left of the dog. A cat on the left.").right
-    assert not Answered(asked, "A cat on the left.").right
+    assert GradedAnswer(asked, asked.spoken).right and GradedAnswer(asked, asked.answer).right
+    assert GradedAnswer(asked, "A fox at the top. The cat is left of the dog.").right
+    assert not GradedAnswer(asked, "A cat on the left. The cat is right of the dog.").right
+    assert not GradedAnswer(asked, "The cat is left of the dog. A cat on the left.").right
+    assert not GradedAnswer(asked, "A cat on the left.").right

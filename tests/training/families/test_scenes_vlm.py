@@ -72,7 +72,7 @@ def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tenso
 
 def state_of(tokenizer: Any) -> ScenesTraining:
     state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, Schedule(batch=2, later=2))
-    state.measure = lambda: {"stage": float(state.advanced)}  # type: ignore[method-assign]
+    state.measure = lambda: {"stage": float(state.in_second_stage)}  # type: ignore[method-assign]
     return state
 
 

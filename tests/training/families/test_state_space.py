@@ -20,8 +20,8 @@ from specviz.training.families.hybrid import (
     corpus,
     distillation_loss,
     draft_config,
-    fresh,
     loops,
+    new_model,
     next_token_loss,
     rows,
     small_tokenizer,
@@ -49,7 +49,7 @@ def state_of(model: Any, settings: Schedule = SETTINGS) -> StateSpaceTraining:
 
 
 def test_the_shipped_shapes_are_small_and_start_calm() -> None:
-    target, draft = fresh(target_config(2048)), fresh(draft_config(2048))
+    target, draft = new_model(target_config(2048)), new_model(draft_config(2048))
     counts = [sum(weight.numel() for weight in model.parameters()) for model in (target, draft)]
     assert counts == [2_849_306, 480_280]
     ids = torch.randint(0, 2048, (1, CHUNK), generator=torch.Generator().manual_seed(0))
