@@ -122,7 +122,7 @@ class DenseResidual:
 
     def __init__(self, target: Tensor, proposal: Proposal, known: NodeTable | None = None) -> None:
         self._target = target
-        self._there = proposal.ids
+        self._support = proposal.ids
         self._ids = proposal.ids if known is None else known.ids
         self._q = (proposal.probability if known is None else known.q).to(target.dtype)
         if known is not None:
@@ -151,7 +151,7 @@ class DenseResidual:
 
     def _residual(self) -> Tensor:
         left = copy_to_device(self._r, self._target.device)
-        return left if self._there is None else self._target.index_copy(0, self._there.to(left.device), left)
+        return left if self._support is None else self._target.index_copy(0, self._support.to(left.device), left)
 
     def distribution(self) -> Tensor:
         return self._target if self._mass == 0 else self._residual()

@@ -23,9 +23,9 @@ def against_transformers(report: Report, bench: Bencher) -> None:
     ready = bench.prepared("autoregressive", prompts("question answering")[0])
     tokens, target = bench.tokens, ready.target
     model: Any = AutoModelForCausalLM.from_pretrained(fetched(bench.target), dtype=target.dtype, use_safetensors=True)
-    theirs = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
+    run_transformers = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
 
-    def ours() -> float:
+    def run_specviz() -> float:
         """Return seconds of a whole run without early end, prefill included."""
         decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
         decoding.ignore_eos = True
@@ -34,8 +34,8 @@ def against_transformers(report: Report, bench: Bencher) -> None:
             pass
         return time.perf_counter() - started
 
-    ours(), theirs()
-    ratios = paired(theirs, ours, 7)
+    run_specviz(), run_transformers()
+    ratios = paired(run_transformers, run_specviz, 7)
     report.add(Row("autoregressive vs transformers.generate", ratios.median, goal=1.0, detail=f"{ratios}, prefill included"))
 
 
@@ -45,7 +45,7 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
     # Unset values are taken from the model's own settings, so the end token is removed there.
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True)
 
-    def theirs() -> float:
+    def run_transformers() -> float:
         started = time.perf_counter()
         generated = model.generate(ids, attention_mask=torch.ones_like(ids)).tolist()  # synchronizes the device
         spent = time.perf_counter() - started
@@ -53,7 +53,7 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
             raise SpecvizError("transformers stopped before the budget, so its time cannot be compared.")
         return spent
 
-    return theirs
+    return run_transformers
 
 
 def recording(report: Report, bench: Bencher) -> None:

@@ -84,7 +84,7 @@ def _requested_entries(folder: Path, names: list[str]) -> dict[str, dict[str, An
 def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
     """Decode ``times`` runs, each with its own memory, and return the one with the median speed-up.
 
-    Runs without a speed-up are ordered by their time. Raises BadInput if a run broke off.
+    Runs without a speed-up are ordered by their time. Raises BadInput if a run failed.
     """
     runs = []
     for turn in range(times):

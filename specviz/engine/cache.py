@@ -120,9 +120,9 @@ class KeyValues:
                 self._banks[name] = _Bank(many * (1 + together), part, self.capacity, self._blank)
         places = (2 * place, 2 * place + 1) if together else (place, place)
         self._homes[layer.number] = ((names[0], places[0]), (names[1], places[1]))
-        self._show(layer)
+        self._make_views(layer)
 
-    def _show(self, layer: KeyValueLayer) -> None:
+    def _make_views(self, layer: KeyValueLayer) -> None:
         (key_bank, key_place), (value_bank, value_place) = self._homes[layer.number]
         layer.key_buffer = self._banks[key_bank].entries[key_place]
         layer.value_buffer = self._banks[value_bank].entries[value_place]
@@ -136,7 +136,7 @@ class KeyValues:
         for bank in self._banks.values():
             bank.grow(self.capacity, self._blank)
         for number in self._homes:
-            self._show(self.layers[number])
+            self._make_views(self.layers[number])
 
     def width(self, nodes: int) -> int:
         """Return the number of columns of the attention mask of an eager pass over ``nodes`` tokens."""

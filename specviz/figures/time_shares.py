@@ -29,9 +29,9 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
         if steps
         else "no finished steps yet"
     )
-    aside = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
-    if aside:
-        subtitle += f"; recording took another {duration(aside)}, not counted"
+    recording = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
+    if recording:
+        subtitle += f"; recording took another {duration(recording)}, not counted"
     fig = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
     fig.add_bar(
         orientation="h",

@@ -1,4 +1,4 @@
-"""Image of a run that was broken off: its finished rows, then plain squares."""
+"""Image of a run that ended early: its finished rows, then plain squares."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def passages(
         answer = list(decoding.outcome.output_ids)
         if isinstance(prepared.target, VisionLanguageTarget):
             assert prepared.resources.picture is not None
-            yield seen_passage(prepared.target, prepared.resources.picture, prepared.prompt_ids, answer, layers)
+            yield picture_passage(prepared.target, prepared.resources.picture, prepared.prompt_ids, answer, layers)
         else:
             yield passage(target, prepared.prompt_ids, answer, layers)
 
@@ -99,7 +99,7 @@ def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Se
 
 
 @torch.inference_mode()
-def seen_passage(
+def picture_passage(
     target: VisionLanguageTarget, layout: Layout, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]
 ) -> Passage:
     """Return the passage of a prompt with a picture at this ``layout``."""

@@ -36,7 +36,7 @@ def alternatives(
     yield from _vocabularies(reading, target)
 
 
-def layers_wanted(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
+def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
     """Return the hidden states that readings up to ``rounds`` conventions away may use."""
     near = {tap + step for tap in taps for step in range(-rounds, rounds + 1)}
     return tuple(sorted(tap for tap in near if 0 <= tap <= layers))

@@ -24,7 +24,7 @@ from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
 from specviz.inspection import OWN
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force_parallel
 from specviz.inspection.passages import Passage, open_target, passages
-from specviz.inspection.readings import layers_wanted
+from specviz.inspection.readings import required_layers
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
 from specviz.models.heads.heads import fit_of, load_heads, ours
@@ -171,7 +171,7 @@ def inspect(
     loaded, target = open_target(target_name, image=image, progress=progress)
     fit = fit_of(loaded.name, target)
     stored, network, summary = _read(name, loaded, target, fit, progress)
-    layers = tuple(range(fit.layers + 1)) if lens_of_all else layers_wanted(_taps(network), fit.layers, ROUNDS)
+    layers = tuple(range(fit.layers + 1)) if lens_of_all else required_layers(_taps(network), fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
     if isinstance(network, FeatureHead) and network.config.queries:

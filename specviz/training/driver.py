@@ -148,7 +148,7 @@ class TrainState:
             else self.change.factors
         )
         self.device = next(iter(moved.values())).device
-        options = {"rough": parallel.products(self.device), "average": self.settings.average, **optimizer}
+        options = {"fast_dtype": parallel.products(self.device), "average": self.settings.average, **optimizer}
         self.optimizer = Optimizer(moved, **options)
 
     def shaped(self, name: str, value: Tensor) -> Tensor:

@@ -34,14 +34,14 @@ class Optimizer:
 
     def __init__(
         self, parameters: Mapping[str, Tensor], average: float = 0.99,
-        stacked: Mapping[str, int] | None = None, rough: torch.dtype | None = None,
-        pace: Mapping[str, float] | None = None,
+        stacked: Mapping[str, int] | None = None, fast_dtype: torch.dtype | None = None,
+        rate_factors: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """``stacked`` gives the number of equally high matrices stacked in a parameter, such as a recurrence's gates. Each is
-        orthogonalised alone, which is also much cheaper. ``rough`` is a faster dtype for orthogonalising, by default the
-        weights' own. ``pace`` multiplies some parameters' learning rate."""
-        self.rough = rough
-        self.pace = dict(pace or {})
+        orthogonalised alone, which is also much cheaper. ``fast_dtype`` is a faster dtype for orthogonalising, by default the
+        weights' own. ``rate_factors`` multiplies some parameters' learning rate."""
+        self.fast_dtype = fast_dtype
+        self.rate_factors = dict(rate_factors or {})
         self.parameters = dict(parameters)
         self.stacked = dict(stacked or {})
         self.average = average
@@ -63,12 +63,12 @@ class Optimizer:
 
     @torch.no_grad()
     def _move(self, name: str, gradient: Tensor, rate: float, decay: float) -> None:
-        value, rate = self.parameters[name], rate * self.pace.get(name, 1.0)
+        value, rate = self.parameters[name], rate * self.rate_factors.get(name, 1.0)
         first = self.state[f"first.{name}"]
         if value.ndim == 2:
             first.lerp_(gradient, 1 - _MOMENTUM)
             ahead = gradient.lerp(first, _MOMENTUM).chunk(self.stacked.get(name, 1))
-            moves = [orthogonalise(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
+            moves = [orthogonalise(matrix if self.fast_dtype is None else matrix.to(self.fast_dtype)) for matrix in ahead]
             move = torch.cat([one.to(gradient) * (0.2 * max(one.shape) ** 0.5) for one in moves])
         else:  # Adam
             first.lerp_(gradient, 0.1)

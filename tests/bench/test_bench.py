@@ -15,7 +15,7 @@ import torch
 
 from specviz import prompts
 from specviz.bench import kit, lengths, runner, suites
-from specviz.bench.calibrate.replay import FollowedRanks, Text, replay_recycling, replay_stand
+from specviz.bench.calibrate.replay import MatchedRanks, Text, replay_recycling, replay_stand
 from specviz.bench.kit import Arm, Bencher, Sample, Samples, held_bytes
 from specviz.bench.report import Ratios, Report, Row, paired
 from specviz.bench.runner import run_suite
@@ -143,9 +143,9 @@ def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypa
         ({"name": "slow"}, "no suite 'slow'"),
         ({"name": "quick", "methods": ["magic"]}, "no method 'magic'"),
         ({"name": "quick", "dtype": "float31"}, "no number format 'float31'"),
-        ({"name": "load", "dtype": "float32"}, "leave out --dtype"),
-        ({"name": "speed", "save": True}, "--save goes with length"),
-        ({"name": "length", "save": True, "short": True}, "leave out --quick"),
+        ({"name": "load", "dtype": "float32"}, "does not use --dtype"),
+        ({"name": "speed", "save": True}, "use --save with the suite length"),
+        ({"name": "length", "save": True, "short": True}, "omit --quick"),
     ],
 )
 def test_what_no_suite_takes_is_refused_before_anything_runs(asked: dict[str, Any], why: str) -> None:
@@ -161,7 +161,7 @@ def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
     text = Text([1], output, [{} for _ in output], [after[token] for token in [1, *output[:-1]]])
     found = list(replay_recycling([text]))
     assert found[:3] == [None, None, None]
-    assert found[3] == FollowedRanks((0, 1, 0)) and found[5] == FollowedRanks((0,))
+    assert found[3] == MatchedRanks((0, 1, 0)) and found[5] == MatchedRanks((0,))
 
 
 def test_replay_of_a_store_grows_with_the_trajectory() -> None:
@@ -169,4 +169,4 @@ def test_replay_of_a_store_grows_with_the_trajectory() -> None:
     text = Text([1, 2, 3, 4], [5, 6, 7, 8], sure, [])
     first, second = list(replay_stand([text])), list(replay_stand([text, text]))[2:]
     assert first == [None, None]
-    assert second == [FollowedRanks((0,) * length, evidence=4) for length in (4, 3, 2, 1)]
+    assert second == [MatchedRanks((0,) * length, evidence=4) for length in (4, 3, 2, 1)]

@@ -148,4 +148,4 @@ def test_a_run_waits_for_a_stopped_one_so_long_and_says_so(monkeypatch: pytest.M
     lock.acquire()
     with pytest.raises(SpecvizError, match="still computing"), computing(lock, lambda message, share: told.append(message)):
         raise AssertionError("it computes beside another")
-    assert told and "Waiting for a run that was stopped" in told[0]
+    assert told and "Waiting for a stopped run" in told[0]

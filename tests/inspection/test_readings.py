@@ -10,7 +10,7 @@ import torch
 
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.inspection.forced import Reading, teacher_force
-from specviz.inspection.readings import layers_wanted
+from specviz.inspection.readings import required_layers
 from specviz.inspection.verdict import advice, judge
 from tests.support.tiny.foreseen import LAYERS, VOCAB, head, paired, passages, target
 
@@ -120,7 +120,7 @@ def test_a_good_head_is_left_alone(layers: int) -> None:
     made = head(layers=layers, own=True)
     verdict = judge(Reading(made), passages(made), target(), DEPTH, 100.0)
     assert not verdict.steps
-    assert advice(verdict) == "As loaded 1.00, and no other reading is clearly better: the head is read as it was trained."
+    assert advice(verdict) == "As loaded 1.00, and no other reading is clearly better: the head is read correctly."
 
 
 @pytest.mark.slow
@@ -146,5 +146,5 @@ def test_the_draft_vocabulary_bounds_what_can_be_foreseen() -> None:
 
 
 def test_layers_are_asked_for_as_far_as_readings_go() -> None:
-    assert layers_wanted((1, 6, 11), LAYERS, 2) == (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-    assert layers_wanted((6,), LAYERS, 1) == (5, 6, 7)
+    assert required_layers((1, 6, 11), LAYERS, 2) == (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+    assert required_layers((6,), LAYERS, 1) == (5, 6, 7)

@@ -17,7 +17,7 @@ from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
 from specviz.inspection.forced import Reading
 from specviz.inspection.passages import Passage, open_target, passages
-from specviz.inspection.readings import layers_wanted
+from specviz.inspection.readings import required_layers
 from specviz.inspection.verdict import Verdict, advice, judge
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.heads import fit_of, load_heads
@@ -52,7 +52,7 @@ class World:
 def world() -> World:
     loaded, target = open_target(DEFAULT_TEXT_TARGET)
     head = load_heads("eagle3", None, loaded, target).as_head("eagle3")
-    layers = layers_wanted(head.config.taps, 30, 2)
+    layers = required_layers(head.config.taps, 30, 2)
     texts = prompts("calibration")[:1]
     return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, texts, 40, layers)))
 
@@ -64,7 +64,7 @@ def set_to(**settings: Any) -> Break:
 @pytest.mark.model
 def test_as_it_ships_it_is_left_alone(world: World, tmp_path: Path) -> None:
     verdict = world.judged(tmp_path / "head", set_to())
-    assert not verdict.steps and "is read as it was trained" in advice(verdict)
+    assert not verdict.steps and "is read correctly" in advice(verdict)
 
 
 @pytest.mark.model

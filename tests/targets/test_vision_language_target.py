@@ -172,22 +172,22 @@ def test_text_without_a_picture_is_text(kind: str) -> None:
 def test_another_text_with_a_place_for_a_picture_is_refused() -> None:
     tiny = tiny_vision("smolvlm")
     session = target_of(tiny).open(64)
-    with pytest.raises(BadInput, match="not the prompt"):
+    with pytest.raises(BadInput, match="not the picture"):
         session.prefill([17, *[IMAGE] * 4, 18])
-    with pytest.raises(BadInput, match="not the prompt"):
+    with pytest.raises(BadInput, match="not the picture"):
         session.prefill(tiny.prompt.ids[:6])  # cut in the middle of the picture
 
 
 def test_a_prompt_and_its_picture_have_to_belong_together() -> None:
     tiny = tiny_vision("smolvlm")
     ids, inputs = tiny.prompt.ids, tiny.prompt.inputs
-    with pytest.raises(BadInput, match="Choose a picture"):
+    with pytest.raises(BadInput, match="Choose one"):
         sights.sight(tiny.model, ids, {})
     with pytest.raises(BadInput, match="no placeholder for it"):
         sights.sight(tiny.model, [14, 15, 16], inputs)
-    with pytest.raises(BadInput, match="4 tokens and the prompt has 3 places"):
+    with pytest.raises(BadInput, match="4 tokens, but the prompt has 3 placeholders"):
         sights.sight(tiny.model, [14, *[IMAGE] * 3, 16], inputs)
-    with pytest.raises(BadInput, match="question has to follow"):
+    with pytest.raises(BadInput, match="add a question"):
         VisionLanguageTarget(tiny.model, "smolvlm", (), sights.sight(tiny.model, [14, *[IMAGE] * 4], inputs))
 
 

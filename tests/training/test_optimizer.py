@@ -43,8 +43,8 @@ def test_what_is_slower_moves_by_its_share_and_tables_are_no_matrices() -> None:
 def test_orthogonalising_roughly_is_nearly_the_same() -> None:
     gradient = torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
     moves = []
-    for rough in (None, torch.bfloat16):
-        optimizer = Optimizer({"matrix": torch.zeros(16, 24)}, rough=rough)
+    for fast_dtype in (None, torch.bfloat16):
+        optimizer = Optimizer({"matrix": torch.zeros(16, 24)}, fast_dtype=fast_dtype)
         optimizer.step({"matrix": gradient}, 0.1)
         moves.append(optimizer.parameters["matrix"])
     assert float((moves[0] - moves[1]).norm() / moves[0].norm()) < 0.05

@@ -41,7 +41,7 @@ RankPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class FollowedRanks:
+class MatchedRanks:
     """Ranks of the text's tokens after a position, and the drafter's matched context length there (0: unknown)."""
 
     path: RankPath
@@ -105,7 +105,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
                     tallies[followed.evidence].add(followed.path)
         whole = tallies[0]
         reached = whole.counts.total() / max(1, whole.places)
-        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} places, {reached:.2f} matched at each")
+        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} positions, {reached:.2f} matched at each")
     source = f"{len(CALIBRATION)} prompts, {target}"
     trees = {evidence: tally.tree(source) for evidence, tally in sorted(tallies.items())}
     out = TREES / f"{name}.json"
@@ -122,7 +122,7 @@ def _write(ready: Prepared, seed: int) -> Text:
     return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)
 
 
-def replay_recycling(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
+def replay_recycling(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
     """Yield, at every position of every text, the ranks of the following tokens in the matrix at that time.
 
     None if the matrix had no row for the position's token.
@@ -131,7 +131,7 @@ def replay_recycling(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
         matrix = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
         last = text.prompt[-1]
         for place, row in enumerate(text.successors):
-            yield FollowedRanks(_recycled_path(text.output[place:], last, matrix)) if matrix.read(last) else None
+            yield MatchedRanks(_recycled_path(text.output[place:], last, matrix)) if matrix.read(last) else None
             matrix.write([last], torch.tensor([row]))
             last = text.output[place]
 
@@ -147,7 +147,7 @@ def _recycled_path(following: Sequence[int], token: int, matrix: SuccessorMatrix
     return tuple(path)
 
 
-def replay_stand(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
+def replay_stand(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
     """As :func:`replay_recycling`, for the n-gram store filled by earlier trajectories and this one so far. Ranks are draw
     orders."""
     store, warp = NgramStore(), Warp(STAND_HEAT)
@@ -156,7 +156,7 @@ def replay_stand(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
             before = [*text.prompt, *text.output[:place]]
             if number or place >= len(text.output) // 2:  # a nearly empty store carries no information on shapes
                 known, noise = store.order_at(before), Noise(number * 100_003 + place)
-                yield FollowedRanks(_drawn_path(text.output[place:], before, store, warp, noise), known) if known else None
+                yield MatchedRanks(_drawn_path(text.output[place:], before, store, warp, noise), known) if known else None
             store.learn(before, row)
 
 

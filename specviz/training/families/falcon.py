@@ -213,7 +213,7 @@ def side_by_side(dialogue: DialogueFeatures) -> Texts:
 
 
 def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
-    """The network's inputs of a dialogue, with noise: while drafting, features are its own and only nearly right."""
+    """The network's inputs of a dialogue, with noise, since drafting reads the network's own approximate features."""
     (tokens, features), device = side_by_side(dialogue), dialogue.tokens.device
     noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
     width = torch.tensor([NOISE / (length - 1) for length in dialogue.lengths], device=device)

@@ -1,7 +1,7 @@
 """Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3``, and code shared with other families.
 
 Li et al. 2025, EAGLE-3 (arXiv 2503.01840), "training-time test": step 0 is an ordinary causal pass; in step j the network
-reads its own output of step j - 1 together with the true next token. A row then attends as while drafting: to the true keys
+reads its own output of step j - 1 together with the true next token. A row then attends as in drafting: to the true keys
 up to its start, and to its own keys of steps 1 to j. Rows with different starts never interact after step 0. A random sample
 of them can therefore continue while the rest stop, which sets the cost of the deeper steps.
 Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
@@ -211,7 +211,7 @@ EAGLE_NOISE = 0.2 * 512
 
 def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """EAGLE's loss: Li et al. 2024 (arXiv 2401.15077). SmoothL1 between features plus 0.1 times the cross-entropy between their
-    distributions under the target's head. Inputs have noise: while drafting, features are the network's own, only nearly right.
+    distributions under the target's head. Inputs have noise, since drafting reads approximate features.
 
     Returns the sum over the answer's tokens, times ``scale``; the regression is a mean over the feature's entries.
     ``dialogue`` may be several joined ones."""

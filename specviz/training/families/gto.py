@@ -89,7 +89,7 @@ def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor
         width = ids.shape[1] // value.shape[1]
         below = (value[:, :, None] + shares.view(*value.shape, width)).flatten(1)
         levels.append((ids, parents.repeat_interleave(width, 1), below))
-        # A stable sort, so that of two equal candidates the earlier one wins, as it does while drafting.
+        # A stable sort, so that of two equal candidates the earlier one wins, as it does in drafting.
         beam = below.sort(dim=1, descending=True, stable=True).indices[:, : size.width]
         row = (beam // width + torch.arange(count, device=device)[:, None] * value.shape[1]).flatten()
         value, parents, considered = below.gather(1, beam), considered + beam, considered + below.shape[1]

@@ -1,7 +1,7 @@
 """``train image_drafter``: a one-layer drafter on the image model's last hidden state.
 
 It drafts both rows of a picture, with words and without, and learns the distribution after guidance: u + s (c - u).
-The network reads its own outputs for a few steps, as while drafting. Half of the pictures are the target's own.
+The network reads its own outputs for a few steps, as in drafting. Half of the pictures are the target's own.
 Li et al. 2024 (arXiv 2401.15077); with guidance Jang et al. 2025 (arXiv 2410.03355).
 """
 

@@ -45,7 +45,7 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's index in the draft vocabulary; only answer tokens inside it count. Each head reads a share of
-    the positions from the one before the question's last token on, as while drafting. ``dialogue`` may be several joined ones.
+    the positions from the one before the question's last token on, as in drafting. ``dialogue`` may be several joined ones.
     """
     distribution, at = target_distribution(net.outputs, dialogue)
     device, spans = distribution.device, dialogue.spans

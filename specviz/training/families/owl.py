@@ -257,7 +257,7 @@ class OwlTraining(DialogueTraining):
     second = (DRAFTING, 0.15)
 
     def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
-        """Start a network with the mean embedding as its probe, measured on held-out greedy answers of the six kinds."""
+        """Start a network whose probe is the mean embedding; it is measured on held-out greedy answers of the six kinds."""
         torch.manual_seed(0)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)

@@ -160,7 +160,7 @@ class PictureStore:
         first = 1 + pictured + int(self.dialogues.prompt[number])
         shown = np.full(len(ids), True)
         shown[picture] = self.view == ALL
-        if self.view == COMPRESSED:  # chosen from the prompt without its last token, as while drafting
+        if self.view == COMPRESSED:  # chosen from the prompt without its last token, as in drafting
             prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
             weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
             shown[[1 + place for place in most_attended(weights, KEEP)]] = True
@@ -187,7 +187,7 @@ NOISE = 0.1
 
 
 def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
-    """Add noise to features, which are only nearly right while drafting."""
+    """Add noise to features, since drafting reads the drafter's own approximate ones."""
     return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 

@@ -255,7 +255,7 @@ class ScenesTraining(TrainState):
         """Begin the stage with a new optimizer over its parameters and new batches."""
         super().enter(stage)
         leaves = self.learner.trained_parameters(self.in_second_stage)
-        self.move(leaves, pace={name: SLOWER for name in leaves if ".text_model." not in name})
+        self.move(leaves, rate_factors={name: SLOWER for name in leaves if ".text_model." not in name})
         self.begin()
 
     def learn_from(self, parts: list[Batch]) -> Step:

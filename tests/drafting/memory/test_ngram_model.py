@@ -84,5 +84,5 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="cannot be read"):
         load(path)
     write_weights(path, {"weight": torch.ones(2, 2)}, {})
-    with pytest.raises(ModelUnavailable, match="no n-gram model"):
+    with pytest.raises(ModelUnavailable, match="not an n-gram model"):
         load(path)

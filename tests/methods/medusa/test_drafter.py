@@ -63,7 +63,7 @@ def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
 
 
 def test_a_target_of_another_width_is_refused() -> None:
-    with pytest.raises(ModelUnavailable, match="64 wide, and this one's are 32"):
+    with pytest.raises(ModelUnavailable, match="width 64, but the target's are 32"):
         ParallelNet(ParallelConfig(64, 3, TAP), head())
 
 
@@ -131,7 +131,7 @@ def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     network().float().save(path, {})
-    with pytest.raises(ModelUnavailable, match="32 wide, and this one's are 16"):
+    with pytest.raises(ModelUnavailable, match="width 32, but the target's are 16"):
         ParallelNet.load(path, (head()[:, :16],), torch.float32, torch.device("cpu"))
     path.write_bytes(b"no weights at all")
     with pytest.raises(ModelUnavailable, match="cannot be read"):

@@ -337,10 +337,10 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end:
     told = list[str]()
     for frame in room.live.run(PageSession(), replace(REQUEST, baseline=False)):
         told.append(frame.feed or "")
-        if "Waiting for a run that was stopped" in told[-1]:
+        if "Waiting for a stopped run" in told[-1]:
             wait.set()
     assert frame.trace is not None and frame.trace.end is not None
-    assert any("Waiting for a run that was stopped" in one for one in told) == ("computing" in kind)
+    assert any("Waiting for a stopped run" in one for one in told) == ("computing" in kind)
     wait.set()
 
 
