@@ -55,7 +55,7 @@ DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
     "acceptance": 5_502,
-    "bench": 24_953,
+    "bench": 24_951,
     "commands": 10_149,
     "drafting": 51_905,
     "engine": 23_768,
@@ -66,7 +66,7 @@ BUDGETS = {
     "models": 45_660,
     "pipeline": 7_689,
     "specviz": 1_696,
-    "targets": 14_510,
+    "targets": 14_507,
     "trace": 15_751,
     "training": 67_799,
     "ui": 40_933,

@@ -51,7 +51,7 @@ class ThreadLimit:
             torch.set_num_threads(self.full)
 
     @property
-    def sentence(self) -> str:
+    def caveat(self) -> str:
         """Caveat for readers of the timings; empty if the number of threads was not reduced."""
         if self.now == self.full:
             return ""

@@ -87,15 +87,15 @@ def stream(
                 steps.append(step)
                 yield step
             end = end_record(prepared, decoding, steps)
-            yield end.replace(busy=threads.sentence)
+            yield end.replace(busy=threads.caveat)
             if not request.baseline or end.reason not in {"eos", "budget", "context"}:
                 return
             if (alone := baseline(prepared, end, cancel)) is not None:
                 metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
-                yield end.replace(baseline=alone, metrics=metrics, busy=threads.sentence)
+                yield end.replace(baseline=alone, metrics=metrics, busy=threads.caveat)
             elif limit := stop_reason(cancel):
                 left_out = f"{limit} That left no time for the baseline."
-                yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
+                yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.caveat)
         finally:
             if prepared.costs is not None:
                 prepared.costs.keep()

@@ -236,7 +236,7 @@ class FeatureRuntime:
                 near = apart < layer.window
                 seen = near if mask is None else mask & near
             inputs = entering if number == 0 and not (config.first_norm or config.paired) else self._unit(residual)
-            residual = residual + self._attended(layer, inputs, turns, cache.layers[number], start, seen)
+            residual = residual + self._attention(layer, inputs, turns, cache.layers[number], start, seen)
             residual = residual + layer.feed(self._unit(residual))
         return residual if self._norm is None else self._unit(residual) * self._norm
 
@@ -244,7 +244,7 @@ class FeatureRuntime:
         """Map outputs [row, hidden] to logits [row, support]."""
         return self._head(self._unit(outputs) if self._unit_before_head else outputs)
 
-    def _attended(
+    def _attention(
         self, layer: _Layer, inputs: Tensor, turns: Tensor, cache: KeyValues, start: int | Tensor, mask: Tensor | None
     ) -> Tensor:
         config = self.config

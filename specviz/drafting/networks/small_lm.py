@@ -75,13 +75,13 @@ class SmallBlock(nn.Module):
         turned = turn(turned, cosine, sine)
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
         if torch.is_grad_enabled():
-            attended = _attended(query, key, value, causal, mask)
+            attended = _attention(query, key, value, causal, mask)
         else:
             attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
         return self.out(attended.transpose(1, 2).reshape(batch, token, width))
 
 
-def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
     """Return attention [batch, head, token, size], computed as two products: on a CPU the fused kernel's backward pass took a
     third of the training time."""
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5

@@ -221,15 +221,15 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
     main = torch.linalg.svd(guess - guess.mean(0), full_matrices=False).Vh[:rank].T
     inward = guess_map @ main
     net.enter.weight[:rank], net.word.weight[:rank] = inward[:both].T, inward[both:].T
-    _carry(net.first.weight, torch.cat((torch.eye(rank, config.entry), torch.eye(rank, config.word)), dim=1))
+    _set_candidate(net.first.weight, torch.cat((torch.eye(rank, config.entry), torch.eye(rank, config.word)), dim=1))
     outward = main / safe[:, None]  # the norm after it multiplies by its weight again
     net.leave.weight[:, :rank], net.leave.weight[:, rank : 2 * rank] = outward, -outward
     state = net.begin(features.float(), tokens)
     step = fit(torch.cat((state[0], net.embedded(further)), dim=-1), beyond @ main)
-    _carry(net.later.weight, step.T)
+    _set_candidate(net.later.weight, step.T)
 
 
-def _carry(gates: Tensor, candidate: Tensor) -> None:
+def _set_candidate(gates: Tensor, candidate: Tensor) -> None:
     """Set the cell's candidate to the map [rank, in], once with each sign. The other gates stay half open."""
     rank, start = len(candidate), 3 * (len(gates) // 4)
     gates[start : start + rank] += candidate.to(gates)
