@@ -11,7 +11,7 @@ import pytest
 from specviz.drafting.memory.ngram_model import DISCOUNT, NgramModel, load, save
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
-from specviz.training.families.ngrams import counted
+from specviz.training.families.ngrams import count_ngrams
 
 IDS = np.array([3, 5, 8, 9, 20])
 
@@ -26,14 +26,14 @@ def text(seed: int = 0, length: int = 400) -> np.ndarray:
 
 
 def test_every_context_has_a_distribution_that_sums_to_one() -> None:
-    model = NgramModel(counted([text()], IDS, 2, 3))
+    model = NgramModel(count_ngrams([text()], IDS, 2, 3))
     before = np.array([[one, other] for one in (*IDS, 7, -1) for other in (*IDS, 7, -1)])
     np.testing.assert_allclose(np.exp(model.log_probability(before, IDS)).sum(1), 1.0)
 
 
 def test_counts_and_shares_are_those_made_by_hand() -> None:
     told = text()
-    model = NgramModel(counted([told], IDS, 1, 1))
+    model = NgramModel(count_ngrams([told], IDS, 1, 1))
     known = set(IDS.tolist())
     inside = [tuple(told[place : place + 3]) for place in range(len(told) - 2)]
     triples = Counter(one for one in inside if set(one) <= known)
@@ -58,19 +58,19 @@ def test_counts_and_shares_are_those_made_by_hand() -> None:
 
 
 def test_a_text_never_crosses_into_the_next() -> None:
-    one = counted([np.array([3, 5]), np.array([8, 9])], IDS, 1, 1)
+    one = count_ngrams([np.array([3, 5]), np.array([8, 9])], IDS, 1, 1)
     assert one.pairs.tolist() == [1, 0, 1, 0, 0] and len(one.third) == 0
 
 
 def test_a_word_it_does_not_know_is_as_rare_as_the_rarest() -> None:
-    model = NgramModel(counted([text()], IDS, 1, 1))
+    model = NgramModel(count_ngrams([text()], IDS, 1, 1))
     found = model.log_probability(np.array([[7, 7], [3, 5]]), np.array([7, *IDS]))
     assert found.shape == (2, 6) and np.isfinite(found).all()
     assert found[0, 0] == found[0, 1:].min() and found[1, 0] <= found[1, 1:].min()
 
 
 def test_what_is_saved_is_read_the_same(tmp_path: Path) -> None:
-    counts, path = counted([text()], IDS, 2, 2), tmp_path / "ngrams.safetensors"
+    counts, path = count_ngrams([text()], IDS, 2, 2), tmp_path / "ngrams.safetensors"
     save(counts, path, {"tokenizer_hash": "words"})
     again, before = load(path), np.array([[3, 5], [8, 3]])
     np.testing.assert_array_equal(again.log_probability(before, IDS), NgramModel(counts).log_probability(before, IDS))
