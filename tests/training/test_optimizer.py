@@ -32,7 +32,7 @@ def test_matrices_that_stand_on_top_of_each_other_move_as_if_each_were_alone() -
 
 def test_what_is_slower_moves_by_its_share_and_tables_are_no_matrices() -> None:
     start = {name: torch.ones(1, 4, 3) for name in ("table", "slow")}
-    optimizer = Optimizer({name: value.clone() for name, value in start.items()}, pace={"slow": 0.25})
+    optimizer = Optimizer({name: value.clone() for name, value in start.items()}, rate_factors={"slow": 0.25})
     gradient = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
     optimizer.step({"table": gradient, "slow": gradient}, 0.01)
     moved = {name: start[name] - value for name, value in optimizer.parameters.items()}
