@@ -100,7 +100,7 @@ def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypat
     assert rows["a, T = 0"].cells["speed-up"] == "2.20×" and rows["a: τ, T = 0"].reached is False
     assert rows["c, T = 0"].value is None and rows["c, T = 0"].detail == "There is no c here."
     assert rows["speed-up: first over second, T = 0"].value == pytest.approx(2.0)
-    assert "more on 2, less on 0 of 2" in rows["speed-up: first over second, T = 0"].detail
+    assert "higher on 2, lower on 0 of 2" in rows["speed-up: first over second, T = 0"].detail
     assert rows["the fastest exact arm: speed-up, T = 0"].detail == "a" and "| a |" in report.as_table()
     only = Report("try", {})
     suite.run(only, "tiny", ("eagle",))

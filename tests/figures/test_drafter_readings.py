@@ -16,7 +16,7 @@ def test_readings_differ_in_shape_and_dash_and_are_named(theme: str) -> None:
     figure = acceptance_of_readings(RATES, 236, theme)
     assert [line.name for line in figure.data] == list(RATES)
     assert len({(line.marker.symbol, line.line.dash) for line in figure.data}) == 2
-    assert list(figure.data[0].y) == [0.12, 0.05, None] and "236 places" in figure.layout.title.subtitle.text
+    assert list(figure.data[0].y) == [0.12, 0.05, None] and "236 positions" in figure.layout.title.subtitle.text
     assert THEMES[theme].ink in figure.to_json()
 
 

@@ -87,7 +87,7 @@ PAIRED: dict[str, tuple[Break, str]] = {
     ),
     "norms shifted twice": (
         lambda made: replace(made, tensors={name: value + float(value.ndim == 1) for name, value in made.tensors.items()}),
-        "all norms' weights as they are",
+        "all norms' weights unchanged",
     ),
     "another rotary base": (lambda made: made.read_as(theta=3.0), "rotary base 100"),
     "the layer below the last": (lambda made: made.read_as(taps=(LAYERS - 1,)), "its tap one higher"),
