@@ -58,6 +58,8 @@ SMALL = (
     *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
 )
 """Models that any machine can run, and the only ones that strangers may choose by default."""
+WANTED = {"port": "a whole number from 1 to 65,535", "device": "auto, cpu or cuda", "any_model": "1 or 0", "proxied": "1 or 0"}
+"""What a refused variable should hold, where it is no count."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 GPU_SECONDS = 60
 """Maximum seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
@@ -95,17 +97,20 @@ class Settings:
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings from environment variables. Raises BadInput naming an invalid variable."""
-    private = is_loopback(_host(environment)) and not environment.get("SPACE_ID")
+    private = is_loopback(environment.get("GRADIO_SERVER_NAME") or Settings.host) and not environment.get("SPACE_ID")
     settings = _read(environment, private)
     return replace(settings, exposed=_read(environment, private=False)) if private else settings
 
 
 def _read(environment: Mapping[str, str], private: bool) -> Settings:
     on_space = bool(environment.get("SPACE_ID"))
-    values: dict[str, Any] = {"any_model": private, "proxied": on_space, "private": private}
-    values |= {} if private else {"max_seconds": PUBLIC_SECONDS, "models": SMALL}
-    values["zero_gpu"] = environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
-    variables = {one.name: f"SPECVIZ_{one.name.upper()}" for one in fields(Settings) if one.name not in ("zero_gpu", "private")}
+    zero_gpu = environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+    values: dict[str, Any] = {"any_model": private, "proxied": on_space, "private": private, "zero_gpu": zero_gpu}
+    if not private:
+        values |= {"max_seconds": PUBLIC_SECONDS, "models": SMALL}
+    variables = {
+        one.name: f"SPECVIZ_{one.name.upper()}" for one in fields(Settings) if one.name not in ("zero_gpu", "private", "exposed")
+    }
     variables |= {"host": "GRADIO_SERVER_NAME", "port": "PORT" if environment.get("PORT") else "GRADIO_SERVER_PORT"}
     for name, variable in variables.items():
         if text := environment.get(variable):
@@ -114,16 +119,10 @@ def _read(environment: Mapping[str, str], private: bool) -> Settings:
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=lambda kind, value: kind(value))
     except msgspec.ValidationError as error:
-        reason, _, name = str(error).partition(" - at `$.")
-        variable = variables[name.rstrip("`")]
-        raise BadInput(
-            f"The environment variable {variable} is {shown(environment[variable])}: {reason}. See specviz/ui/settings.py."
-        ) from None
+        name = str(error).rpartition("$.")[2].rstrip("`")
+        variable, wanted = variables[name], WANTED.get(name, "a whole number from 1 to 1,000,000")
+        raise BadInput(f"The environment variable {variable} is {shown(environment[variable])}; give {wanted}.") from None
     return replace(settings, servers=tuple(map(address, settings.servers)))
-
-
-def _host(environment: Mapping[str, str]) -> str:
-    return environment.get("GRADIO_SERVER_NAME") or Settings.host
 
 
 def most_seconds(settings: Settings) -> int | None:
@@ -138,4 +137,4 @@ def is_loopback(name: str) -> bool:
     try:
         return ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
-        return name.lower() == "localhost" or name.lower().endswith(".localhost")
+        return f".{name.lower()}".endswith(".localhost")
