@@ -62,11 +62,6 @@ class LoadedText:
             **fields, "device": model.device, "dtype": model.dtype, **more,
         })  # fmt: skip
 
-    @property
-    def has_template(self) -> bool:
-        """Whether this is an instruct model, with a chat template."""
-        return self.text.has_template
-
 
 def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedText:
     """Load the model called ``name``: a catalogue name, hub id, folder or .gguf file. Models stay loaded while they fit.

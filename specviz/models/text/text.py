@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
 import threading
@@ -40,47 +41,31 @@ class TokenizerText:
         # A Rust tokenizer cannot be borrowed twice at once.
         self._lock = threading.Lock()
 
-    @property
-    def has_template(self) -> bool:
-        """Whether this is an instruct model's tokenizer, with a chat template."""
-        return bool(self.tokenizer.chat_template)
-
     def of(self, token: int) -> str:
         """Text of one token; bytes that are no character by themselves are written as \\xNN."""
         text = self._texts.get(token)
         if text is None:
-            text = self._texts[token] = self._show(token)
+            name = self.tokenizer.convert_ids_to_tokens(token)
+            text = f"<id {token}>" if name is None else name
+            if name is not None and self._spelling is not None and token not in self.special_ids:
+                text = self._spelling.bytes_of(token).decode("utf-8", "backslashreplace")
+            self._texts[token] = text
         return text
-
-    def _show(self, token: int) -> str:
-        name = self.tokenizer.convert_ids_to_tokens(token)
-        if name is None:
-            return f"<id {token}>"
-        if self._spelling is None or token in self.special_ids:
-            return name
-        return self._spelling.bytes_of(token).decode("utf-8", "backslashreplace")
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
         """Text that each of ``more`` adds to the text of ``ids``; the pieces join to the decoded text.
 
         A token that ends inside a character adds nothing until the token that completes or breaks the character.
         """
-        if self._spelling is None:
-            return self._differences(ids, more)
+        if self._spelling is None:  # decode every prefix and take the new text
+            texts = [self.decode([*ids, *more[:count]]) for count in range(len(more) + 1)]
+            return tuple(longer[len(text) :] for text, longer in itertools.pairwise(texts))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(self._spelling.dangling(ids))
         pieces = [decoder.decode(self._spelling.bytes_of(token)) for token in more]
-        if not ids and self._spelling.drops_first_blank:
-            _drop_first_blank(pieces)
-        return tuple(pieces)
-
-    def _differences(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """Pieces for a tokenizer of unknown spelling: decode every prefix and take the new text."""
-        pieces, text = [], self.decode(ids)
-        for count in range(1, len(more) + 1):
-            longer = self.decode([*ids, *more[:count]])
-            pieces.append(longer[len(text) :])
-            text = longer
+        first = next((place for place, piece in enumerate(pieces) if piece), None)
+        if not ids and first is not None and self._spelling.drops_first_blank:
+            pieces[first] = pieces[first].removeprefix(" ")  # sentencepiece puts a blank before every text
         return tuple(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -90,7 +75,7 @@ class TokenizerText:
 
     def uses_template(self, raw: bool) -> bool:
         """Whether ``encode`` wraps a prompt as a chat: never with ``raw``, never for a base model."""
-        return self.has_template and not raw
+        return bool(self.tokenizer.chat_template) and not raw
 
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
         """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to continue.
@@ -98,7 +83,14 @@ class TokenizerText:
         Raises BadInput for a prompt without text or with a token that the model has no embedding of. Raises ContextFull for one
         longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
         """
-        self._refuse(prompt)
+        if not prompt.strip():
+            raise BadInput("The prompt is empty. Type something for the model to go on from.")
+        if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
+            raise self._too_long(f"{len(prompt)} characters")
+        try:
+            prompt.encode("utf-8")
+        except UnicodeEncodeError as problem:
+            raise BadInput(f"The prompt's character {problem.start} is half of a surrogate pair. Remove it.") from None
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
         if not ids:
@@ -116,16 +108,6 @@ class TokenizerText:
                 f"The prompt's token {beyond} ({self.of(beyond)!r}) has no row among the {self.rows} embeddings of {self.name}. "
                 "Take it out of the prompt."
             )
-
-    def _refuse(self, prompt: str) -> None:
-        if not prompt.strip():
-            raise BadInput("The prompt is empty. Type something for the model to go on from.")
-        if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
-            raise self._too_long(f"{len(prompt)} characters")
-        try:
-            prompt.encode("utf-8")
-        except UnicodeEncodeError as problem:
-            raise BadInput(f"The prompt's character {problem.start} is half of a surrogate pair. Remove it.") from None
 
     def _chat(self, prompt: str) -> list[int]:
         try:
@@ -150,14 +132,6 @@ class TokenizerText:
 def embedded(model: Any) -> int:
     """Number of tokens for which a loaded model has embeddings."""
     return int(model.get_input_embeddings().weight.shape[0])
-
-
-def _drop_first_blank(pieces: list[str]) -> None:
-    """Remove the blank that sentencepiece puts before every text from the first piece with text."""
-    for place, piece in enumerate(pieces):
-        if piece:
-            pieces[place] = piece.removeprefix(" ")
-            return
 
 
 class Spelling:
@@ -196,7 +170,9 @@ class Spelling:
 
 def spelling_of(tokenizer: Any) -> Spelling | None:
     """Spelling of ``tokenizer``, read from its decoder; None if it is neither byte-level nor sentencepiece."""
-    steps = _decoder_steps(tokenizer)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = (json.loads(backend.to_str()).get("decoder") if backend is not None else None) or {}
+    steps = decoder.get("decoders", [decoder] if decoder else [])
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
         # An added token is plain text, even if each of its letters stands for some byte: "café", "čau".
@@ -205,27 +181,13 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
             tokenizer, lambda name: spelled.get(name) or bytes(_BYTES[character] for character in name), drops_first_blank=False
         )
     replaces = any(step["type"] == "Replace" and step.get("content") == " " for step in steps)
-    if replaces or "Metaspace" in kinds:
-        metaspace = next((step for step in steps if step["type"] == "Metaspace"), {})
-        drops = "Strip" in kinds or metaspace.get("prepend_scheme", "never") != "never"
-        return Spelling(tokenizer, _with_byte_tokens if "ByteFallback" in kinds else _marked_blanks, drops)
-    return None
+    if not (replaces or "Metaspace" in kinds):
+        return None
 
+    def spell(name: str) -> bytes:
+        """Sentencepiece's: U+2581 for a blank, and tokens such as <0xE2> for single bytes."""
+        byte = _BYTE_TOKEN.fullmatch(name) if "ByteFallback" in kinds else None
+        return bytes([int(byte[1], 16)]) if byte else name.replace("\u2581", " ").encode()
 
-def _decoder_steps(tokenizer: Any) -> list[dict[str, Any]]:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    decoder = json.loads(backend.to_str()).get("decoder") if backend is not None else None
-    if not decoder:
-        return []
-    return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
-
-
-def _marked_blanks(name: str) -> bytes:
-    """Sentencepiece's spelling: U+2581 for a blank."""
-    return name.replace("\u2581", " ").encode("utf-8")
-
-
-def _with_byte_tokens(name: str) -> bytes:
-    """Sentencepiece's spelling with tokens such as <0xE2> for single bytes."""
-    byte = _BYTE_TOKEN.fullmatch(name)
-    return bytes([int(byte[1], 16)]) if byte else _marked_blanks(name)
+    prepends = any(step.get("prepend_scheme", "never") != "never" for step in steps if step["type"] == "Metaspace")
+    return Spelling(tokenizer, spell, "Strip" in kinds or prepends)

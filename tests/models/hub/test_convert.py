@@ -28,7 +28,7 @@ def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf: Path, tiny_model: Any, he
     loaded = load_causal_lm(str(tiny_gguf), "float32", progress=heard)
     embedding = loaded.model.get_input_embeddings().weight
     torch.testing.assert_close(embedding, tiny_model.get_input_embeddings().weight, atol=2e-3, rtol=0)
-    assert loaded.model.config.num_hidden_layers == 2 and loaded.eos_ids == {2} and loaded.has_template
+    assert loaded.model.config.num_hidden_layers == 2 and loaded.eos_ids == {2} and loaded.text.uses_template(raw=False)
     assert [message.split()[0] for message, _ in heard.told] == ["Unpacking", "Loading"]
     assert loaded.warnings == ()
 

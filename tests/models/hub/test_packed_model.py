@@ -70,7 +70,7 @@ def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> 
 def test_the_shipped_hybrid_loads_by_its_name_in_its_own_number_format(shelf: Path) -> None:
     loaded = load_causal_lm("hybrid-small")
     assert loaded.dtype == torch.float32, "whatever the machine would choose"
-    assert loaded.eos_ids == {1} and loaded.has_template
+    assert loaded.eos_ids == {1} and loaded.text.uses_template(raw=False)
     assert loaded.text.decode(loaded.text.encode(PROMPT)) == f"{START}user\n{PROMPT}{END}\n{START}assistant\n"
     assert isinstance(causal_target(loaded.model, "hybrid-small", loaded.eos_ids), HybridTarget)
     assert tokenizer_hash_in(shelf / "hybrid_draft.safetensors") == loaded.tokenizer_hash

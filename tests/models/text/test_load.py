@@ -31,7 +31,7 @@ def test_a_folder_loads_ready_to_run(tiny_folder: Path, tiny_model: Any, heard: 
 def test_a_folder_s_prompt_is_read_as_its_model_reads_it(tiny_folder: Path) -> None:
     loaded = load_causal_lm(str(tiny_folder), "float32")
     assert (loaded.text.context_length, loaded.text.rows) == (128, 352)
-    assert loaded.has_template and len(loaded.tokenizer_hash) == 64
+    assert loaded.text.uses_template(raw=False) and len(loaded.tokenizer_hash) == 64
 
 
 def test_every_end_token_is_known(tiny_folder: Path) -> None:
