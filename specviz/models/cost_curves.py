@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
 
+import msgspec
 import torch
 import transformers
 
@@ -38,6 +37,20 @@ _LOG = logging.getLogger(__name__)
 _KNOWN: dict[str, PassTimes] = {}
 _TIMED: dict[str, float] = {}
 _LOCK = threading.RLock()
+
+
+class _Stored(msgspec.Struct):
+    """State of :class:`PassTimes` and when it was written, in seconds."""
+
+    logs: list[float]
+    spread: list[float]
+    forwards: dict[str, tuple[float, float]]
+    at: float
+
+
+class _File(msgspec.Struct):
+    version: int
+    models: dict[str, _Stored]
 
 
 class ModelCosts:
@@ -106,17 +119,16 @@ class ModelCosts:
 
     def keep(self) -> None:
         """Write this model's times into the file. If that fails, log a warning: the next start times a few passes again."""
-        states = {self._key(threads): times.state() for threads, times in list(self._times.items())}
+        now = time.time()
+        own = {self._key(threads): _Stored(**times.state(), at=now) for threads, times in list(self._times.items())}
         try:
             with file_lock("costs", patience=PATIENCE):
-                entries = {**_entries(), **{key: {**state, "at": time.time()} for key, state in states.items()}}
-                latest = sorted(entries, key=lambda key: _at(entries[key]))[-MOST:]
-                text = json.dumps({"version": VERSION, "models": {key: entries[key] for key in latest}})
+                entries = {**_entries(), **own}
+                latest = sorted(entries, key=lambda key: min(entries[key].at, now))[-MOST:]
                 file = ensure_folder(cache_folder()) / FILE
                 draft = file.with_suffix(f".{os.getpid()}.tmp")
-                draft.write_text(text, encoding="utf-8")
+                draft.write_bytes(msgspec.json.encode(_File(VERSION, {key: entries[key] for key in latest})))
                 draft.replace(file)
-                shutil.rmtree(cache_folder() / "costs", ignore_errors=True)  # earlier editions kept one file per curve there
         except (OSError, ModelUnavailable) as problem:
             _LOG.warning("What passes cost here could not be kept for the next start: %s", problem)
 
@@ -136,25 +148,20 @@ def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = N
     return ModelCosts({**facts, "dtype": str(target.dtype)}, target, progress, unit=unit)
 
 
-def _entries() -> dict[str, Any]:
-    """All entries of the file; none if it is missing, unreadable or of another version."""
+def _entries() -> dict[str, _Stored]:
+    """All entries of the file; none if it is missing, damaged or of another version."""
     try:
-        kept = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
-        entries = kept["models"] if kept["version"] == VERSION else {}
-    except (OSError, ValueError, TypeError, KeyError):
+        file = msgspec.json.decode((cache_folder() / FILE).read_bytes(), type=_File)
+    except (OSError, msgspec.DecodeError):
         return {}
-    return {key: entry for key, entry in entries.items() if isinstance(entry, dict)} if isinstance(entries, dict) else {}
-
-
-def _at(entry: Mapping[str, Any]) -> float:
-    at = entry.get("at")
-    return min(float(at), time.time()) if isinstance(at, int | float) else 0.0
+    return file.models if file.version == VERSION else {}
 
 
 def _read(key: str) -> PassTimes | None:
-    """The file's times under ``key``; None if they are missing or unreadable."""
-    entry = _entries().get(key)
+    """The file's times under ``key``; None if they are missing or make no sense."""
+    if (entry := _entries().get(key)) is None:
+        return None
     try:
-        return None if entry is None else PassTimes.of(entry, age=(time.time() - _at(entry)) / 86_400)
-    except (ValueError, TypeError, KeyError):
+        return PassTimes.of(msgspec.structs.asdict(entry), age=max(0.0, time.time() - entry.at) / 86_400)
+    except (ValueError, TypeError):
         return None
