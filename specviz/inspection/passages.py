@@ -16,7 +16,7 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import IMAGE, VISION
-from specviz.models.hub.modality import modality_of
+from specviz.models.hub.prepare import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.pipeline.request import Request

@@ -1,4 +1,8 @@
-"""LRU cache of loaded models, bounded by the memory of their device; concurrent requests for a model build it once."""
+"""LRU cache of loaded models, bounded by the memory of their device, and the lock under which libraries load them.
+
+Concurrent requests for a model build it once. transformers sets process-wide defaults while it loads: torch's default dtype and
+its own progress bars.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ import gc
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from specviz.engine.stop import locked
+from torch.overrides import TorchFunctionMode
+from transformers.utils import logging
+
+from specviz.engine.stop import heed, locked
 from specviz.errors import OutOfMemory
 from specviz.models import room
 
 Thing = TypeVar("Thing")
+_LOADING = threading.Lock()
 Key = tuple[str, ...]
 
 
@@ -89,3 +98,24 @@ class ModelCache(Generic[Thing]):
 
 MODELS: ModelCache[Any] = ModelCache()
 """The cache of all loaders, so that their models share one memory limit."""
+
+
+class _Heeding(TorchFunctionMode):
+    """Check for a stop before each torch operation of this thread: loaders in libraries have no such hook."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        heed()
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def exclusive_loading() -> Iterator[None]:
+    """Exclude concurrent loading, and hide all progress bars except for unpacking a GGUF file, which cannot be disabled."""
+    with locked(_LOADING), _Heeding():
+        bars_enabled = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if bars_enabled:
+                logging.enable_progress_bar()

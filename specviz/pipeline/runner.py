@@ -15,7 +15,7 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import Method, get
 from specviz.models.device import check_room
 from specviz.models.hub.cache_dir import no_progress
-from specviz.models.hub.modality import modality_of
+from specviz.models.hub.prepare import modality_of
 from specviz.models.room import second_models
 from specviz.pipeline import image, text, vision_language
 from specviz.pipeline.prepared import KINDS, Prepared, Progress, check_modality, no_draft

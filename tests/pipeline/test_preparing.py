@@ -9,7 +9,7 @@ import pytest
 
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import get
-from specviz.models.hub.modality import modality_of
+from specviz.models.hub.prepare import modality_of
 from specviz.pipeline.prepared import check_modality
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare

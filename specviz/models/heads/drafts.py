@@ -7,8 +7,8 @@ from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import SMALL, TEXT_ONLY, WEIGHTS, load_heads
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.hub.packed_model import refuse_outdated, tokenizer_hash_in
-from specviz.models.hub.vocabulary import same_tokenizer, same_words
 from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.models.text.text import same_tokenizer, same_words
 from specviz.targets.hybrid import CausalTarget, causal_target
 from specviz.targets.vision_language import VisionLanguageTarget
 

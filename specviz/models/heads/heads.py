@@ -29,8 +29,8 @@ from specviz.models.heads.published import read
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.packed_model import card_in, refuse_outdated, shipped_file
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.hub.vocabulary import HasTokenizer
 from specviz.models.packing import layout_for
+from specviz.models.text.text import HasTokenizer
 from specviz.paths import WEIGHTS
 from specviz.targets.hybrid import CausalTarget
 

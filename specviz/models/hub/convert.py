@@ -13,9 +13,9 @@ from tokenizers import pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError
+from specviz.models.cache import exclusive_loading
 from specviz.models.hub.gguf_config import DIVISORS, apply_rotary, apply_settings, field, read_rotary, refuse_other_angles
 from specviz.models.hub.opening import LOCAL, first_line
-from specviz.models.loading_lock import exclusive_loading
 
 # Splitters that transformers 5.23 rebuilds correctly; it treats any other as GPT-2's, which a warning reports.
 _KNOWN_SPLITTERS = frozenset(

@@ -16,8 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import exclusive_loading
+from specviz.models.cache import exclusive_loading
+from specviz.models.text.text import tokenizer_hash
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

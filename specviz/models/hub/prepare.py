@@ -1,14 +1,16 @@
-"""Resolution of any model name to a folder of safetensors on this machine."""
+"""Resolution of any model name to a folder of safetensors on this machine, and to the modality of the model in it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import (
     Progress,
@@ -31,6 +33,17 @@ PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 _MANIFEST = "specviz.json"
 _FORMAT = 3
 """Version of a copy's format, raised whenever older copies may differ from new ones, so that none is reused."""
+IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon", "llamagen"})
+"""transformers' model types that write images as codes, and LlamaGen, for which it has no class."""
+
+PICTURE_READERS = frozenset(
+    {"llava", "llava_next", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}
+)  # fmt: skip
+"""transformers' model types that read pictures and write text."""
+
+_KNOWN: dict[str, str] = {}
+_LOCK = threading.Lock()
+
 Unpack = Callable[[Path, Path], tuple[str, ...]]
 """Writes the model in a file into a folder, as transformers saves one. Returns warnings."""
 
@@ -136,3 +149,34 @@ def _refuse_unsafe(folder: Path, name: str) -> None:
         raise ModelUnavailable(f"{name} holds no safetensors weights. Check that the whole model is there.")
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(f"{name} holds weights but no config.json. Check that the whole model is there.")
+
+
+def modality_of(name: str, progress: Progress = no_progress) -> str:
+    """Modality of the target called ``name``: "text", "image" or "vision_language".
+
+    Fetches a hub repository's config.json, the only statement of its type. Raises ModelUnavailable if no such model exists.
+    """
+    place = resolve(name)
+    if place.entry is not None:
+        return place.entry.modality
+    if place.path is not None:
+        return modality_in(place.path) if place.path.is_dir() else "text"
+    with locked(_LOCK):
+        if place.repository not in _KNOWN:
+            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress, ["config.json"]))
+        return _KNOWN[place.repository]
+
+
+def modality_in(folder: Path) -> str:
+    """Modality of the model in a folder. An unreadable config counts as text, whose loader reports the reason."""
+    kind = type_in(folder)
+    if kind in IMAGE_WRITERS:
+        return "image"
+    return "vision_language" if kind in PICTURE_READERS else "text"
+
+
+def type_in(folder: Path) -> str:
+    """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
+    config = read_json(folder / "config.json")
+    # LANTERN's conversion of LlamaGen is declared a Llama: it is one over codes, with other positions.
+    return "llamagen" if {"block_size", "cls_token_num"} <= config.keys() else str(config.get("model_type", ""))

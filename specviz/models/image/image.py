@@ -28,8 +28,8 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.cache import exclusive_loading
 from specviz.models.image.prompts import PromptReader
-from specviz.models.loading_lock import exclusive_loading
 from specviz.trace.schema import Codebook
 
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")

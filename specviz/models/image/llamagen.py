@@ -28,10 +28,10 @@ from transformers import JanusVQVAE, JanusVQVAEConfig, LlamaConfig, LlamaForCaus
 
 from specviz.drafting.networks.rotary import grid_rotary
 from specviz.errors import ModelUnavailable
+from specviz.models.cache import exclusive_loading
 from specviz.models.hub.published import Repository, open_repository
 from specviz.models.image.image import LoadedImage
 from specviz.models.image.prompts import CaptionPrompts, ClassPrompts, load_captions
-from specviz.models.loading_lock import exclusive_loading
 
 HEADS = {768: 12, 1024: 16, 1280: 20, 1536: 24, 2048: 32, 2560: 40, 3200: 32, 4096: 32}
 """Number of heads by width of the authors' models, whose checkpoints omit it."""

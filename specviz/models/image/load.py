@@ -25,21 +25,19 @@ from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models import room
-from specviz.models.cache import MODELS
+from specviz.models.cache import MODELS, exclusive_loading
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.heads.head_settings import OURS
 from specviz.models.heads.layouts import LAYOUTS
 from specviz.models.heads.published import feature_head
 from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.modality import type_in
 from specviz.models.hub.opening import LOCAL, opening, refuse_missing
 from specviz.models.hub.packed_model import shipped_file
-from specviz.models.hub.prepare import prepare
+from specviz.models.hub.prepare import prepare, type_in
 from specviz.models.hub.published import Fit, open_repository, reading
 from specviz.models.image.image import LoadedAnole, LoadedImage, build, embedding_table, janus
 from specviz.models.image.llamagen import LoadedLlamaGen, load_llamagen
 from specviz.models.image.prompts import AnolePrompts, CaptionPrompts, JanusPrompts, WordPrompts
-from specviz.models.loading_lock import exclusive_loading
 from specviz.paths import WEIGHTS
 
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}

@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.cache import exclusive_loading
 from specviz.models.hub.opening import LOCAL, opening
-from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import exclusive_loading
+from specviz.models.text.text import tokenizer_hash
 from specviz.paths import ASSETS
 
 PAD, BEGIN, PICTURE = 0, 1, 2

@@ -21,16 +21,14 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable
 from specviz.models import room
-from specviz.models.cache import MODELS
+from specviz.models.cache import MODELS, exclusive_loading
 from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.prepare import conversion_warnings, prepare
-from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
-from specviz.models.text.text import TokenizerText, embedded
+from specviz.models.text.text import TokenizerText, embedded, tokenizer_hash
 
 # Tokens that end an answer if the chat template contains them, even where the generation config omits them.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|end|>", "<|return|>", "</s>")
@@ -160,33 +158,20 @@ def device_map(config: Any, devices: Sequence[torch.device]) -> dict[str, str]:
     Raises ModelUnavailable for a model with fewer layers than there are devices.
     """
     with init_empty_weights():
-        model = AutoModelForCausalLM.from_config(config)
+        model: nn.Module = AutoModelForCausalLM.from_config(config)
     count = int(config.get_text_config().num_hidden_layers)
     if count < len(devices):
         raise ModelUnavailable(f"Its {count} layers cannot be spread over {len(devices)} devices; name fewer.")
-    name = _layers(model, count)
-    placement = {f"{name}.{layer}": str(devices[layer * len(devices) // count]) for layer in range(count)}
-    return {**{part: str(devices[-1]) for part in _beside(model, "", name)}, **placement}
-
-
-def _layers(model: nn.Module, count: int) -> str:
-    """The name of the list of decoder layers."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return name
-    raise ModelUnavailable(f"{type(model).__name__} has no list of {count} layers to spread; choose one device.")
-
-
-def _beside(module: nn.Module, prefix: str, layers: str) -> list[str]:
-    """Names of the parts outside the list ``layers``, each as a whole."""
-    parts = []
-    for name, child in module.named_children():
-        path = prefix + name
-        if layers.startswith(f"{path}."):
-            parts += _beside(child, f"{path}.", layers)
-        elif path != layers:
-            parts.append(path)
-    return parts
+    lists = (name for name, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == count)
+    if (layers := next(lists, None)) is None:
+        raise ModelUnavailable(f"{type(model).__name__} has no list of {count} layers to spread; choose one device.")
+    tensors = (
+        name
+        for name, _ in (*model.named_parameters(remove_duplicate=False), *model.named_buffers())
+        if not name.startswith(f"{layers}.")
+    )
+    placement = {f"{layers}.{layer}": str(devices[layer * len(devices) // count]) for layer in range(count)}
+    return {**{name.rpartition(".")[0]: str(devices[-1]) for name in tensors}, **placement}
 
 
 def enter_at(model: Any, device: torch.device) -> None:

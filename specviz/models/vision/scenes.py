@@ -15,8 +15,8 @@ from PIL import Image
 from tokenizers import Tokenizer
 from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
 
+from specviz.models.cache import exclusive_loading
 from specviz.models.hub.packed_model import read_model, shipped_file
-from specviz.models.loading_lock import exclusive_loading
 from specviz.models.vision.pictures import open_picture
 from specviz.paths import SCENES
 

@@ -13,14 +13,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from specviz.errors import ModelUnavailable
 from specviz.models import room
-from specviz.models.cache import MODELS
+from specviz.models.cache import MODELS, exclusive_loading
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import ShippedFile, resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.packed_model import shipped_file
 from specviz.models.hub.prepare import prepare
-from specviz.models.loading_lock import exclusive_loading
 from specviz.models.text.load import LoadedText
 from specviz.models.vision import scenes
 from specviz.models.vision.picture_question import PictureReader, picture_processor, square_reader

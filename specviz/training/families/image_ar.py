@@ -25,10 +25,10 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
+from specviz.models.cache import exclusive_loading
 from specviz.models.image.image import janus_config
 from specviz.models.image.load import SHIPPED
 from specviz.models.image.prompts import PROMPT_TOKENS, WORDS
-from specviz.models.loading_lock import exclusive_loading
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.emoji import Batches, code_pictures, corrupt_codes, training_names, vq_model, word_prompts

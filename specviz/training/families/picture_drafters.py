@@ -28,7 +28,7 @@ from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.packed_model import LEARNED_FROM, digest, named
-from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.text.text import tokenizer_hash
 from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import entropies, importance, middle_layers, most_attended
 from specviz.training import acceptance, data, driver, parallel

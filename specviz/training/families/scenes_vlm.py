@@ -26,7 +26,7 @@ from transformers import (
 
 from specviz.models.device import choose_device
 from specviz.models.hub.packed_model import write_model
-from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.text.text import tokenizer_hash
 from specviz.models.vision.scenes import END, SPECIAL, USER
 from specviz.training import decoding, driver, parallel
 from specviz.training.decoding import Request

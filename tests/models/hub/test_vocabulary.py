@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specviz.errors import TokenizerMismatch
-from specviz.models.hub.vocabulary import same_tokenizer, same_words, tokenizer_hash
+from specviz.models.text.text import same_tokenizer, same_words, tokenizer_hash
 
 
 def _model(name: str, tokenizer: Any) -> SimpleNamespace:

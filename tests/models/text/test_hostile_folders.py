@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from specviz.errors import ModelUnavailable, SpecvizError
-from specviz.models.hub.modality import modality_of
+from specviz.models.hub.prepare import modality_of
 from specviz.models.text.load import MODELS, load_causal_lm
 
 VALUES: tuple[Any, ...] = (
