@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,9 +142,16 @@ def resolve(name: str) -> Place:
     name = name.strip()
     if name in _BY_NAME:
         return Place(name, entry=_BY_NAME[name])
-    path = _path(name)
-    if path is not None and (name.lower().endswith(".gguf") or path.is_dir() or name.startswith((".", "/", "~", "\\"))):
-        return Place(name, path=_existing(path, name))
+    path = Path(name)
+    with suppress(OSError, RuntimeError):  # a name that is too long, or of an unknown user's home, is no path
+        path = path.expanduser()
+        here, folder = path.exists(), path.is_dir()
+        if name and (name.lower().endswith(".gguf") or folder or name.startswith((".", "/", "~", "\\"))):
+            if not here:
+                raise ModelUnavailable(f"There is no file or folder {shown(name)}. Check the path.")
+            if not folder and path.suffix.lower() != ".gguf":
+                raise ModelUnavailable(f"{name} is a file but no .gguf. Give the folder that holds the model, or a .gguf file.")
+            return Place(name, path=path.resolve())
     if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", name):
         return Place(name, repository=name)
     raise ModelUnavailable(
@@ -159,21 +167,3 @@ def is_model(name: str) -> bool:
     except ModelUnavailable:
         return False
     return True
-
-
-def _path(name: str) -> Path | None:
-    """``name`` as a path; None for a name that is empty, too long, or of an unknown user's home."""
-    try:
-        path = Path(name).expanduser()
-        path.exists()
-    except (OSError, RuntimeError):
-        return None
-    return path if name else None
-
-
-def _existing(path: Path, name: str) -> Path:
-    if not path.exists():
-        raise ModelUnavailable(f"There is no file or folder {shown(name)}. Check the path.")
-    if path.is_file() and path.suffix.lower() != ".gguf":
-        raise ModelUnavailable(f"{name} is a file but no .gguf. Give the folder that holds the model, or a .gguf file.")
-    return path.resolve()

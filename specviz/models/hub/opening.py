@@ -38,16 +38,16 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
     import torch  # imported here, because the page lists models without torch
 
     try:
-        _refuse_pointers(folder)
-        _refuse_sizes(name, folder)
-        _refuse_ids(name, folder)
+        _refuse_settings(name, folder)
         yield
     except SpecvizError:
         raise
     except (torch.OutOfMemoryError, MemoryError) as problem:
         raise _no_room(name, places) from problem
     except SafetensorError as problem:
-        raise ModelUnavailable(f"The weights of {name} in {folder} are damaged ({problem}). {_again(folder)}") from problem
+        fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
+        again = "Delete that folder and try again." if fetched else "Get the model again."  # any other folder is the user's own
+        raise ModelUnavailable(f"The weights of {name} in {folder} are damaged ({problem}). {again}") from problem
     except ImportError as problem:
         reason = " ".join(str(problem).split())[:300]
         raise ModelUnavailable(f"{name} needs a package that is not installed: {reason}") from problem
@@ -91,50 +91,33 @@ def first_line(problem: BaseException) -> str:
     return (" ".join(" ".join(lines).split()) if lines[0].rstrip().endswith(":") else lines[0])[:300]
 
 
-def _again(folder: Path) -> str:
-    """Advice on getting a model again: a fetched folder is fetched anew once deleted; any other folder is the user's own."""
-    fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
-    return "Delete that folder and try again." if fetched else "Get the model again."
-
-
 def _no_room(name: str, places: str) -> OutOfMemory:
     return OutOfMemory(f"{name} does not fit into the memory of {places}. Choose a smaller model or number format.")
 
 
-def _refuse_pointers(folder: Path) -> None:
-    for file in folder.glob("*.safetensors"):
-        with file.open("rb") as opened:
+def _refuse_settings(name: str, folder: Path) -> None:
+    """Raise ModelUnavailable for a pointer in place of weights, or a setting that makes no sense: more layers than the files hold
+    tensors, a size beyond all their bytes, or a token that is no whole number. A model of such sizes would take all memory before
+    any comparison."""
+    tensors, stored = 0, 0
+    for held in sorted(folder.glob("*.safetensors")):
+        with held.open("rb") as opened:
             if opened.read(len(_POINTER)) == _POINTER:
-                raise ModelUnavailable(f"{file.name} is a Git LFS pointer, not the weights. Run `git lfs pull` in {folder}.")
-
-
-def _refuse_sizes(name: str, folder: Path) -> None:
-    """Raise ModelUnavailable if the configuration names more layers than the files hold tensors, or a size beyond all their
-    bytes. Building such a model would take all memory before any comparison."""
-    settings, files = read_json(folder / "config.json"), sorted(folder.glob("*.safetensors"))
-    if not files:
-        return
-    tensors, stored = 0, sum(file.stat().st_size for file in files)
-    for file in files:
-        with safe_open(file, framework="pt") as opened:
-            tensors += len(opened.keys())
-    for field, value in _fields(settings):
-        if field not in _LAYERS | _SIZES or not isinstance(value, int | float) or isinstance(value, bool):
-            continue
-        if value > (tensors if field in _LAYERS else stored):
-            held = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
-            raise ModelUnavailable(
-                f"The config.json of {name} says {field} {shown(value)}, and its weights are {held} in all. Get the whole model."
-            )
-
-
-def _refuse_ids(name: str, folder: Path) -> None:
-    """Raise ModelUnavailable if a setting that names tokens holds anything but whole numbers."""
+                raise ModelUnavailable(f"{held.name} is a Git LFS pointer, not the weights. Run `git lfs pull` in {folder}.")
+        with safe_open(held, framework="pt") as weights:
+            tensors += len(weights.keys())
+        stored += held.stat().st_size
     for file in ("config.json", "generation_config.json"):
         for field, value in _fields(read_json(folder / file)):
-            if value is None or not _IDS.fullmatch(field):
-                continue
-            if not all(type(part) is int for part in (value if isinstance(value, list) else [value])):
+            most = tensors if field in _LAYERS else stored
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if file == "config.json" and stored and field in _LAYERS | _SIZES and number and value > most:
+                whole = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
+                raise ModelUnavailable(
+                    f"The {file} of {name} says {field} {shown(value)}, and its weights are {whole} in all. Get the whole model."
+                )
+            ids = value if isinstance(value, list) else [value]
+            if value is not None and _IDS.fullmatch(field) and not all(type(part) is int for part in ids):
                 raise ModelUnavailable(
                     f"The {file} of {name} says {field} {shown(value)}, which is no whole number. Get the model again."
                 )

@@ -72,11 +72,10 @@ class ScoreNet(nn.Module):
 
 @dataclass(frozen=True)
 class ImageScore:
-    """A loaded scorer. ``accuracy`` is the text of its card's metrics."""
+    """A loaded scorer."""
 
     net: ScoreNet
     prompts: WordPrompts
-    accuracy: str
 
     @torch.inference_mode()
     def of(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> np.ndarray:
@@ -85,12 +84,6 @@ class ImageScore:
         pixels = torch.cat([pixels_of(picture) for picture in pictures])
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
-
-    def retrieval_rate(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
-        """Recall: the share of pictures whose own prompt ranks in the top ``among``."""
-        scores = self.of(pictures, prompts)
-        nearer = (scores > scores.diagonal()[:, None]).sum(1)
-        return float((nearer < among).mean())
 
 
 def pixels_of(picture: np.ndarray) -> Tensor:
@@ -110,4 +103,4 @@ def load(path: Path) -> ImageScore:
         net.load_state_dict(tensors)
     except RuntimeError as problem:
         raise ModelUnavailable(f"{path.name} does not hold a picture score's weights: fetch it again.") from problem
-    return ImageScore(net.eval().requires_grad_(False), prompts, card.get("metrics", ""))
+    return ImageScore(net.eval().requires_grad_(False), prompts)

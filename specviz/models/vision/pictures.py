@@ -161,14 +161,22 @@ def _bound(opened: Image.Image, data: bytes) -> None:
 
 def _make_picture(opened: Image.Image) -> Picture:
     try:
-        motion_warning = _moving(opened)
+        warnings = []
+        if opened.format != "MPO" and getattr(opened, "is_animated", False):  # a phone's second view of the same scene counts not
+            opened.seek(0)
+            warnings.append("The picture moves; the model sees its first frame.")
         if opened.format in ("JPEG", "MPO"):
-            opened.draft(opened.mode, _fitting(opened.size))
+            share = min(1.0, LONGEST_SIDE / max(opened.size))
+            opened.draft(opened.mode, (max(1, round(opened.width * share)), max(1, round(opened.height * share))))
         opened.load()
         # As early as possible: every later step makes a copy.
         if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
             opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-        image, turned = _upright(opened)
+        try:
+            image = ImageOps.exif_transpose(opened)
+        except Exception:  # EXIF is a file format too, and as easily damaged
+            image = opened
+            warnings.append("The picture's note on how it was turned is damaged; it is shown as it was stored.")
         plain_image, changed = _to_rgb(image)
     except (MemoryError, BadInput):
         raise
@@ -176,41 +184,19 @@ def _make_picture(opened: Image.Image) -> Picture:
         raise _damaged(problem) from problem
     if max(plain_image.size) > LONGEST_SIDE:
         plain_image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-    return Picture(plain_image, tuple(word for word in (motion_warning, turned, changed) if word))
+    return Picture(plain_image, (*warnings, *changed))
 
 
-def _fitting(size: tuple[int, int]) -> tuple[int, int]:
-    """The size scaled down so that its longest side is at most LONGEST_SIDE."""
-    share = min(1.0, LONGEST_SIDE / max(size))
-    return max(1, round(size[0] * share)), max(1, round(size[1] * share))
-
-
-def _moving(opened: Image.Image) -> str:
-    """Warning about frames that are not shown, else empty. A phone's second view of the same scene does not count."""
-    if opened.format == "MPO" or not getattr(opened, "is_animated", False):
-        return ""
-    opened.seek(0)
-    return "The picture moves; the model sees its first frame."
-
-
-def _upright(image: Image.Image) -> tuple[Image.Image, str]:
-    """The picture turned upright by its EXIF orientation, with a warning if that is damaged and the picture unchanged."""
-    try:
-        return ImageOps.exif_transpose(image), ""
-    except Exception:  # EXIF is a file format too, and as easily damaged
-        return image, "The picture's note on how it was turned is damaged; it is shown as it was stored."
-
-
-def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
-    """The picture in RGB from any pixel mode, with a warning about visible changes, else an empty text."""
+def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
+    """The picture in RGB from any pixel mode, with a warning about visible changes."""
     if image.mode in _DEEP:
-        return _to_8_bits(image), "The picture has more than 8 bits a colour; the model sees 8."
+        return _to_8_bits(image), ("The picture has more than 8 bits a colour; the model sees 8.",)
     if image.has_transparency_data:
         clear = image.convert("RGBA").getextrema()[3][0] < 255  # type: ignore[misc]  # one pair per channel
-        return on_white(image), "The picture is transparent in places; the model sees white there." if clear else ""
+        return on_white(image), ("The picture is transparent in places; the model sees white there.",) if clear else ()
     if image.mode == "CMYK":
-        return image.convert("RGB"), "The picture has the colours of a printer; on a screen they look a little different."
-    return image.convert("RGB"), ""
+        return image.convert("RGB"), ("The picture has the colours of a printer; on a screen they look a little different.",)
+    return image.convert("RGB"), ()
 
 
 def on_white(image: Image.Image) -> Image.Image:

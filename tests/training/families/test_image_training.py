@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from specviz.models.image.image import janus_config
-from specviz.models.image.image_score import ImageScore
 from specviz.training.families import emoji
 from specviz.training.families.image_ar import draw, guided, hidden_states, loss, new_model
 
@@ -80,11 +79,3 @@ def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
     with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
         emoji.fetch_package(emoji.NAMES)
-
-
-def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
-    near = np.array([[0.9, 0.1, 0.2], [0.8, 0.5, 0.1], [0.9, 0.8, 0.3]])
-    monkeypatch.setattr(ImageScore, "of", lambda self, pictures, prompts: near)
-    score = ImageScore(None, None, "")  # type: ignore[arg-type]
-    found = [score.retrieval_rate([], [], many) for many in (1, 2, 3)]
-    assert found == pytest.approx([1 / 3, 2 / 3, 1.0])
