@@ -83,7 +83,12 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
     for name in sizes:
         entry = resolve(name).entry
         if entry is not None and (bytes_to_fetch := _to_fetch(entry)):
-            check_disk(name, bytes_to_fetch, _folder_of(entry))
+            folder = cache_folder()
+            if isinstance(entry.source, HubRepository):
+                from huggingface_hub.constants import HF_HUB_CACHE
+
+                folder = Path(HF_HUB_CACHE)
+            check_disk(name, bytes_to_fetch, folder)
 
 
 def second_models(draft: str | None) -> list[str]:
@@ -148,14 +153,6 @@ def _counted(file: Path, modified_ns: int) -> int:
             return sum(math.prod(opened.get_slice(name).get_shape()) for name in opened.keys())
     except (OSError, ValueError, KeyError, IndexError, TypeError, SafetensorError):
         return 0
-
-
-def _folder_of(entry: Entry) -> Path:
-    if not isinstance(entry.source, HubRepository):
-        return cache_folder()
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return Path(HF_HUB_CACHE)
 
 
 def _to_fetch(entry: Entry) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +13,7 @@ from specviz.drafting.networks.fused_session import LeanSession
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cached import cached
-from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Session, Target
+from specviz.engine.interfaces import Target
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
 from specviz.models.heads.drafts import named_draft
@@ -48,16 +48,26 @@ def intermediate_model(
     """
     if kind == "draft":
         return _named(draft, loaded, target, progress)
+    title, options = TITLES[kind], dict[str, Any]()
+    facts = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype)}
+    start: Callable[..., Any]
     if kind == "small_draft":
         small = load_heads(SMALL, None, loaded, target)
-        return _intermediate(
-            kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
-        )
-    progress(f"Making {TITLES[kind]}", None)
-    if target.device.type != "cpu" and kind in CAPTURED:
-        return _captured(kind, target, progress)
-    decoder = cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress))
-    return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
+        start, options = lambda capacity, taps: SmallSession(small, capacity), {"states": False, "branches": False}
+    elif target.device.type != "cpu" and kind in CAPTURED:
+        title, numbers = CAPTURED[kind], _chosen(kind, target)
+        progress(f"Making {title}", None)
+
+        def captured() -> Target:
+            return captured_copy(target, layouts_of("int8", target.device), numbers, title)
+
+        copied: Target = cached(target.model, ("captured", kind, target.tier), captured)
+        start, facts["tier"] = lambda capacity, taps: copied.open(min(capacity, copied.context_length), taps), target.tier
+    else:
+        start = partial(LeanSession, cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress)))
+    model = IntermediateModel(kind, title, target.context_length, target.device, start, lambda: costs.curve(), **options)
+    costs = ModelCosts(facts, model, progress, TIMED, not model.branches, target_costs(target, progress))
+    return model
 
 
 def layer_parallel(
@@ -88,10 +98,12 @@ def layer_parallel(
 
 
 def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
+    making = f"Making {TITLES[kind]}"
+    progress(making, None)
     check_copy(target)
     if kind == "plain_copy":
         return lean_copy(target)
-    layouts, making = layouts_of("int8" if kind == "int8" else "int4", target.device), f"Making {TITLES[kind]}"
+    layouts = layouts_of("int8" if kind == "int8" else "int4", target.device)
     return lean_copy(target, layouts, _chosen(kind, target), progress=lambda share: progress(making, share))
 
 
@@ -104,37 +116,6 @@ def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
         raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another intermediate model, such as int8.")
     first = layers // 2 - LEFT_OUT // 2
     return [number for number in range(layers) if not first <= number < first + LEFT_OUT]
-
-
-def _captured(kind: str, target: CausalTarget, progress: Progress) -> IntermediateModel:
-    """Return a copy that runs in the target's own tier, on a GPU."""
-    numbers, title = _chosen(kind, target), CAPTURED[kind]
-
-    def make() -> Target:
-        return captured_copy(target, layouts_of("int8", target.device), numbers, title)
-
-    copied: Target = cached(target.model, ("captured", kind, target.tier), make)
-
-    def start(capacity: int, taps: Sequence[int]) -> Session:
-        return copied.open(min(capacity, copied.context_length), taps)
-
-    return _intermediate(kind, target, start, progress, {"tier": target.tier}, title)
-
-
-def _intermediate(
-    kind: str, target: CausalTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
-    title: str = "", **more: Any,
-) -> IntermediateModel:  # fmt: skip
-    """Build the model with its learned costs; ``facts`` further identify the model in the store of costs."""
-    title = title or TITLES[kind]
-
-    def cost() -> CostCurve:
-        return costs.curve()
-
-    model = IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
-    known = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype), **(facts or {})}
-    costs = ModelCosts(known, model, progress, TIMED, not model.branches, target_costs(target, progress))
-    return model
 
 
 def _named(draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> IntermediateModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import SpecvizError
 from specviz.models.heads.layouts import layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import open_repository
+from specviz.models.hub.published import Repository, open_repository
 from tests.support.tiny import published_heads
 
 LAYOUTS: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
@@ -47,18 +48,17 @@ def _settings(layout: str) -> list[tuple[str, Any]]:
     return [(field, value) for field in fields for value in VALUES]
 
 
-def _read(folder: Path, layout: str) -> None:
+def _read(stored: Repository, layout: str) -> None:
     """Read a folder as ``inspect`` and a run do."""
-    stored = open_repository(str(folder))
     layout_of(stored)
     net = read(layout, stored, published_heads.target())
     if isinstance(net, FeatureHead):
         FeatureRuntime(net, plain)
 
 
-def _refused_in_a_sentence(folder: Path, layout: str) -> str:
+def _refused_in_a_sentence(stored: Path | Repository, layout: str) -> str:
     try:
-        _read(folder, layout)
+        _read(open_repository(str(stored)) if isinstance(stored, Path) else stored, layout)
     except SpecvizError as refusal:
         assert "\n" not in str(refusal) and len(str(refusal)) < 900
         return str(refusal)
@@ -70,11 +70,10 @@ def _refused_in_a_sentence(folder: Path, layout: str) -> str:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_value_of_every_setting_is_read_or_refused(layout: str, share: float, tmp_path: Path) -> None:
     tensors, config = LAYOUTS[layout]
-    published_heads.saved(tmp_path / "heads", dict(tensors), None)
+    stored = open_repository(str(published_heads.saved(tmp_path / "heads", dict(tensors), None)))
     cases = _settings(layout)
     for field, value in random.Random(1).sample(cases, int(share * len(cases))):
-        (tmp_path / "heads" / "config.json").write_text(json.dumps({**config, field: value}), encoding="utf-8")
-        _refused_in_a_sentence(tmp_path / "heads", layout)
+        _refused_in_a_sentence(replace(stored, config=json.loads(json.dumps({**config, field: value}))), layout)
 
 
 @pytest.mark.parametrize("layout", ["eagle", "eagle3"])
