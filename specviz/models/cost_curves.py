@@ -18,7 +18,7 @@ from specviz.engine.interfaces import Target
 from specviz.engine.stop import locked
 from specviz.engine.threads import contention
 from specviz.errors import ModelUnavailable
-from specviz.models.hardware import processor
+from specviz.models.device import processor
 from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, file_lock
 from specviz.version import __version__
 

@@ -33,8 +33,8 @@ Look = Callable[[str], Mapping[str, Any]]
 
 
 def looked(device: str) -> Mapping[str, Any]:
-    """Run :func:`specviz.models.hardware.describe` in a subprocess and return its result. Raises OSError or ValueError."""
-    command = [sys.executable, "-m", "specviz.models.hardware", device]
+    """Run :func:`specviz.models.device.describe` in a subprocess and return its result. Raises OSError or ValueError."""
+    command = [sys.executable, "-m", "specviz.models.device", device]
     asked = subprocess.run(command, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
     if asked.returncode:
         raise OSError(asked.stderr.strip()[-2000:])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.models import hardware as probe
+from specviz.models import device as probe
 from specviz.ui import app_state, page
 from specviz.ui.app_state import Hardware, sentence
 from specviz.ui.settings import Settings
