@@ -46,7 +46,8 @@ def lean_copy(
     ``progress`` receives the share of matrices laid out so far. Raises ModelUnavailable for an unsupported architecture.
     """
     shape, layers, ends = read(target, devices)
-    dtype = computed_in(target.dtype, target.device)
+    # On a CPU the int8 product takes and returns float32.
+    half = target.dtype in (torch.bfloat16, torch.float16) and target.device.type == "cpu"
     chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
     count, total = itertools.count(), 4 * len(chosen) + 1 + (len(chosen) // group if group > 1 else 0)
 
@@ -58,14 +59,9 @@ def lean_copy(
 
         return lay_out
 
-    return LeanDecoder(shape, chosen, ends, (stepwise(layouts[0]), stepwise(layouts[1])), dtype, group)
-
-
-def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """Dtype of the copy's activations: the model's own, but float32 for half-precision models on a CPU, whose int8 matmul takes
-    and returns float32."""
-    half = dtype in (torch.bfloat16, torch.float16)
-    return torch.float32 if half and device.type == "cpu" else dtype
+    return LeanDecoder(
+        shape, chosen, ends, (stepwise(layouts[0]), stepwise(layouts[1])), torch.float32 if half else target.dtype, group
+    )
 
 
 def check_copy(target: CausalTarget) -> None:

@@ -96,29 +96,21 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
                 "convert FILE` on your own machine."
             )
         raise ModelUnavailable(f"{name} holds no safetensors weights. Give the folder that holds the heads.")
-    return Repository(name, _config(folder, name), _index(stored, name))
-
-
-def _config(folder: Path, name: str) -> Mapping[str, Any]:
-    file = folder / "config.json"
     try:
+        file = folder / "config.json"
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError, RecursionError) as problem:
         raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it anew.") from problem
     if not isinstance(config, dict):
         raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it anew.")
-    return config
-
-
-def _index(files: list[Path], name: str) -> dict[str, Path]:
-    file_of: dict[str, Path] = {}
-    for file in files:
+    files: dict[str, Path] = {}
+    for file in stored:
         try:
             with safe_open(file, framework="pt") as opened:
-                file_of.update(dict.fromkeys(opened.keys(), file))
+                files.update(dict.fromkeys(opened.keys(), file))
         except (OSError, SafetensorError) as problem:
             raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Get it anew.") from problem
-    return file_of
+    return Repository(name, config, files)
 
 
 def shaped(stored: Repository, names: Mapping[str, Stored], name: str, shape: Sequence[int]) -> Tensor:

@@ -137,19 +137,12 @@ def context_length_of(model: Any) -> int:
 
 def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
     """All tokens that end an answer, from the generation config, the config, the tokenizer, and the chat template."""
-    eos_ids: set[int] = set()
-    generation = getattr(model, "generation_config", None)
-    config = model.config.get_text_config(decoder=True)
-    for source in (generation, config, tokenizer):
-        ends = getattr(source, "eos_token_id", None)
-        if ends is not None:
-            eos_ids.update(ends if isinstance(ends, (list, tuple)) else [ends])
-    template = tokenizer.chat_template
-    vocabulary = tokenizer.get_vocab()
-    if template:
-        written = template if isinstance(template, str) else "".join(template.values())
-        eos_ids.update(vocabulary[end] for end in _TURN_ENDS if end in written and end in vocabulary)
-    return frozenset(int(end) for end in eos_ids)
+    sources = (getattr(model, "generation_config", None), model.config.get_text_config(decoder=True), tokenizer)
+    ends = [getattr(source, "eos_token_id", None) for source in sources]
+    template, vocabulary = tokenizer.chat_template or "", tokenizer.get_vocab()
+    written = template if isinstance(template, str) else "".join(template.values())
+    ends += [vocabulary.get(end) for end in _TURN_ENDS if end in written]
+    return frozenset(int(one) for end in ends if end is not None for one in (end if isinstance(end, list | tuple) else [end]))
 
 
 def device_map(config: Any, devices: Sequence[torch.device]) -> dict[str, str]:
