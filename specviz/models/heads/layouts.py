@@ -17,7 +17,7 @@ from specviz.models.hub.published import Repository, Stored
 from specviz.paths import ASSETS
 
 _EXTRA = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d{1,6})\.(?:eh_proj|enorm)\.weight")
-_EXPERT = re.compile(r"(layers\.\d+\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
+_EXPERT = re.compile(r"(layers\.\d+\.mlp\.experts)\.(\d+)\.(?:gate|up|down)_proj\.weight")
 _LAYER = re.compile(r"^(?:language_model\.)?layers\.(\d{1,6})\.")
 
 
@@ -62,7 +62,7 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
         """Return the published names of a folder's tensors, by their names in our networks. Experts that are stored one by one
         become one tensor of each kind. Raises ModelUnavailable if an expert lacks a matrix."""
         first = min(_extra_layers(stored), default=-1)
-        names: dict[str, str] = {}
+        names: dict[str, Stored] = {}
         for original in stored.files:
             name = original.removeprefix("model.")
             if first >= 0:  # MTP layers, which follow the model's own, are renumbered from 0
@@ -70,21 +70,16 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
             for pattern, plain in self.names:
                 name = re.sub(pattern, plain, name)
             names[name] = original
-        experts: dict[str, dict[int, dict[str, str]]] = {}
-        for name in [name for name in names if _EXPERT.fullmatch(name)]:
-            start, number, kind = _EXPERT.fullmatch(name).groups()  # type: ignore[union-attr]
-            experts.setdefault(start, {}).setdefault(int(number), {})[kind] = names.pop(name)
-        whole: dict[str, Stored] = dict(names)
-        for start, matrices in experts.items():
-            for number in sorted(matrices):
-                if missing := [kind for kind in ("gate", "up", "down") if kind not in matrices[number]]:
-                    raise ModelUnavailable(
-                        f"{stored.name} lacks the tensor {start}.{number}.{missing[0]}_proj.weight: get it again."
-                    )
-            ordered = [matrices[number] for number in sorted(matrices)]
-            whole[f"{start}.gate_up_proj"] = [(one["gate"], one["up"]) for one in ordered]
-            whole[f"{start}.down_proj"] = [one["down"] for one in ordered]
-        return whole
+        experts: dict[str, set[int]] = {}
+        for found in filter(None, map(_EXPERT.fullmatch, names)):
+            experts.setdefault(found[1], set()).add(int(found[2]))
+        for start, numbers in experts.items():
+            parts = [[f"{start}.{number}.{kind}_proj.weight" for number in sorted(numbers)] for kind in ("gate", "up", "down")]
+            if missing := [part for kind in parts for part in kind if part not in names]:
+                raise ModelUnavailable(f"{stored.name} lacks the tensor {missing[0]}: get it again.")
+            gate, up, down = ([names.pop(part) for part in kind] for kind in parts)
+            names |= {f"{start}.gate_up_proj": list(zip(gate, up, strict=True)), f"{start}.down_proj": down}
+        return names
 
 
 _FILE = ASSETS / "head_layouts.toml"

@@ -50,14 +50,18 @@ def load_vision_language(
     place = resolve(name)
     if place.entry is not None and place.entry.modality != "vision_language":
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
-    size = partial(room.memory_of, name, dtype_name(how))
+    path, version = None, ""
     if place.entry is not None and isinstance(place.entry.source, ShippedFile):
         path = shipped_file(BASE / place.entry.source.path)
-        version = path.stat()
-        shipped = (name, dtype_name(how), str(where), attention, f"{version.st_mtime_ns} {version.st_size}")
-        return MODELS.get(shipped, lambda: load_scenes(path, how, where, attention), size, str(where))
-    key = (str(place.path or place.name), dtype_name(how), str(where), attention)
-    return MODELS.get(key, lambda: _load(name, prepare(name, progress), how, where, attention), size, str(where))
+        version = f"{path.stat().st_mtime_ns} {path.stat().st_size}"
+
+    def load() -> LoadedVisionLanguage:
+        if path is not None:
+            return load_scenes(path, how, where, attention)
+        return _load(name, prepare(name, progress), how, where, attention)
+
+    key = (str(place.path or place.name), dtype_name(how), str(where), attention, version)
+    return MODELS.get(key, load, partial(room.memory_of, name, dtype_name(how)), str(where))
 
 
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:
