@@ -126,7 +126,7 @@ DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET, DEFAULT_IMAGE_TARGET = (
 
 @dataclass(frozen=True)
 class Place:
-    """Meaning of a model's name: exactly one of ``entry``, ``repository`` and ``path`` is set."""
+    """Meaning of a model's name: an ``entry``, a ``repository`` of the hub, which an entry may name too, or a ``path``."""
 
     name: str
     entry: Entry | None = None
@@ -141,7 +141,8 @@ def resolve(name: str) -> Place:
     """
     name = name.strip()
     if name in _BY_NAME:
-        return Place(name, entry=_BY_NAME[name])
+        entry = _BY_NAME[name]
+        return Place(name, entry, entry.hub.repository if entry.hub is not None else "")
     path = Path(name)
     with suppress(OSError, RuntimeError):  # a name that is too long, or of an unknown user's home, is no path
         path = path.expanduser()

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from specviz.engine.stop import waiting
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, check_disk, disk_is_full, no_progress, read_json
-from specviz.models.hub.catalog import NUMBER_BYTES, HubRepository, is_model, resolve
+from specviz.models.hub.catalog import NUMBER_BYTES, is_model, resolve
 from specviz.models.hub.opening import first_line
 
 _WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
@@ -45,12 +45,7 @@ def cached_revision(repository: str) -> str:
 
 def revisions(names: Sequence[str]) -> dict[str, str]:
     """Revisions of the models in ``names`` that come from the hub, by repository."""
-    places = [resolve(name) for name in names if is_model(name)]
-    sources = [place.entry.source if place.entry is not None else None for place in places]
-    repositories = [
-        source.repository if isinstance(source, HubRepository) else place.repository
-        for place, source in zip(places, sources, strict=True)
-    ]
+    repositories = [resolve(name).repository for name in names if is_model(name)]
     return {repository: commit for repository in repositories if repository and (commit := cached_revision(repository))}
 
 

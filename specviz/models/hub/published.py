@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.catalog import HubRepository, resolve
+from specviz.models.hub.catalog import resolve
 from specviz.models.hub.hub import fetch_repository
 from specviz.models.hub.prepare import PICKLES
 
@@ -81,11 +81,9 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
     Raises ModelUnavailable for pickles, damaged files, or missing weights.
     """
     place = resolve(name)
-    if place.entry is not None and not isinstance(place.entry.source, HubRepository):  # a model from the hub may hold MTP layers
+    if place.entry is not None and not place.repository:  # a model from the hub may hold MTP layers
         raise ModelUnavailable(f"{name} is a whole model, not heads for one. Give a hub id or a folder with heads.")
-    source = None if place.entry is None else place.entry.source
-    repository = source.repository if isinstance(source, HubRepository) else place.repository
-    folder = place.path or fetch_repository(repository, progress)
+    folder = place.path or fetch_repository(place.repository, progress)
     stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     if not stored:
         suffixes = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}

@@ -16,7 +16,7 @@ from specviz.models import room
 from specviz.models.cache import MODELS, exclusive_loading
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.catalog import ShippedFile, resolve
+from specviz.models.hub.catalog import resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.packed_model import shipped_file
 from specviz.models.hub.prepare import prepare
@@ -51,8 +51,8 @@ def load_vision_language(
     if place.entry is not None and place.entry.modality != "vision_language":
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
     path, version = None, ""
-    if place.entry is not None and isinstance(place.entry.source, ShippedFile):
-        path = shipped_file(BASE / place.entry.source.path)
+    if place.entry is not None and place.entry.shipped is not None:
+        path = shipped_file(BASE / place.entry.shipped.path)
         version = f"{path.stat().st_mtime_ns} {path.stat().st_size}"
 
     def load() -> LoadedVisionLanguage:
