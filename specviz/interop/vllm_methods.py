@@ -27,7 +27,7 @@ from specviz.interop.server_counters import prometheus, read_counters
 from specviz.interop.vllm_plugin.labels import DRAFTER, INFO, SETTINGS, drafter_of
 from specviz.methods.registry import get
 from specviz.models.hub.cache_dir import cache_folder
-from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, HubRepository, WheelFile, resolve
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, resolve
 from specviz.paths import ASSETS
 from specviz.pipeline.request import Request
 
@@ -160,19 +160,17 @@ _WAYS: dict[str, Callable[[Request, str], Serving]] = {
 def _served_name(name: str, what: str) -> str:
     """Return a model's name for ``vllm serve``: a folder, or a hub id. Raises BadInput for a model that vLLM cannot load."""
     place = resolve(name)
-    if place.repository:
+    entry = place.entry
+    if place.repository and (entry is None or entry.modality == "text"):
         return place.repository
     if place.path is not None:
         if place.path.is_file():
             raise BadInput(f"{name} as {what} is a .gguf file; for a vLLM server give a folder with safetensors weights.")
         return str(place.path)
-    assert place.entry is not None
-    source = place.entry.source
-    if place.entry.modality == "text" and isinstance(source, HubRepository):
-        return source.repository
-    if place.entry.modality == "text" and isinstance(source, WheelFile):
+    assert entry is not None
+    if entry.modality == "text" and entry.wheel is not None:
         return str(cache_folder() / "models" / place.name)
-    raise BadInput(f"{place.entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")
+    raise BadInput(f"{entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")
 
 
 @dataclass(frozen=True)
