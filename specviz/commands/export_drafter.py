@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     write_head(head, folder, options.to, options.verifier)
-    print_message(f"Wrote {folder}, a head for {options.verifier}. It learned from its four-bit {DEFAULT_TEXT_TARGET}.")
+    print_message(f"Wrote {folder}, a head for {options.verifier}. It learned from {DEFAULT_TEXT_TARGET} in four bits.")
     if options.to == "speculators":
         settings = json.dumps({"method": "eagle3", "model": str(folder), "num_speculative_tokens": 5})
         print_message(f"vLLM serves it: vllm serve {options.verifier} --speculative-config '{settings}'")

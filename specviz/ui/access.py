@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.ui.settings import Settings, is_loopback
+from specviz.ui.widgets.downloads import PATH
 
 FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-host", "cf-connecting-ip", "via")
 """Headers that proxies and tunnels add and browsers never send."""
@@ -86,7 +87,8 @@ class Kind:
 PAGE = Kind(2, 5.0)
 """The page and its configuration, which a thread renders in a twentieth of a second."""
 EVENT = Kind(4, 1.0)
-"""POST requests. A burst would block the event loop for seconds; one that waits for a job lets others in after a second."""
+"""POST requests, and files that are made when asked for. A burst would block the event loop for seconds; one that waits for a
+job lets others in after a second."""
 WAITING = 256
 """Number of requests of one kind and address that may wait, enough for several classes behind one router."""
 LEAST_BODY = 8_000_000
@@ -99,7 +101,7 @@ def kind(scope: Scope) -> Kind | None:
     if scope["type"] != "http":
         return None
     path = scope["path"].rstrip("/")
-    if scope["method"] == "POST":
+    if scope["method"] == "POST" or path.endswith(f"/{PATH}"):
         return None if path.endswith("/upload") else EVENT
     is_page = path == scope.get("root_path", "").rstrip("/")
     return PAGE if is_page or path.endswith(("/config", "/info", "/openapi.json")) else None

@@ -116,6 +116,8 @@ def _read(environment: Mapping[str, str], private: bool) -> Settings:
         if text := environment.get(variable):
             listed = [part.strip() for part in text.split(",") if part.strip()]
             values[name] = (listed or values.get(name, ())) if name in ("servers", "models") else text
+            if name in ("max_seconds", "port") and not text.isdecimal():  # "null" is no limit to msgspec
+                values[name] = "no number"
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=lambda kind, value: kind(value))
     except msgspec.ValidationError as error:

@@ -97,8 +97,8 @@ def test_the_port_of_gradio_counts_where_there_is_no_other() -> None:
     ("variable", "value"),
     [("SPECVIZ_MAX_WAITING", value) for value in ("many", "0", "-1", "1.5", "²", "9" * 5000)]
     + [("SPECVIZ_MAX_SECONDS", "two"), ("SPECVIZ_MAX_PREPARING", "0"), ("SPECVIZ_MAX_UPLOAD_MB", "20MB")]
-    + [("PORT", value) for value in ("abc", "70000", "65536", "-1")] + [("GRADIO_SERVER_PORT", "http")]
-    + [("SPECVIZ_ANY_MODEL", "yes"), ("SPECVIZ_PROXIED", "2"), ("SPECVIZ_DEVICE", "tpu")],
+    + [("PORT", value) for value in ("abc", "null", "70000", "65536", "-1")] + [("GRADIO_SERVER_PORT", "http")]
+    + [("SPECVIZ_MAX_SECONDS", "null"), ("SPECVIZ_ANY_MODEL", "yes"), ("SPECVIZ_PROXIED", "2"), ("SPECVIZ_DEVICE", "tpu")],
 )  # fmt: skip
 def test_a_value_that_makes_no_sense_is_named(variable: str, value: str) -> None:
     with pytest.raises(BadInput, match=f"{variable} is ") as refused:

@@ -92,6 +92,8 @@ class Gallery:
     def __init__(self, folder: Path) -> None:
         listed = {file.stem: _read(file) for file in sorted(folder.glob("*.json"))}
         index = listed.pop("index", {})
+        if "traces" in index:
+            raise BadTrace("index.json lists recorded runs, as in edition 2; describe each in a NAME.json beside its file.")
         self.recordings = {name: _recording(folder, name, entry) for name, entry in listed.items()}
         self._first = index.get("first", {})
         self.pair = [name for name in index.get("pair", ()) if name in self.recordings]
