@@ -62,7 +62,7 @@ BUDGETS = {
     "figures": 9_969,
     "inspection": 7_477,
     "interop": 20_390,
-    "methods": 44_433,
+    "methods": 44_441,
     "models": 44_588,
     "pipeline": 7_689,
     "specviz": 1_696,

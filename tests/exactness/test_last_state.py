@@ -7,6 +7,7 @@ import torch
 
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise
+from specviz.engine.stop import on_prefill_progress
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.methods.owl.drafting import RecurrentDrafter, SpecToken, SpecTokenPass
 from specviz.targets.text import TextTarget
@@ -64,6 +65,15 @@ def test_a_prompt_in_pieces_has_the_same_probe_behind_it(tier: str) -> None:
     for one, other in zip((whole.logits, whole.hidden[2], whole.behind[2]),
                           (pieces.logits, pieces.hidden[2], pieces.behind[2]), strict=True):  # fmt: skip
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+def test_a_prompt_is_reported_and_may_be_stopped_chunk_by_chunk() -> None:
+    target, seen = tiny_target(), list[tuple[int, int]]()
+    target.piece = 4
+    session = SpecToken(torch.randn(32, dtype=torch.float64)).open(target, 64, (2,))
+    with on_prefill_progress(lambda done, total: seen.append((done, session.length))):
+        session.prefill(PROMPT)
+    assert len(seen) > 3 and all(done == cached for done, cached in seen[:-1])
 
 
 def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:

@@ -136,8 +136,10 @@ class SpecTokenSession(TextSession):
 
     def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
         """As :meth:`TextSession.prefill`, with a [SPEC] token after the last of ``ids``."""
-        *pieces, (start, end) = self._pieces(len(ids))
-        passes = [self._read(ids[first:last]) for first, last in pieces]
+        passes = list[TargetPass]()
+        for start, end in self._pieces(len(ids)):  # one at a time: between two a run may be stopped
+            if end < len(ids):
+                passes.append(self._read(ids[start:end]))
         logits, hidden = self._chain([*ids[start:], self.token], last=2)
         self._cache.advance(end - start)
         self._cache.rewind(self.length)  # drops the [SPEC] token's keys and values
