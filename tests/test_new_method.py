@@ -46,7 +46,7 @@ expected = ladder.baseline("text", ladder.PLAIN, 60)[0]
 assert row.decode(row.open(ladder.PLAIN), ladder.PLAIN, expected, {}).ids == expected
 parser = argparse.ArgumentParser()
 run.arguments(parser)
-assert run.request(parser.parse_args(["--method", "toy", "--prompt", "Why?"])).method == "toy"
+assert run.request_of(parser.parse_args(["--method", "toy", "--prompt", "Why?"])).method == "toy"
 assert methods.card(all_methods()["toy"])["title"] == "Toy" and "`toy`" in table() and "| Toy `toy` | None |" in pairs()
 Path("traces").mkdir()
 shutil.copy(next(Path("assets/traces").glob("eagle2*.gz")), "traces/toy.spectrace.jsonl.gz")

@@ -69,7 +69,7 @@ def test_an_answer_that_goes_round_in_circles_is_stopped_at_the_second_repeat(pe
         answer = one._rows[0].answer
         answer.append(20 + len(answer) % period)
 
-    one._say = say  # type: ignore[method-assign]
+    one._draw_next = say  # type: ignore[method-assign]
     found = next(islice(one.run([Request((7, 8), 0.0, 60)]), 1))
     assert found.looped and len(found.answer) == REPEATS * period + GRAM
 

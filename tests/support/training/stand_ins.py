@@ -90,7 +90,7 @@ def _masked(name: str, folder: Path, patch: Patch) -> None:
 def _arms(name: str, folder: Path, patch: Patch) -> None:
     """The tiny language model, to be changed for one domain."""
     _text(name, folder, patch)
-    _put(patch, arms, fresh=lambda assets: small_lm(assets.embedding).eval(), collect=lambda *asked: dialogues(60))
+    _put(patch, arms, float32_draft_model=lambda assets: small_lm(assets.embedding).eval(), collect=lambda *asked: dialogues(60))
 
 
 def _hybrid(name: str, folder: Path, patch: Patch) -> None:
@@ -107,7 +107,7 @@ def _hybrid(name: str, folder: Path, patch: Patch) -> None:
 def _scenes(name: str, folder: Path, patch: Patch) -> None:
     """A tiny model of pictures."""
     fresh = lambda shape, *asked: tiny_scenes(2, *asked)  # noqa: E731
-    _put(patch, scenes_vlm, fresh=fresh, train_tokenizer=lambda: train_tokenizer(60, 600), QUESTIONS=2, READING=1, MEASURED=2)
+    _put(patch, scenes_vlm, new_model=fresh, train_tokenizer=lambda: train_tokenizer(60, 600), QUESTIONS=2, READING=1, MEASURED=2)
     _smaller(patch, name, batch=2, later=2, part=2, measured=1)
 
 
