@@ -128,6 +128,7 @@ def test_a_run_that_breaks_off_stays_on_the_stage(visitor: AppPage, running: Run
 
 def test_two_visitors_never_see_each_other_s_runs(visitor: AppPage, newcomer: AppPage, running: Running) -> None:
     one, two = visitor, newcomer
+    one.page.locator("#sp-prompt textarea").fill("Say something.")
     begin(one)
     one.until(f"{one.stage()}.trace.end && {one.stage()}.trace.end.baseline")
     assert two.run("trace.mode") == "recorded"
