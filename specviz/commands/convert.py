@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
     """Write ``model.safetensors`` and a copy of the ``config.json`` beside FILE, and print the next step."""
     file = Path(options.file).expanduser()
     beside = file.resolve().parent
-    folder = Path(options.out).expanduser() if options.out else beside.with_name(f"{beside.name}-safetensors")
+    folder = Path(options.out).expanduser() if options.out else beside.parent / f"{beside.name}-safetensors"
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name another folder with --out.")
     tensors = read_zip(file)

@@ -75,6 +75,7 @@ def test_what_is_no_torch_zip_is_told_so(tmp_path: Path, capsys: pytest.CaptureF
     assert "is not a torch zip" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "nothing.bin")]) == 2
     assert "There is no file" in capsys.readouterr().err
+    assert main(["convert", "/nope.pt"]) == 2 and "There is no file /nope.pt" in capsys.readouterr().err
 
 
 def test_the_tensors_keep_their_numbers(tmp_path: Path) -> None:
