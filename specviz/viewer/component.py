@@ -21,7 +21,6 @@ import gradio as gr
 
 from specviz.viewer import bundle
 
-TEMPLATE = '<div class="specviz-host" data-tail="{}"></div>'
 WITH_VIEWER = """
 const attach = () => {call};
 if (window.SpecvizViewer) attach();
@@ -45,7 +44,7 @@ class Stage(gr.HTML):
     def __init__(self, value: str = "", *, tail: str = "", with_script: bool = True, **more: Any) -> None:
         super().__init__(
             value,
-            html_template=TEMPLATE.format(tail),
+            html_template=f'<div class="specviz-host" data-tail="{tail}"></div>',
             js_on_load=START,
             # Gradio puts it into the page's head once however many stages there are, but sends it for each.
             head=f"<script>{bundle.script()}</script>" if with_script else "",
