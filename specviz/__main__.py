@@ -7,60 +7,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import (
-    batch,
-    bench,
-    calibrate,
-    connect,
-    convert,
-    export,
-    export_drafter,
-    fetch,
-    import_file,
-    inspect,
-    methods,
-    pairs,
-    record,
-    run,
-    train,
-    validate,
-)
-from specviz.commands.console import Parser, print_message
+from specviz.commands.console import parser, print_message
 from specviz.errors import SpecvizError
 
-COMMANDS = {
-    "methods": methods,
-    "run": run,
-    "batch": batch,
-    "bench": bench,
-    "fetch": fetch,
-    "validate": validate,
-    "export": export,
-    "pairs": pairs,
-    "inspect": inspect,
-    "export-drafter": export_drafter,
-    "convert": convert,
-    "calibrate": calibrate,
-    "train": train,
-    "record": record,
-    "connect": connect,
-    "import": import_file,
-}
 BAD_REQUEST = 2
 BROKEN = 1
 STOPPED = 130
 PIPE_CLOSED = 141
-
-
-def parser() -> Parser:
-    """The whole command line. Building it imports no torch."""
-    command_line = Parser(prog="python -m specviz", description="Speculative decoding, live and drawn.")
-    commands = command_line.add_subparsers(metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        subparser = commands.add_parser(name, help=command.HELP, description=command.__doc__, allow_abbrev=False)
-        command.arguments(subparser)
-        subparser.set_defaults(execute=command.execute)
-    return command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,9 +31,9 @@ pair = "None"
 paper = {title = "A toy", authors = "Nobody", year = 2026}
 """
 PROOF = """
-import argparse
 import shutil
 from specviz.commands import methods, run
+from specviz.commands.console import parser
 from specviz.methods.registry import all_methods
 from specviz.ui.widgets.gallery import Gallery
 from tests.support import ladder
@@ -44,9 +44,7 @@ from pathlib import Path
 row = ladder.Row("toy")
 expected = ladder.baseline("text", ladder.PLAIN, 60)[0]
 assert row.decode(row.open(ladder.PLAIN), ladder.PLAIN, expected, {}).ids == expected
-parser = argparse.ArgumentParser()
-run.arguments(parser)
-assert run.request_of(parser.parse_args(["--method", "toy", "--prompt", "Why?"])).method == "toy"
+assert run.request_of(parser().parse_args(["run", "--method", "toy", "--prompt", "Why?"])).method == "toy"
 assert methods.card(all_methods()["toy"])["title"] == "Toy" and "`toy`" in table() and "| Toy `toy` | None |" in pairs()
 Path("traces").mkdir()
 shutil.copy(next(Path("assets/traces").glob("eagle2*.gz")), "traces/toy.spectrace.jsonl.gz")

@@ -1,1 +1,1 @@
-"""The commands of ``python -m specviz``, one file each: its arguments and its execution."""
+"""The commands of ``python -m specviz``, one file each; their arguments are in ``assets/commands.toml``."""

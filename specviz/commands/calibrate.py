@@ -7,16 +7,6 @@ from functools import partial
 
 from specviz.commands.console import print_message, print_result
 from specviz.errors import BadInput
-from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
-
-HELP = "fit a method's draft tree to decoded text"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("name", metavar="METHOD", help="a method with a tree fitted to data, such as stand")
-    parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--draft", metavar="D", help="for polybasic: the intermediate model of the chain")
 
 
 def execute(options: argparse.Namespace) -> int:

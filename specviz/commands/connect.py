@@ -16,26 +16,7 @@ from specviz.trace.schema import Run, Step
 if TYPE_CHECKING:
     from specviz.interop.server import Ask, Server
 
-HELP = "send prompts to a running server and trace its speculation"
 MOST_PROMPTS = 256
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
-    prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
-    prompt.add_argument("--prompts", metavar="F", help="a file with one prompt per line")
-    parser.add_argument("--baseline", metavar="URL", help="a server of the same model without speculation, for the speed-up")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="repetitions of each prompt for the speed-up")
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="the maximum number of tokens")
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the seed sent to the server")
-    parser.add_argument("--raw", action="store_true", help="continue the prompt unchanged, without a chat template")
-    help_text = "request no log-probabilities, which keep some servers from speculating; p is then unknown"
-    parser.add_argument("--no-logprobs", action="store_true", help=help_text)
-    parser.add_argument("--key", default="", metavar="K", help="the server's key, if it requires one")
-    parser.add_argument("--out", metavar="F", help=f"write the first answer's trace to this file ({store.SUFFIX})")
 
 
 def execute(options: argparse.Namespace) -> int:

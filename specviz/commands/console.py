@@ -1,4 +1,4 @@
-"""Console of every command: messages for people on the error stream, exactly one JSON object on the output, prompts, Ctrl-C.
+"""Console of every command: arguments, messages for people on the error stream, one JSON object on the output, prompts, Ctrl-C.
 
 Names, texts and errors come from models, files and servers. Their control characters are escaped here, so that none recolours,
 retitles or overwrites the terminal. Commands print through this file alone.
@@ -13,12 +13,19 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from string import Template
 from typing import Any, NoReturn
 
 from specviz.errors import BadInput
 from specviz.figures.theme import count, escape_controls
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, entries
+from specviz.paths import ASSETS
+from specviz.trace.export import KINDS, OF_ONE_STEP
+from specviz.trace.store import SUFFIX
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,7 +36,31 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
 
 
+_TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "path": lambda name: Path(os.path.expanduser(name))}
 _COUNTS = re.compile(r"\d[\d,]* of ")
+
+
+def parser() -> Parser:
+    """The whole command line, as ``assets/commands.toml`` states it. Building it imports no torch."""
+    command_line = Parser(prog="python -m specviz", description="Speculative decoding, live and drawn.")
+    commands = command_line.add_subparsers(metavar="COMMAND", required=True)
+    models = ", ".join(entry.name for entry in entries())
+    text = Template((ASSETS / "commands.toml").read_text("utf-8")).substitute(
+        target=DEFAULT_TEXT_TARGET, models=models, suffix=SUFFIX, formats=list(KINDS), trees=" and ".join(OF_ONE_STEP)
+    )
+    for name, command in tomllib.loads(text).items():
+        module = import_module(f"specviz.commands.{name}")
+        title = command.get("name", name.replace("_", "-"))
+        subparser = commands.add_parser(title, help=command["help"], description=module.__doc__, allow_abbrev=False)
+        prompt = None
+        for argument, words in command["arguments"].items():
+            place: Any = subparser
+            if words.pop("alternative", False):
+                place = prompt = prompt or subparser.add_mutually_exclusive_group(required=True)
+            kind = _TYPES.get(words.pop("type", type(words.get("default")).__name__))
+            place.add_argument(argument, **words, **({"type": kind} if kind else {}))
+        subparser.set_defaults(execute=module.execute)
+    return command_line
 
 
 class ProgressLine:
@@ -53,6 +84,12 @@ class ProgressLine:
             sys.stderr.write(message + "\n")
             self._said = said
         sys.stderr.flush()
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Clear the line, so that later output starts on its own."""

@@ -21,27 +21,17 @@ from specviz.errors import BadInput, ModelUnavailable
 if TYPE_CHECKING:
     from torch import Tensor
 
-HELP = "convert a torch zip with weights to safetensors"
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 """Names under which trainers store the weights inside a checkpoint."""
 _LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
 """The tensor that identifies a LlamaGen, and the side of a cell of its pictures in pixels."""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth from a source that you trust")
-    parser.add_argument(
-        "--image-size", type=int, metavar="N", help="for LlamaGen: the side of its pictures in pixels, 256, 384 or 512"
-    )
-    parser.add_argument("--out", metavar="DIR", help="the folder to write, by default FILE's folder name with -safetensors")
-
-
 def execute(options: argparse.Namespace) -> int:
     """Write ``model.safetensors`` and a copy of the ``config.json`` beside FILE, and print the next step."""
-    file = Path(options.file).expanduser()
+    file = options.file
     beside = file.resolve().parent
-    folder = Path(options.out).expanduser() if options.out else beside.parent / f"{beside.name}-safetensors"
+    folder = options.out or beside.parent / f"{beside.name}-safetensors"
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name another folder with --out.")
     tensors = read_zip(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from specviz.commands.console import colours, print_json, print_message, print_result, printable, table
@@ -52,11 +53,11 @@ class TerminalView:
         # A style that continues past a line end would colour the rest of the terminal's line.
         return "\n".join(f"{_STYLES[kind]}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
 
-    def finish(self, trace: Trace, out: str | None) -> None:
+    def finish(self, trace: Trace, out: Path | None) -> None:
         """Print the metrics under the text, or the whole outcome as JSON."""
         if self._quiet:
             return print_json(_outcome(trace))
-        print_result(table(_rows(trace) + ([("trace", out)] if out else [])))
+        print_result(table(_rows(trace) + ([("trace", str(out))] if out else [])))
 
 
 def _outcome(trace: Trace) -> dict[str, Any]:

@@ -14,13 +14,6 @@ from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import ShippedFile, entries
 from specviz.paths import BASE, WEIGHTS
 
-HELP = "list the decoding methods"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
-
 
 def execute(options: argparse.Namespace) -> int:
     """List the methods."""

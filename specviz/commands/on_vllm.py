@@ -30,16 +30,6 @@ WARM_UP, WARM_TOKENS = "Say hello, hello, hello.", 16
 """Prompt and token limit of both engines' warm-up before a comparison: a process's first passes are slower than the rest."""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for another engine."""
-    parser.add_argument("--engine", default="specviz", choices=("specviz", "vllm"), help="the engine that runs the method")
-    parser.add_argument("--server", metavar="URL", help="the running vLLM; without it, print the command that starts one")
-    parser.add_argument("--key", default="", metavar="K", help="the server's key, if it requires one")
-    help_text = "the folder of the server's plugin, if it is on this machine: its traces have the text of rejected drafts"
-    parser.add_argument("--traces", metavar="DIR", help=help_text)
-    parser.add_argument("--compare", metavar="F", help="run the method here too, and write both to one HTML page")
-
-
 def refuse_without_vllm(options: argparse.Namespace) -> None:
     """Raise BadInput for options that require ``--engine vllm``."""
     for name in ("server", "traces", "compare"):
@@ -116,7 +106,7 @@ def _run_on_server(
     assert answer.trace is not None
     trace, words = answer.trace, []
     if options.traces:
-        written = plugin_trace(Path(options.traces), answer.name)
+        written = plugin_trace(options.traces, answer.name)
         if written is None:
             words.append(f"The plugin left no complete trace of this answer in {options.traces}; the client's view is shown.")
             print_message(words[0])
@@ -157,17 +147,14 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     from specviz.viewer import pair
 
     def decode(asked: Request, live: TerminalView | None) -> Trace:
-        collector, progress = Collector(), ProgressLine()
-        try:
-            with Stopping() as stopping:
-                for event in stream(asked, memory=Memory(), cancel=stopping.event, progress=progress):
-                    progress.close()
-                    stopping.started = True
-                    collector.add(event)
-                    if live is not None:
-                        live.take(event)
-        finally:
-            progress.close()
+        collector = Collector()
+        with Stopping() as stopping, ProgressLine() as progress:
+            for event in stream(asked, memory=Memory(), cancel=stopping.event, progress=progress):
+                progress.close()
+                stopping.started = True
+                collector.add(event)
+                if live is not None:
+                    live.take(event)
         return collector.trace
 
     print_message("The same run in specviz:")
@@ -177,7 +164,7 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     ours = ours.replace(run=ours.run.replace(title=f"{ours.run.title} in specviz"))
     if not options.json:
         live.finish(ours, None)
-    Path(options.compare).write_text(pair.page(theirs, ours, (*remarks, *_lengths(prompt, ours))), encoding="utf-8")
+    options.compare.write_text(pair.page(theirs, ours, (*remarks, *_lengths(prompt, ours))), encoding="utf-8")
     print_message(f"Wrote {options.compare}.")
 
 

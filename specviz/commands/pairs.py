@@ -10,13 +10,6 @@ from typing import Any
 from specviz.commands.console import print_json, print_result
 from specviz.models.hub.pairs import PAIRS, Pair
 
-HELP = "list published drafter heads and their targets"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
-
 
 def execute(options: argparse.Namespace) -> int:
     """List the pairs."""

@@ -26,29 +26,22 @@ from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
 
-HELP = "record the app's opening runs again"
 FOLDER = ASSETS / "traces"
 KNOWN = {field.name for field in fields(Request)}
 Decode = Callable[..., Trace]
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="the runs, by default all")
-    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="the folder of the runs")
-    parser.add_argument("--times", type=int, default=3, metavar="N", help="decodings of each run; the median one is kept")
-
-
 def execute(options: argparse.Namespace) -> int:
     """Record the runs one by one; each is written even if a later one fails."""
+    folder: Path = options.folder or FOLDER
     if options.times < 1:
         raise BadInput("--times is the number of decodings per run; give a whole number of at least 1.")
-    entries = _requested_entries(options.folder, options.names)
+    entries = _requested_entries(folder, options.names)
     from specviz.pipeline.runner import run as decode
 
     for name, entry in entries.items():
         trace = _median(_in_batch if "beside" in entry else partial(_once, decode), name, entry, options.times)
-        store.write(trace, options.folder / f"{name}{store.SUFFIX}.gz")
+        store.write(trace, folder / f"{name}{store.SUFFIX}.gz")
         assert (end := trace.end) is not None
         metrics, speed = end.metrics, "in a batch"
         if gain := metrics.get("speedup"):
@@ -99,12 +92,11 @@ def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapp
 
 
 def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
-    memory, progress = Memory(), ProgressLine()
-    for _ in range(entry.get("rehearsals", 0)):
-        decode(memory=memory, progress=progress, **entry["request"])
-    trace = decode(memory=memory, progress=progress, **{"baseline": True, **entry["request"]})
-    progress.close()
-    return trace
+    memory = Memory()
+    with ProgressLine() as progress:
+        for _ in range(entry.get("rehearsals", 0)):
+            decode(memory=memory, progress=progress, **entry["request"])
+        return decode(memory=memory, progress=progress, **{"baseline": True, **entry["request"]})
 
 
 def _in_batch(entry: Mapping[str, Any]) -> Trace:
@@ -112,9 +104,9 @@ def _in_batch(entry: Mapping[str, Any]) -> Trace:
     from specviz.pipeline.batch import traces
     from specviz.pipeline.runner import prepare
 
-    memory, progress, request = Memory(), ProgressLine(), entry["request"]
+    memory, request = Memory(), entry["request"]
     prompts = (request["prompt"], *entry["beside"])
     rows = [Request(**{**request, "prompt": one, "seed": request.get("seed", 0) + row}) for row, one in enumerate(prompts)]
-    ready = [prepare(row, memory, progress) for row in rows]
-    progress.close()
+    with ProgressLine() as progress:
+        ready = [prepare(row, memory, progress) for row in rows]
     return traces(ready, entry["every"])[0]

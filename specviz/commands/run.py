@@ -12,50 +12,14 @@ from pathlib import Path
 from specviz.commands import on_vllm
 from specviz.commands.console import ProgressLine, Stopping, print_message, read_text
 from specviz.errors import BadInput, shown
-from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.collect import Collector, closed
 from specviz.trace.schema import End, Run
 
-HELP = "decode a prompt and show the run"
 BROKEN = 1
 OUT_OF_MEMORY = 2
 STOPPED = 130
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("--method", required=True, metavar="M", help="a name from the list of `methods`")
-    parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--draft", metavar="D", help="the model or heads that draft, several separated by commas")
-    prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
-    prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt, - for standard input")
-    parser.add_argument("--image", metavar="F", help="the picture of the prompt, for a target that reads pictures")
-    parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
-    help_text = "the maximum number of tokens; a picture has as many codes as its grid"
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=help_text)
-    help_text = "0 takes the likeliest token; by default 0 for text and 1 for images"
-    parser.add_argument("--temperature", type=float, metavar="T", help=help_text)
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep the K likeliest tokens, 0 for all")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text if the tree's size is stated")
-    kinds = ("auto", "float64", "float32", "bfloat16", "float16")
-    parser.add_argument("--dtype", default="auto", choices=kinds, help="the models' number format")
-    parser.add_argument(
-        "--device",
-        default="auto",
-        help="the models' device: auto, cpu, cuda, cuda:1; for text also several: cuda:all, cuda:0,cuda:1",
-    )
-    parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="eager passes or captured graphs")
-    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
-    parser.add_argument("--baseline", action="store_true", help="also decode one token at a time, for the speed-up")
-    parser.add_argument("--guidance", type=float, metavar="S", help="the strength of an image's guidance, 1 for none")
-    parser.add_argument("--picture", metavar="F", help="write the picture of an image run to this PNG file")
-    parser.add_argument("--out", metavar="F", help=f"write the trace to this file ({store.SUFFIX})")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    on_vllm.arguments(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -90,7 +54,7 @@ def execute(options: argparse.Namespace) -> int:
         if options.out and recording.run is not None:
             store.write(recording.trace, options.out)
         if options.picture and recording.end is not None and recording.end.picture:
-            Path(options.picture).write_bytes(base64.b64decode(recording.end.picture))
+            options.picture.write_bytes(base64.b64decode(recording.end.picture))
     live.finish(recording.trace, options.out)
     assert recording.end is not None
     failed = status([recording.end], stopping.requested)
@@ -133,14 +97,13 @@ def parameters(assignments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check_out(out: str) -> None:
+def _check_out(out: Path) -> None:
     """Raise BadInput now, not after minutes of decoding, if the trace cannot be written."""
-    folder = Path(out).parent
     try:
-        is_folder, is_writable = Path(out).is_dir(), folder.is_dir() and os.access(folder, os.W_OK)
+        is_folder, is_writable = out.is_dir(), out.parent.is_dir() and os.access(out.parent, os.W_OK)
     except OSError as problem:
         raise BadInput(f"{shown(out)} cannot be written to: {problem.strerror}.") from None
     if is_folder:
         raise BadInput(f"{out} is a folder; name a file in it for the trace.")
     if not is_writable:
-        raise BadInput(f"The trace cannot be written to {out}: {folder} is not a writable folder.")
+        raise BadInput(f"The trace cannot be written to {out}: {out.parent} is not a writable folder.")

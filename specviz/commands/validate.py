@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from specviz.commands.console import print_result
 from specviz.trace import store
-
-HELP = "check trace files, and bring older ones up to date"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a .spectrace.jsonl file")
-    parser.add_argument("--rewrite", action="store_true", help="rewrite each valid file in the current version of the format")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print that each file is valid. Raises BadTrace naming line and field of the first invalid one."""
     for file in options.files:
-        trace = store.read(Path(file))
+        trace = store.read(file)
         ended = f"ended by {trace.end.reason}" if trace.end else "unfinished"
         print_result(f"{file} is a valid trace: {trace.run.title}, {len(trace.steps)} steps, {ended}.")
         if options.rewrite:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specviz.commands import run
+from specviz.commands.console import parser
 from specviz.methods.registry import all_methods
 from specviz.models.heads.published import MTP_FAMILIES
 from specviz.models.hub.catalog import resolve
@@ -29,9 +29,7 @@ def test_a_row_gives_a_command_or_says_what_is_missing() -> None:
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
 def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name: str, command: str) -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    run.arguments(parser)
-    request = run.request_of(parser.parse_args(shlex.split(command)))
+    request = run.request_of(parser().parse_args(["run", *shlex.split(command)]))
     assert request.method == name and (request.target in FOLDERS or resolve(request.target))
     heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
     if request.draft and (heads or "eagle" in request.draft.lower()):
@@ -43,11 +41,9 @@ def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name
 
 
 def test_models_that_draft_for_themselves_are_named_twice_and_listed() -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    run.arguments(parser)
     section = TABLE.split("## Targets that draft for themselves")[1].split("\n## ")[0]
     (command,) = re.findall(r"`python -m specviz run ([^`]+)`", section)
-    request = run.request_of(parser.parse_args(shlex.split(command)))
+    request = run.request_of(parser().parse_args(["run", *shlex.split(command)]))
     assert request.target == request.draft and (request.target, request.method) in {
         (pair.target, pair.method) for pair in PAIRS if pair.layout == MTP
     }

@@ -20,7 +20,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from specviz.__main__ import main, parser
+from specviz.__main__ import main
+from specviz.commands.console import parser
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
