@@ -37,37 +37,26 @@ def control(mode: str, run: str, **more: object) -> str:
 
 
 class Stage(gr.HTML):
-    """Draws a run. ``tail`` is the path, below the app's address, of server-sent events with the lines of a run. Each stage
-    brings the viewer's script, unless ``with_script`` is False: the page then has it in a script element marked ``data-specviz``.
+    """Draws a run. ``tail`` is the path, below the app's address, of server-sent events with the lines of a run. ``autoplay``
+    plays a run when it is shown. Each stage brings the viewer's script, unless ``with_script`` is False: the page then has it in
+    a script element marked ``data-specviz``.
     """
 
-    def __init__(self, value: str = "", *, tail: str = "", with_script: bool = True, **more: Any) -> None:
+    def __init__(self, value: str = "", *, tail: str = "", autoplay: bool = True, with_script: bool = True, **more: Any) -> None:
         super().__init__(
             value,
-            html_template=f'<div class="specviz-host" data-tail="{tail}"></div>',
+            # A stage in a tab that was never open loses all properties but the value with its first update.
+            html_template=f'<div class="specviz-host" data-tail="{tail}" data-autoplay="{str(autoplay).lower()}"></div>',
             js_on_load=START,
             # Gradio puts it into the page's head once however many stages there are, but sends it for each.
             head=f"<script>{bundle.script()}</script>" if with_script else "",
             apply_default_css=False,
-            tail=tail,
             **more,
         )
 
     def postprocess(self, value: str | None) -> str:
         """Return the text unchanged: token text may look like markup, but none is ever rendered as such."""
         return value or ""
-
-    def api_info(self) -> dict[str, Any]:
-        """Describe the value to clients of the API."""
-        return {"type": "string", "description": "a control line, then the lines of a spectrace file"}
-
-    def example_payload(self) -> Any:
-        """A value that is safe to send."""
-        return ""
-
-    def example_value(self) -> Any:
-        """A value that is safe to show."""
-        return ""
 
 
 class Race(gr.HTML):

@@ -41,6 +41,25 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
     visitor.until(f"{visitor.stage(stage)}.cursor === 0")
 
 
+@pytest.mark.parametrize(("title", "prefix"), [("Vision-language", "sp-see"), ("Image", "sp-image")])
+def test_a_live_run_reaches_the_stage_of_a_tab_opened_late_which_lists_it_after_a_reload(
+    newcomer: AppPage, title: str, prefix: str
+) -> None:
+    stage = newcomer.stage(f"#{prefix}-stage")
+    newcomer.tab(title)
+    newcomer.until(f"{stage}.trace.end")
+    newcomer.page.locator(f"#{prefix}-run-live").click()
+    newcomer.until(f"{stage}.trace.mode === 'live' && {stage}.trace.end")
+    (own, *_) = newcomer.options(f"#{prefix}-recording")
+    newcomer.tab("Text")
+    newcomer.page.reload()
+    newcomer.until(f"{newcomer.stage()}.trace.end")
+    newcomer.tab(title)
+    expect(newcomer.page.locator(f"#{prefix}-recording option:checked")).to_have_text(own)
+    newcomer.until(f"{stage}.trace.end && {stage}.feed.name.startsWith('mine:')")
+    newcomer.errors.clear()  # Gradio's own, of the answers that a reload cuts off
+
+
 def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> None:
     visitor.tab("Vision-language")
     chosen = scene_shelf.scenes()[2]

@@ -272,14 +272,14 @@ class RunTab:
         """Updates of the buttons, during a run or after it."""
         return {self.run: gr.Button(self.verb[running]), self.stop: panels.stop_button(running)}
 
-    def fill(self, request: gr.Request, filled: bool, run_name: str, runs: Runs) -> Updates:
+    def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
         """Fill an opened tab that shows no run yet, with the run that the page's address names, even while that is loading, or
         with the tab's own."""
+        if filled:
+            return {self.stage_filled: True}
         addressed = self.shared.archive.gallery.recordings.get(request.query_params.get("trace", ""))
-        name = addressed.name if not filled and addressed and addressed.run.modality == self.modality else run_name
-        updates = {self.stage_filled: True} if filled else self.staged(self.shared.archive.feed(name))
-        # A list of a tab that had never been open loses its entries with an update, this session's runs among them.
-        return updates | {self.recording: controls.listing(grouped(self.shared.archive, runs, self.modality), name)}
+        name = addressed.name if addressed and addressed.run.modality == self.modality else run_name
+        return self.staged(self.shared.archive.feed(name))
 
     @property
     def own_choices(self) -> list[Any]:
@@ -349,8 +349,7 @@ class RunTab:
     def wire(self, tab_page: gr.Tab | None) -> None:
         """Connect the controls."""
         if tab_page is not None:
-            shown = [self.stage_filled, self.stage, self.recording]
-            tab_page.select(self.fill, [self.stage_filled, self.run_name, self.runs], shown, **QUIET)
+            tab_page.select(self.fill, [self.stage_filled, self.run_name], [self.stage_filled, self.stage], **QUIET)
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)

@@ -1,26 +1,29 @@
-// A drop-down with headings: [[HEADING, [[TITLE, NAME], ...]], ...]. Its value is the chosen name.
+// A drop-down with headings: [[HEADING, [[TITLE, NAME], ...]], ...]. Its value is the chosen name, or {"groups", "name"} with new entries.
 const select = element.querySelector("select");
 
-function list() {
-  // A tab that is not open yet loses the other properties with its first update.
-  const groups = props.groups || JSON.parse(select.dataset.groups);
+function list(groups) {
   select.replaceChildren(...groups.map(([heading, entries]) => {
     const group = document.createElement("optgroup");
     group.label = heading;
     group.append(...entries.map(([title, name]) => new Option(title, name)));
     return group;
   }));
-  show();
 }
 
 function show() {
-  select.value = props.value;
+  if (!props.value.startsWith("{")) {
+    select.value = props.value;
+    return;
+  }
+  const { groups, name } = JSON.parse(props.value);
+  list(groups);
+  select.value = name;
 }
 
 select.addEventListener("change", () => {
   props.value = select.value;
   trigger("input");
 });
-watch("groups", list);
 watch("value", show);
-list();
+list(JSON.parse(select.dataset.groups));
+show();

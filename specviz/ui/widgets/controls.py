@@ -54,10 +54,11 @@ def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[di
 def answer(
     of: str, parameters: type, values: Mapping[str, Any] | None = None, high: Mapping[str, float] | None = None, own: bool = False
 ) -> str:
-    """The form's value: its fields, and ``values`` over the defaults, without those that have no field. ``own``: they are the
-    visitor's edits."""
-    chosen = {parameter.name: (values or {}).get(parameter.name, parameter.default) for parameter in describe(parameters)}
-    return json.dumps({"of": of, "fields": fields(parameters, high), "values": chosen, "given": {} if own else chosen})
+    """The form's value: its fields, and ``values`` over the defaults, without those that have no field. ``own``: those that
+    differ from a default are the visitor's edits."""
+    defaults = {parameter.name: parameter.default for parameter in describe(parameters)}
+    chosen = {name: (values or {}).get(name, default) for name, default in defaults.items()}
+    return json.dumps({"of": of, "fields": fields(parameters, high), "values": chosen, "given": defaults if own else chosen})
 
 
 def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
@@ -122,7 +123,7 @@ def form(value: str, **more: Any) -> gr.HTML:
 
 def choice(groups: Groups, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
     """Drop-down with headings, for long lists: the browser's native one, which works with keyboards and phones. Its value
-    is the chosen name; ``input`` fires when the visitor chooses one."""
+    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one."""
     name = f"{elem_id}-choice"
     return theme.html(
         value,
@@ -134,6 +135,6 @@ def choice(groups: Groups, value: str, label: str, *, elem_id: str, **more: Any)
     )
 
 
-def listing(groups: Groups, value: str) -> dict[str, Any]:
-    """Update of a drop-down's entries and of the chosen one."""
-    return gr.update(value=value, groups=list(groups.items()))
+def listing(groups: Groups, name: str) -> str:
+    """Value that replaces a drop-down's entries and chooses one: in a tab that was never open, only values can be updated."""
+    return json.dumps({"groups": list(groups.items()), "name": name})

@@ -73,7 +73,7 @@ class FakeEngine:
     def events(self, request: Request, cancel: threading.Event, progress: Progress) -> Iterator[Run | Step | End]:
         if self.breaks and self.breaks_at < 0:
             raise self.breaks
-        trace = sample_trace(self.steps, request.seed, method=request.method, baseline=True, reason="budget")
+        trace = recorded(request.method, self.steps, request.seed)
         assert trace.end is not None
         yield replace(trace.run, prompt=request.prompt, max_new_tokens=request.max_new_tokens, warnings=())
         if self.reading:

@@ -17,6 +17,7 @@ from specviz.trace import store
 from specviz.ui.app_state import make
 from specviz.ui.archive import MINE
 from specviz.ui.settings import Settings
+from specviz.ui.tabs.request_form import Basics
 from specviz.ui.tabs.run_tab import ImageTab, RunTab, TextTab
 from specviz.ui.tabs.vision_tab import VisionTab
 from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
@@ -134,10 +135,12 @@ def test_a_recording_chosen_by_name_brings_all_its_settings(enter: Enter) -> Non
 def test_a_run_of_one_s_own_is_one_s_own_choice(enter: Enter) -> None:
     visitor = enter("text")
     trace = recorded("stand", 4)
-    run = replace(trace.run, prompt="My own prompt.", sampling=replace(trace.run.sampling, temperature=1.1))
+    sampling = replace(trace.run.sampling, temperature=1.1)
+    run = replace(trace.run, prompt="My own prompt.", sampling=sampling, max_new_tokens=Basics.max_new_tokens)
     visitor.show(MINE + visitor.tab.shared.archive.store.new(lines(replace(trace, run=run))))
     visitor.choose("eagle2")
-    assert visitor.shown == "eagle2" and visitor.prompt == "My own prompt." and visitor.asked[0] == 1.1
+    assert visitor.shown == "eagle2" and visitor.prompt == "My own prompt."
+    assert visitor.asked == (1.1, HOW["eagle2"][1])  # a default is nobody's choice
 
 
 def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter: Enter) -> None:
@@ -180,8 +183,8 @@ def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> Non
     visitor = enter("text")
     name = f"mine:{visitor.tab.shared.archive.store.new(lines(recorded('stand', 4)))}"
     updates = visitor.tab.play(name, [("A run of mine", name)], VISITOR)
-    listed = updates[visitor.tab.recording]
-    assert listed["value"] == name and listed["groups"][0] == ("This session", [("A run of mine", name)])
+    listed = json.loads(updates[visitor.tab.recording])
+    assert listed["name"] == name and listed["groups"][0] == ["This session", [["A run of mine", name]]]
     shown = asyncio.run(visitor.tab.play_chosen("eagle2", [], VISITOR))
     assert shown[visitor.tab.run_name] == "eagle2"
     for damaged, said in ((None, "no run to show"), ("", "no run to show"), ({"a": 3}, "no recorded run")):

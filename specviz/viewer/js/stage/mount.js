@@ -50,13 +50,11 @@ function tailOf(path) {
   };
 }
 
-/** The Gradio side: `props.value` is the text, and `props.tail` the path of the lines of a run that is followed. @param {HTMLElement} element */
+/** The Gradio side: `props.value` is the text, and the host's `data-tail` the path of the lines of a run that is followed. @param {HTMLElement} element */
 function attach(element, props, watch) {
   const host = /** @type {HTMLElement} */ (element.querySelector(".specviz-host") || element);
-  // A tab that is not open yet loses all properties but the value with its first update.
-  const path = props.tail || host.dataset.tail;
-  const tail = path ? tailOf(path) : null;
-  const handle = mount(host, { text: props.value || "", autoplay: props.autoplay !== false, tail });
+  const { tail, autoplay } = host.dataset;
+  const handle = mount(host, { text: props.value || "", autoplay: autoplay !== "false", tail: tail ? tailOf(tail) : null });
   watch("value", () => handle.update(props.value || ""));
   host.specviz = handle;
   return handle;
