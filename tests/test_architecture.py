@@ -60,7 +60,7 @@ BUDGETS = {
     "drafting": 51_905,
     "engine": 23_768,
     "figures": 9_969,
-    "inspection": 7_477,
+    "inspection": 7_003,
     "interop": 20_390,
     "methods": 44_441,
     "models": 44_588,

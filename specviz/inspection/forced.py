@@ -7,7 +7,7 @@ chain drafting from every token of the answer. Rates are conditional on all shal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -82,39 +82,25 @@ class TeacherForcedStats:
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
     """Draft ``depth`` tokens with ``reading`` from every position of the passages that has as many tokens after it."""
-    stats, stepper = TeacherForcedStats(depth), FeatureRuntime(reading.head)
-    for passage in passages:
-        heed()
-        _teacher_force_passage(reading, stepper, passage, stats)
-    return stats
+    stepper = FeatureRuntime(reading.head)
+    return _stats(depth, stepper.draft_ids, passages, lambda passage, starts: _chains(reading, stepper, passage, starts, depth))
 
 
 @torch.inference_mode()
 def teacher_force_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
     """Return the statistics of a network that predicts all depths from one state of the target: Medusa's heads."""
-    stats = TeacherForcedStats(min(depth, net.config.heads))
-    for passage in passages:
-        heed()
-        ids, rows = passage.ids, len(passage.ids) - 1
-        starts = torch.arange(max(0, passage.first - 1), rows - stats.depth, device=ids.device)
-        if not len(starts):
-            continue
-        alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
-        by_depth = net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))
-        for level in range(stats.depth):
-            alive = _count_right(stats, level, net.draft_ids, by_depth[level].float(), passage, starts, alive)
-            lengths += alive
-        stats.lengths.append(lengths.cpu())
-    return stats
+    depth = min(depth, net.config.heads)
+
+    def drafted(passage: Passage, starts: Tensor) -> Iterable[Tensor]:
+        return net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))[:depth]
+
+    return _stats(depth, net.draft_ids, passages, drafted)
 
 
-def _teacher_force_passage(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: TeacherForcedStats) -> None:
-    ids, depth = passage.ids, stats.depth
+def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterator[Tensor]:
+    """Yield by depth the logits [place, draft vocab] of chains along the passage, one from each of ``starts``."""
+    ids = passage.ids
     rows = len(ids) - 1
-    # Row i holds the state of token i and the embedding of token i + 1, and predicts token i + 2.
-    starts = torch.arange(max(0, passage.first - 1), rows - depth, device=ids.device)
-    if not len(starts):
-        return
     states = torch.cat([passage.states[tap] for tap in reading.head.config.taps], dim=-1)[:-1].to(stepper.embedding)
     if reading.lag:
         states = states.roll(reading.lag, 0)
@@ -127,26 +113,12 @@ def _teacher_force_passage(reading: Reading, stepper: FeatureRuntime, passage: P
     causal, beside = place[None] <= place[:, None], _picture_arguments(stepper, passage)
     outputs = stepper(ids[1:], stepper.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
-    alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
-    draft_ids, vocab, evidence = stepper.draft_ids, reading.head.config.vocab_size, torch.zeros(len(starts), device=ids.device)
-    # The head's row of each token [vocab], -1 outside the draft vocabulary.
-    row_of = torch.arange(vocab, device=ids.device)
-    if draft_ids is not None:
-        row_of = torch.full_like(row_of, -1)
-        row_of[draft_ids] = torch.arange(len(draft_ids), device=ids.device)
     for level in range(depth):
         if level:
             mask, column = torch.cat((mask, own), dim=1), rows + (level - 1) * len(starts)
             positions = axial((starts + level + reading.shift).clamp_min(0))
             outputs = stepper(ids[starts + level + 1], outputs, positions, cache, column, mask)
-        logits = stepper.logits(outputs).float()
-        labels = row_of[ids[starts + level + 2]]
-        log_q = logits.log_softmax(-1).gather(1, labels.clamp_min(0)[:, None])[:, 0]
-        evidence += torch.where(labels < 0, LEAST, log_q.clamp_min(LEAST))
-        alive = _count_right(stats, level, draft_ids, logits, passage, starts, alive)
-        lengths += alive
-    stats.lengths.append(lengths.cpu())
-    stats.evidence.append(evidence.cpu() / depth)
+        yield stepper.logits(outputs)
 
 
 def _picture_arguments(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
@@ -161,27 +133,40 @@ def _picture_arguments(stepper: FeatureRuntime, passage: Passage) -> dict[str, T
     return stats
 
 
-def _count_right(
-    stats: TeacherForcedStats,
-    level: int,
-    draft_ids: Tensor | None,
-    logits: Tensor,
-    passage: Passage,
-    starts: Tensor,
-    alive: Tensor,
-) -> Tensor:  # fmt: skip
-    """Count right drafts at this depth, and at depth 1 the labels in the draft vocabulary and the overlap; return a mask of the
-    chains that go on."""
-    labels, q = passage.ids[starts + level + 2], logits.softmax(-1)
-    sure, best = q.max(-1)
-    hit = (best if draft_ids is None else draft_ids[best]) == labels
-    stats.reached[level] += int(alive.sum())
-    stats.right[level] += int((hit & alive).sum())
-    stats.guesses += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
-    if level == 0:
-        stats.places += len(starts)
-        stats.known += len(labels) if draft_ids is None else int(torch.isin(labels, draft_ids).sum())
-        p = passage.logits[starts + 2 - passage.first].float().softmax(-1)
-        p = p[:, : logits.shape[-1]] if draft_ids is None else p[:, draft_ids]
-        stats.overlap += torch.minimum(p, q).sum(-1).tolist()
-    return alive & hit
+def _stats(
+    depth: int, draft_ids: Tensor | None, passages: Sequence[Passage], drafted: Callable[[Passage, Tensor], Iterable[Tensor]]
+) -> TeacherForcedStats:
+    """Return the statistics of drafts, whose logits [place, draft vocab] by depth ``drafted`` returns for a passage's starts."""
+    stats = TeacherForcedStats(depth)
+    for passage in passages:
+        heed()
+        ids = passage.ids
+        # Row i holds the state of token i and the embedding of token i + 1, and predicts token i + 2.
+        starts = torch.arange(max(0, passage.first - 1), len(ids) - 1 - depth, device=ids.device)
+        if not len(starts):
+            continue
+        alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
+        evidence = torch.zeros(len(starts), device=ids.device)
+        for level, logits in enumerate(drafted(passage, starts)):
+            log_q = logits.float().log_softmax(-1)
+            # The drafter's row of each token [vocab], -1 outside the draft vocabulary.
+            known = torch.arange(log_q.shape[-1], device=ids.device) if draft_ids is None else draft_ids
+            row_of = torch.full_like(passage.logits[0], -1, dtype=torch.long)
+            row_of[known] = torch.arange(len(known), device=ids.device)
+            labels = row_of[ids[starts + level + 2]]
+            evidence += torch.where(labels < 0, LEAST, log_q.gather(1, labels.clamp_min(0)[:, None])[:, 0].clamp_min(LEAST))
+            sure, best = log_q.exp().max(-1)
+            hit = best == labels
+            stats.reached[level] += int(alive.sum())
+            stats.right[level] += int((hit & alive).sum())
+            stats.guesses += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
+            if level == 0:
+                stats.places += len(starts)
+                stats.known += int((labels >= 0).sum())
+                p = passage.logits[starts + 2 - passage.first].float().softmax(-1)[:, known]
+                stats.overlap += torch.minimum(p, log_q.exp()).sum(-1).tolist()
+            alive = alive & hit
+            lengths += alive
+        stats.lengths.append(lengths.cpu())
+        stats.evidence.append(evidence.cpu() / depth)
+    return stats

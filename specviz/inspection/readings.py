@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 from specviz.drafting.networks.head_config import EACH, TOGETHER
 from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
+
+_SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ def alternatives(
 ) -> Iterator[Alternative]:
     """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts the
     target's rotary rates for time, height and width: () if a token has one position, None without a picture."""
+    yield from _switched(reading, sections is not None)
     yield from _taps(reading, target.layers)
     yield from _norms(reading)
     yield from _positions(reading, theta)
@@ -46,6 +51,25 @@ def _changed(reading: Reading, **conventions: Any) -> Reading:
     return replace(reading, head=reading.head.read_as(**conventions))
 
 
+def _switched(reading: Reading, with_picture: bool) -> Iterator[Alternative]:
+    """Yield the readings that turn one convention on or off."""
+    config, how = reading.head.config, reading.head.config.how
+    applies = {
+        "normed_residual": config.wide,
+        "feeds_normed": config.wide or config.paired,
+        "embedding_first": True,
+        "rotary_pairs": True,
+        "pictured": with_picture,
+        "direct": with_picture and how.pictured and not config.wide,
+        "sections_woven": with_picture and how.sections,
+    }
+    for convention in filter(applies.get, applies):
+        value = not getattr(how, convention)
+        name, blame = _SWITCHES[convention]["on" if value else "off"]
+        others = {"direct": False} if convention == "pictured" else {}
+        yield Alternative(name, blame, _changed(reading, **{convention: value}, **others))
+
+
 def _taps(reading: Reading, layers: int) -> Iterator[Alternative]:
     taps = reading.head.config.taps
     for step, word in ((-1, "lower"), (1, "higher")):
@@ -62,20 +86,7 @@ def _taps(reading: Reading, layers: int) -> Iterator[Alternative]:
 
 def _norms(reading: Reading) -> Iterator[Alternative]:
     config, how = reading.head.config, reading.head.config.how
-    if config.wide:
-        it, other = ("normalised state", "state itself") if not how.normed_residual else ("state itself", "normalised state")
-        yield Alternative(
-            f"norm_before_residual {str(not how.normed_residual).lower()}",
-            f"attention's output is added to the {it}; the configuration says to the {other}",
-            _changed(reading, normed_residual=not how.normed_residual),
-        )
     if config.wide or config.paired:
-        it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
-        yield Alternative(
-            f"norm_output {str(not how.feeds_normed).lower()}",
-            f"the head was trained to feed back the {it}; the configuration says the {other}",
-            _changed(reading, feeds_normed=not how.feeds_normed),
-        )
         # Without the norm an output is fed back unchanged, even with norm_output.
         yield Alternative("no norm before the head", "the final norm is not the head's own, or was folded into it",
                           _changed(reading, head_norm=not how.head_norm, feeds_normed=False))  # fmt: skip
@@ -89,12 +100,6 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
         form, truth = ("plus one", "their difference from one") if shifted else ("unchanged", "factors")
         blame = f"they are stored as {truth}: the checkpoint's converter shifted the wrong norms"
         yield Alternative(f"{name} norms' weights {form}", blame, _changed(reading, **changed))
-    first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
-    yield Alternative(
-        "the halves of its input swapped",
-        f"the head reads [{first}; {last}], not [{last}; {first}]",
-        _changed(reading, embedding_first=not how.embedding_first),
-    )
 
 
 def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
@@ -106,11 +111,6 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
         if (base, ()) != (how.theta, how.rates):
             yield Alternative(f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}",
                         _changed(reading, theta=base, rates=(), rotary_scale=1.0))  # fmt: skip
-    yield Alternative(
-        "neighbours rotated together" if not how.rotary_pairs else "halves rotated together",
-        "queries and keys are laid out for another form of rotary positions (GPT-J's against NeoX's)",
-        _changed(reading, rotary_pairs=not how.rotary_pairs),
-    )
     if any(how.windows):
         yield Alternative("the whole text instead of a window", "the head was not trained with this sliding window",
                           _changed(reading, windows=()))  # fmt: skip
@@ -125,23 +125,9 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
 
 def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Alternative]:
     config, how = reading.head.config, reading.head.config.how
-    own, place = "the picture's own embeddings at its positions", "the placeholder's embedding at the picture's positions"
-    yield Alternative(
-        place if how.pictured else own,
-        f"the head was trained with {place if how.pictured else own}",
-        _changed(reading, pictured=not how.pictured, direct=False),
-    )
-    if not config.wide and how.pictured:
-        way = "around the projection" if not how.direct else "through the projection"
-        yield Alternative(f"the picture {way}", f"the head was trained with the picture's embeddings {way}",
-                          _changed(reading, direct=not how.direct))  # fmt: skip
     if how.sections:
         yield Alternative("one position per token", "the head was trained on text positions, not on time, height and width",
                           _changed(reading, sections=(), sections_woven=False))  # fmt: skip
-        layout = "rotary rates in " + ("blocks" if how.sections_woven else "turn")
-        yield Alternative(
-            layout, "mrope_interleaved is wrong or missing", _changed(reading, sections_woven=not how.sections_woven)
-        )
     elif sum(sections) == (len(how.rates) or config.head_size // 2):
         yield Alternative(
             "the target's three positions per token",

@@ -167,8 +167,8 @@ def inspect(
     Raises ModelUnavailable naming the tensor or setting that prevents reading, after reporting the stored files.
     """
     check_room((target_name, *second_models(name)))
-    target: Any
-    loaded, target = open_target(target_name, image=image, progress=progress)
+    opened: Any = open_target(target_name, prompts[0], tokens, image, progress)
+    loaded, target = opened.loaded, opened.target
     fit = fit_of(loaded.name, target)
     stored, network, summary = _read(name, loaded, target, fit, progress)
     layers = tuple(range(fit.layers + 1)) if lens_of_all else required_layers(_taps(network), fit.layers, ROUNDS)
@@ -179,7 +179,7 @@ def inspect(
             f"{name} compresses a picture into {network.config.queries} rows (ViSpec) without positions in the prompt, so it "
             "cannot be inspected. Compare its run with the plain run instead."
         )
-    texts = list(passages(target_name, target, prompts, tokens, layers, image=image, progress=progress))
+    texts = list(passages(target_name, prompts, tokens, layers, image, progress))
     if isinstance(network, FeatureHead):
         rope = getattr(target.config, "rope_parameters", None) or {}
         sections = None if image is None else tuple(map(int, rope.get("mrope_section") or ()))

@@ -50,11 +50,12 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    loaded, target = open_target(DEFAULT_TEXT_TARGET)
+    texts = prompts("calibration")[:1]
+    opened: Any = open_target(DEFAULT_TEXT_TARGET, texts[0], 40)
+    loaded, target = opened.loaded, opened.target
     head = load_heads("eagle3", None, loaded, target).as_head("eagle3")
     layers = required_layers(head.config.taps, 30, 2)
-    texts = prompts("calibration")[:1]
-    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, texts, 40, layers)))
+    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, texts, 40, layers)))
 
 
 def set_to(**settings: Any) -> Break:
