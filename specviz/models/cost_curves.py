@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 import torch
@@ -50,7 +51,7 @@ class _Stored(msgspec.Struct):
 
 class _File(msgspec.Struct):
     version: int
-    models: dict[str, _Stored]
+    models: dict[str, msgspec.Raw]
 
 
 class ModelCosts:
@@ -127,7 +128,7 @@ class ModelCosts:
                 latest = sorted(entries, key=lambda key: min(entries[key].at, now))[-MOST:]
                 file = ensure_folder(cache_folder()) / FILE
                 draft = file.with_suffix(f".{os.getpid()}.tmp")
-                draft.write_bytes(msgspec.json.encode(_File(VERSION, {key: entries[key] for key in latest})))
+                draft.write_bytes(msgspec.json.encode({"version": VERSION, "models": {key: entries[key] for key in latest}}))
                 draft.replace(file)
         except (OSError, ModelUnavailable) as problem:
             _LOG.warning("What passes cost here could not be kept for the next start: %s", problem)
@@ -149,12 +150,14 @@ def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = N
 
 
 def _entries() -> dict[str, _Stored]:
-    """All entries of the file; none if it is missing, damaged or of another version."""
-    try:
+    """The readable entries of the file; none if it is missing, damaged or of another version."""
+    entries = dict[str, _Stored]()
+    with suppress(OSError, msgspec.DecodeError):
         file = msgspec.json.decode((cache_folder() / FILE).read_bytes(), type=_File)
-    except (OSError, msgspec.DecodeError):
-        return {}
-    return file.models if file.version == VERSION else {}
+        for key, entry in file.models.items() if file.version == VERSION else ():
+            with suppress(msgspec.DecodeError):
+                entries[key] = msgspec.json.decode(entry, type=_Stored)
+    return entries
 
 
 def _read(key: str) -> PassTimes | None:

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import sys
-import time
+import timeit
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -122,12 +122,7 @@ def _seconds(dtype: torch.dtype) -> float:
     """The fastest of a few 16-row products of a small model's size: the arithmetic of verifying a small draft tree."""
     rows = torch.ones(16, 768, dtype=dtype)
     weight = torch.ones(3072, 768, dtype=dtype)
-    best = float("inf")
-    for _ in range(8):
-        started = time.perf_counter()
-        torch.nn.functional.linear(rows, weight)
-        best = min(best, time.perf_counter() - started)
-    return best
+    return min(timeit.repeat(lambda: torch.nn.functional.linear(rows, weight), number=1, repeat=8))
 
 
 def describe(device: str = "auto") -> dict[str, Any]:

@@ -159,6 +159,18 @@ def test_a_damaged_or_older_file_is_dropped(text: str, passes: list[int], restar
     assert json.loads((own_cache / FILE).read_text(encoding="utf-8"))["version"] == VERSION
 
 
+def test_one_damaged_entry_costs_the_others_nothing(passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
+    costs = target_costs(target(), heard)
+    expected = ratio(costs, 16)
+    file = json.loads((own_cache / FILE).read_text(encoding="utf-8"))
+    (own_cache / FILE).write_text(json.dumps({**file, "models": {"other": {"logs": 3}, **file["models"]}}), encoding="utf-8")
+    restarted()
+    again = target_costs(target(), heard)
+    assert ratio(again, 16) == pytest.approx(expected, rel=0.01) and len(passes) == COUNT
+    again.keep()
+    assert list(json.loads((own_cache / FILE).read_text(encoding="utf-8"))["models"]) == list(file["models"])
+
+
 def test_the_file_stays_small(passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
     own_cache.mkdir(parents=True, exist_ok=True)
     many = {f"model {number}": {**PassTimes().state(), "at": number} for number in range(MOST + 5)}

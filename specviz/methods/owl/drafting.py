@@ -194,12 +194,13 @@ class HybridController:
         threshold, score, self._remembered = self.threshold, None, False
         if self.memory is not None:
             offer = self._memory_draft = Retrieved().build(self.memory, context)
+            self._remembered = len(offer.tree) > 1
             if threshold is None:
                 # Near the end only part of a proposal fits, which is what the network's tree is compared with.
                 threshold, score = self._weighing.bar(), expected(offer)
-            else:
-                score = offer.notes[0].data["score"] if offer.notes else None
-            self._remembered = len(offer.tree) > 1 and (self.threshold is not None or expected(offer) >= threshold)
+                self._remembered &= score >= threshold
+            elif offer.notes:  # the memory itself offers nothing below a fixed threshold
+                score = offer.notes[0].data["score"]
             if self._remembered:
                 return self._noted(offer, "suffix", context, score, threshold)
         return self._noted(self.builder.build(self.network, context), "tree", context, score, threshold)

@@ -106,12 +106,12 @@ class Settings:
                     f"will not leave out. {OURS} If it changes nothing of what is computed, take it out of a copy of the file."
                 )
 
-    def layers(self, tensors: int) -> int:
-        """Number of a head's layers, 1 by default. Raises ModelUnavailable for more layers than its files hold ``tensors``: such
-        a head would be built before the missing weights are noticed."""
+    def layers(self, most: int) -> int:
+        """Number of a head's layers, 1 by default. Raises ModelUnavailable for more than ``most``, such as the number of its
+        tensors: such a head would be built before the missing weights are noticed."""
         layers: int = self.get("num_hidden_layers", SIZE, 1)
-        if layers > tensors:
-            raise self.refusal(f"says num_hidden_layers {shown(layers)}, and its files hold {tensors} tensors")
+        if layers > most:
+            raise self.refusal(f"says num_hidden_layers {shown(layers)}, more than the {most} that are possible")
         return layers
 
     def windows(self, layers: int) -> tuple[int, ...]:

