@@ -20,6 +20,7 @@ from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from specviz.ui.widgets.gallery import Gallery
+from specviz.viewer import pair
 
 METHOD = "method:"
 """Prefix of the name of a method without a recorded run: it can be chosen, and shows something after its first run."""
@@ -79,28 +80,23 @@ def requests(shared: AppState, form_state: FormState, names: tuple[str, str]) ->
 
 def first_pair(gallery: Gallery) -> tuple[str, str]:
     """Names of the two recordings shown first: the index's pair, else two that can be compared, else the first two."""
-    if len(gallery.pair) == 2:
-        return gallery.pair[0], gallery.pair[1]
     recordings = list(gallery.recordings.values())
-    for first, second in combinations(recordings, 2):
-        if not unlike(first.run, second.run):
-            return first.name, second.name
-    names = [recording.name for recording in recordings[:2]]
-    return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
+    alike = (found for found in combinations(recordings, 2) if not unlike(found[0].run, found[1].run))
+    names = gallery.pair if len(gallery.pair) == 2 else [one.name for one in next(alike, recordings[:2])]
+    left, right, *_ = (*names, "", "")
+    return left, right
 
 
 def unlike(left: Run, right: Run) -> str:
     """Name the properties whose difference prevents a comparison of two runs; empty when they can be compared."""
-    of = {
-        "modalities": lambda run: run.modality,
-        "prompts": lambda run: run.prompt,
-        "targets": lambda run: run.target,
-        "number formats": lambda run: run.dtype,
-        "devices": lambda run: run.device,
-        "temperatures": lambda run: (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p),
-    }
-    names = [name for name, value in of.items() if value(left) != value(right)]
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    properties = "modality prompt target dtype device".split()
+    titles = ("modalities", "prompts", "targets", "number formats", "devices", "temperatures")
+    values = [
+        (*(getattr(run, name) for name in properties), (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p))
+        for run in (left, right)
+    ]
+    names = [title for title, one, other in zip(titles, *values, strict=True) if one != other]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def first_divergence(left: Trace, right: Trace) -> int | None:
@@ -109,20 +105,16 @@ def first_divergence(left: Trace, right: Trace) -> int | None:
     return next((position for position, (a, b) in enumerate(zip(left_tokens, right_tokens, strict=False)) if a != b), None)
 
 
+ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
+    "tokens per pass, τ": lambda trace: pair.number(metrics.tau(trace.steps)),
+    "tokens a second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
+    "speed-up of this run": lambda trace: f"{found.speedup:.2f}×" if (found := metrics.verdict(trace)) else "–",
+}
+
+
 def table(left: Trace, right: Trace) -> str:
     """HTML table of both runs' metrics."""
-    columns = []
-    for trace in (left, right):
-        tokens, verdict = sum(len(step.emitted) for step in trace.steps), metrics.verdict(trace)
-        rate = trace.end.metrics.get("tokens_per_second") if trace.end else None
-        speed = f"{verdict.speedup:.2f}×" if verdict else "–"
-        columns.append((tokens, len(trace.steps), _number(metrics.tau(trace.steps)), _number(rate, 1), speed))
-    names = ("tokens", "target passes", "tokens per pass, τ", "tokens a second", "speed-up of this run")
-    cells = "".join(
-        f"<tr><th scope=row>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in zip(names, *columns, strict=True)
-    )
-    heads = "".join(f"<th scope=col>{markup(trace.run.title)}</th>" for trace in (left, right))
-    return f'<div class="sp-versus"><table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table></div>'
+    return f'<div class="sp-versus">{pair.table(left, right, ROWS)}</div>'
 
 
 @dataclass(frozen=True)
@@ -262,7 +254,3 @@ def unrecorded() -> str:
     return _block(
         "Nothing to compare yet", "", "A method without a recorded run shows something once it has been run: press Run both."
     )
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

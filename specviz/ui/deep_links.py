@@ -13,7 +13,8 @@ from specviz.ui import browser_state
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.browser_state import Kept
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
+from specviz.ui.widgets import panels
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class RunTabs:
 
             return await self.shared.archive.of([name], played, owner)
         except SpecvizError as error:
-            return {tab.banner: banner_html(f"The run that this page had kept could not be read again. {error}")}
+            return {tab.banner: panels.banner(f"The run that this page had kept could not be read again. {error}")}
 
     async def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
         """Show the run that the address names. If it names a tab too, the page itself opens that."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_IMPORT = re.compile(r'^import (?:\* as (?P<whole>\w+)|\{(?P<some>[^}]*)\}) from "(?P<path>[^"\n]+)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import (?:\* as (?P<whole>\w+)|\{(?P<some>[^}]*)\}) from "(?P<path>\.\.?/[^"\n]+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|function|async function|class) (?P<name>\w+))", re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
@@ -45,55 +45,37 @@ class Module:
 
 def parse(name: str, source: str) -> Module:
     """Parse the module in ``source``. Raises BadModule for an import or export in another form than those above."""
-    imports = tuple(_import(name, match) for match in _IMPORT.finditer(source))
+    imports = []
+    for match in _IMPORT.finditer(source):
+        module = posixpath.normpath(posixpath.join(posixpath.dirname(name), match["path"]))
+        pairs = [re.split(r"\s+as\s+", part.strip()) for part in (match["some"] or "").split(",") if part.strip()]
+        imports.append(Import(module, match["whole"], tuple((pair[0], pair[-1]) for pair in pairs)))
     body = _IMPORT.sub("", source)
     exports = tuple(match["name"] for match in _EXPORT.finditer(body))
     body = _EXPORT.sub("", body)
     if other := _OTHER.search(body):
         raise BadModule(f"{name}.js: this form of import or export is not understood: {other[0]}")
-    return Module(name, imports, exports, body)
-
-
-def _import(name: str, match: re.Match[str]) -> Import:
-    path = match["path"]
-    if not path.startswith(("./", "../")) or not path.endswith(".js"):
-        raise BadModule(f"{name}.js imports {path}, which is not a relative path to a .js file")
-    module = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)).removesuffix(".js")
-    pairs = [re.split(r"\s+as\s+", part.strip()) for part in (match["some"] or "").split(",") if part.strip()]
-    return Import(module, match["whole"], tuple((pair[0], pair[-1]) for pair in pairs))
+    return Module(name, tuple(imports), exports, body)
 
 
 def ordered(sources: Mapping[str, str]) -> list[Module]:
     """Order the modules, each after those it imports, otherwise in the order of ``sources``, name to text.
 
-    Raises BadModule for circular imports and for imports that do not exist.
+    Raises RecursionError for circular imports and KeyError for one that does not exist; the type checker proves that modules
+    export what is imported.
     """
-    modules = {name: parse(name, source) for name, source in sources.items()}
-    for module in modules.values():
-        _check(module, modules)
     placed: dict[str, Module] = {}
-    for name in modules:
-        _place(name, modules, placed, ())
+
+    def place(name: str) -> None:
+        if name not in placed:
+            module = parse(name, sources[name])
+            for line in module.imports:
+                place(line.module)
+            placed[name] = module
+
+    for name in sources:
+        place(name)
     return list(placed.values())
-
-
-def _check(module: Module, modules: Mapping[str, Module]) -> None:
-    for dependency in module.imports:
-        if dependency.module not in modules:
-            raise BadModule(f"{module.name}.js imports {dependency.module}.js, which does not exist")
-        for name, _ in dependency.names:
-            if name not in modules[dependency.module].exports:
-                raise BadModule(f"{module.name}.js imports {name}, which {dependency.module}.js does not export")
-
-
-def _place(name: str, modules: Mapping[str, Module], placed: dict[str, Module], path: tuple[str, ...]) -> None:
-    if name in placed:
-        return
-    if name in path:
-        raise BadModule("modules import each other in a circle: " + " → ".join((*path[path.index(name) :], name)))
-    for dependency in modules[name].imports:
-        _place(dependency.module, modules, placed, (*path, name))
-    placed[name] = modules[name]
 
 
 def classic(modules: Sequence[Module]) -> str:

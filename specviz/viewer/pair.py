@@ -68,7 +68,7 @@ def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
         raise BadInput("The runs are of different prompts; compare two of one prompt.")
     body = BODY.format(
         headline=html.escape(headline(left, right)),
-        table=_table(left, right),
+        table=table(left, right, ROWS, f"<tr><th scope=row>text</th><td colspan=2>{parting(left, right)}</td></tr>"),
         words="<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in remarks) + "</ul>" if remarks else "",
         left=bundle.embedded(store.text(left)),
         right=bundle.embedded(store.text(right)),
@@ -107,14 +107,16 @@ def headline(left: Trace, right: Trace) -> str:
     return f"{words[0]}. {words[1]}."
 
 
-ROWS: dict[str, Callable[[Trace], str]] = {
+Rows = dict[str, Callable[[Trace], str]]
+"""What a table says of each run, by the title of the row."""
+ROWS: Rows = {
     "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
     "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),
-    "tokens a pass, τ, after the first step": lambda trace: _number(metrics.tau(trace.steps[1:])),
-    "tokens a second after the first step": lambda trace: _number(rate(trace), 1),
-    "milliseconds a step, median": lambda trace: _number(_median(trace), 1),
+    "tokens a pass, τ, after the first step": lambda trace: number(metrics.tau(trace.steps[1:])),
+    "tokens a second after the first step": lambda trace: number(rate(trace), 1),
+    "milliseconds a step, median": lambda trace: number(_median(trace), 1),
     "accepted at depth 1, 2, …, of those reached": lambda trace: (
-        " ".join(_number(share) for share in metrics.accepted_by_depth(trace.steps)[:8]) or "no drafts"
+        " ".join(number(share) for share in metrics.accepted_by_depth(trace.steps)[:8]) or "no drafts"
     ),
     "drafted and accepted tokens": lambda trace: (
         f"{sum(step.verified for step in trace.steps)} and {sum(step.accepted for step in trace.steps)}"
@@ -123,20 +125,20 @@ ROWS: dict[str, Callable[[Trace], str]] = {
 }
 
 
-def _table(left: Trace, right: Trace) -> str:
+def table(left: Trace, right: Trace, rows: Rows, more: str = "") -> str:
+    """HTML table of two runs side by side, ``more`` rows at its end."""
     cells = "".join(
         f"<tr><th scope=row>{name}</th><td>{html.escape(text(left))}</td><td>{html.escape(text(right))}</td></tr>"
-        for name, text in ROWS.items()
+        for name, text in rows.items()
     )
     heads = "".join(f"<th scope=col>{html.escape(trace.run.title)}</th>" for trace in (left, right))
-    cells += f"<tr><th scope=row>text</th><td colspan=2>{parting(left, right)}</td></tr>"
-    return f"<table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table>"
+    return f"<table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}{more}</tbody></table>"
 
 
-def _number(value: float | None, digits: int = 2) -> str:
+def number(value: float | None, digits: int = 2) -> str:
+    """The value with this number of digits; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _median(trace: Trace) -> float | None:
-    times = [step.time.total / 1e6 for step in trace.steps[1:]]
-    return statistics.median(times) if times else None
+    return statistics.median([step.time.total / 1e6 for step in trace.steps[1:]]) if trace.steps[1:] else None

@@ -6,8 +6,10 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +17,7 @@ from specviz.errors import BadInput
 from specviz.trace import metrics, store
 from specviz.trace.schema import Divergence, Note, Trace
 from specviz.ui import lesson_sheet, lessons
-from specviz.ui.app_state import make
+from specviz.ui.app_state import AppState, make
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import learn_tab
@@ -25,6 +27,18 @@ from tests.support.traces.samples import sample_trace
 
 SHIPPED = lessons.load(Settings().lessons)
 EVERY_PAGE = [(name, number) for name, lesson in SHIPPED.items() for number in range(len(lesson.pages))]
+
+
+def view(shared: AppState, one: Lesson, number: int, guess: str | None = None, revealed: bool = False, *after: Lesson) -> Any:
+    """What a page of the Learn tab shows; ``after`` are the lessons behind its own."""
+    offered = learn_tab.playable(shared, {each.name: each for each in (one, *after)})
+    with gr.Blocks(), gr.Tab() as opened:
+        tab = learn_tab.LearnTab(shared, offered, opened)
+    updates = tab.page(one.name, number, guess, revealed)
+    choices, verdict = updates[tab.guess].choices, updates[tab.verdict].value
+    return SimpleNamespace(
+        feed=updates[tab.stage], at=json.loads(updates[tab.at]), choices=[name for name, _ in choices], verdict=verdict
+    )
 
 
 def lesson(**page: object) -> Lesson:
@@ -131,13 +145,12 @@ def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], s
 
 def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    found = learn_tab.playable(shared, SHIPPED)
-    one = found["03-chance"]
+    one = SHIPPED["03-chance"]
     number = max(number for number, page in enumerate(one.pages) if page.get("veiled"))
-    before = learn_tab.view(shared, one, number)
-    after = learn_tab.view(shared, one, number, guess=before.choices[0], revealed=True)
-    hidden, whole = (store.read(view.feed.split("\n", 1)[1].encode()) for view in (before, after))
-    assert before.choices and not before.verdict and hidden.steps[json.loads(before.at)["step"]].bonus is None
+    before = view(shared, one, number)
+    after = view(shared, one, number, guess=before.choices[0], revealed=True)
+    hidden, whole = (store.read(shown.feed.split("\n", 1)[1].encode()) for shown in (before, after))
+    assert before.choices and not before.verdict and hidden.steps[before.at["step"]].bonus is None
     assert not after.choices and "Answer" in after.verdict and whole == recording(tmp_path, one.trace)
 
 
@@ -148,8 +161,8 @@ def recording(folder: Path, name: str) -> Trace:
 def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
     shared = app(tmp_path)
     asking = lesson(at="first", panel="reveal", ask={"question": "?", "choices": ["a", "b"], "answer": 0}, reveal="r")
-    before, after = (learn_tab.view(shared, asking, 0, revealed=revealed) for revealed in (False, True))
-    assert [json.loads(one.at)["panel"] for one in (before, after)] == [False, True]
+    before, after = (view(shared, asking, 0, revealed=revealed) for revealed in (False, True))
+    assert [one.at["panel"] for one in (before, after)] == [False, True]
     notes = [store.read(one.feed.split("\n", 1)[1].encode()).steps[0].notes for one in (before, after)]
     assert not notes[0] and notes[1]
 
@@ -352,22 +365,22 @@ def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:
     assert learn_tab.turned(SHIPPED, names[0], 0, -1) == (names[0], 0)
     shared, one = app(tmp_path), SHIPPED["03-chance"]
     last = len(one.pages) - 1
-    before, after = (learn_tab.view(shared, one, last, revealed=over, following=SHIPPED["04-speed"]) for over in (False, True))
+    before, after = (view(shared, one, last, None, over, SHIPPED["04-speed"]) for over in (False, True))
     assert SHIPPED["04-speed"].title in after.verdict and not before.verdict
-    assert [json.loads(view.at)["done"] for view in (before, after)] == [False, True]
+    assert [shown.at["done"] for shown in (before, after)] == [False, True]
 
 
 def test_a_prediction_is_judged_and_no_guess_is_none(tmp_path: Path) -> None:
     shared, one = app(tmp_path), SHIPPED["03-chance"]
-    choices = learn_tab.view(shared, one, 1).choices
-    judged = [json.loads(learn_tab.view(shared, one, 1, guess, revealed=True).at)["right"] for guess in (*choices, None)]
+    choices = view(shared, one, 1).choices
+    judged = [view(shared, one, 1, guess, revealed=True).at["right"] for guess in (*choices, None)]
     assert judged == [False, True, False, False, None]
-    assert json.loads(learn_tab.view(shared, one, 1, choices[1]).at)["right"] is None, "before the reveal"
+    assert view(shared, one, 1, choices[1]).at["right"] is None, "before the reveal"
 
 
 def test_a_covered_run_does_not_say_that_its_baseline_is_missing(tmp_path: Path) -> None:
     shared, one = app(tmp_path), SHIPPED["03-chance"]
-    covered, whole = (json.loads(learn_tab.view(shared, one, number).feed.split("\n")[0]) for number in (0, len(one.pages) - 1))
+    covered, whole = (json.loads(view(shared, one, number).feed.split("\n")[0]) for number in (0, len(one.pages) - 1))
     assert covered["baseline"] == learn_tab.COVERED and "baseline" not in whole
 
 

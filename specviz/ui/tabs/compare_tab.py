@@ -16,9 +16,9 @@ from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE, join
 from specviz.ui.stream import sse
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs.events import QUIET, merge_updates, stopping, wire_stop
+from specviz.ui.tabs.events import QUIET, run_buttons, streamed
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
 from specviz.ui.widgets import controls, panels
 from specviz.viewer.component import Race, Stage, control
 
@@ -56,9 +56,7 @@ class CompareTab:
                 self.temperature = gr.Number(
                     offered[1], label="Temperature", minimum=0, maximum=2, step=0.1, elem_classes="sp-warm", min_width=150
                 )
-                with gr.Row(elem_classes="sp-go"):
-                    self.run = gr.Button("Run both", variant="primary", min_width=0)
-                    self.stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
+                self.run, self.stop = run_buttons(shared, "Run both", min_width=0)
             self.banner = theme.html("", visible=False)
             self.verdict = theme.html("")
             Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
@@ -73,8 +71,10 @@ class CompareTab:
         try:
             feeds = ["" if name.startswith(comparing.METHOD) else self.shared.archive.feed(name) for name in names]
         except SpecvizError as error:
-            return {self.banner: banner_html(str(error))}
-        return dict(zip(self.stages, feeds, strict=True)) | {self.banner: banner_html("")} | self.versus(rounds or (names,), runs)
+            return {self.banner: panels.banner(str(error))}
+        return (
+            dict(zip(self.stages, feeds, strict=True)) | {self.banner: panels.banner("")} | self.versus(rounds or (names,), runs)
+        )
 
     def versus(self, rounds: Sequence[Pair], runs: Runs) -> Updates:
         """Choose the last of these pairs, with the verdict above the stages and the table below; for a missing run, the way to
@@ -91,19 +91,17 @@ class CompareTab:
         rehearsals = archive.rehearsals(left), archive.rehearsals(right)
         return chosen | {self.verdict: comparing.banner(traces, rehearsals), self.table: comparing.table(*traces[-1])}
 
-    async def opened(
-        self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered,
-        request: gr.Request,
-    ) -> Updates:  # fmt: skip
+    async def opened(self, left: str | None, right: str | None, request: gr.Request, *values: Any) -> Updates:
         """Show the pair that the address of a link names; else the chosen one."""
-        recordings = self.shared.archive.gallery.recordings
-        named = (request.query_params.get("left"), request.query_params.get("right"))
-        left, right = (name if name in recordings else chosen for name, chosen in zip(named, (left, right), strict=True))
-        return await self.pair(left, right, runs, prompt, temperature, offered, request)
+        recordings, query = self.shared.archive.gallery.recordings, request.query_params
+        left, right = (
+            name if name in recordings else one for name, one in ((query.get("left"), left), (query.get("right"), right))
+        )
+        return await self.pair(left, right, request, *values)
 
     async def pair(
-        self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered,
-        request: gr.Request,
+        self, left: str | None, right: str | None, request: gr.Request, runs: Runs, prompt: str, temperature: float,
+        offered: Offered,
     ) -> Updates:  # fmt: skip
         """Show the chosen pair, with the prompt and temperature of its left run unless the visitor has written something else."""
 
@@ -123,22 +121,20 @@ class CompareTab:
         """Run both in turn, on the prompt and temperature of this tab."""
         shared, names, form = self.shared, (left or "", right or ""), FormState(*values)
         asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
-        for updates in merge_updates(self.running(shared.presence.caller(request), asked, names, list(runs))):
-            if stopping(shared, request.session_hash):
-                updates = updates | {self.stop: panels.stop_button(stopping=True)}
-            yield updates
+        changes = self.running(shared.presence.caller(request), asked, names, list(runs))
+        yield from streamed(shared, request.session_hash, self.stop, changes)
 
     def running(self, caller: Caller, form_state: FormState, names: Pair, runs: Runs) -> Iterator[Updates]:
         """Run both sides in turn, :data:`comparing.ROUNDS` times, each from an empty memory, and add the runs to ``runs``."""
         idle: Updates = {self.run: gr.Button("Run both"), self.stop: panels.stop_button(False)}
-        begun = {self.run: gr.Button("Running"), self.stop: panels.stop_button(), self.banner: banner_html("")}
+        begun = {self.run: gr.Button("Running"), self.stop: panels.stop_button(), self.banner: panels.banner("")}
         waits = control("live", "next", message=WAITS)
         try:
             requests = comparing.requests(self.shared, form_state, names)
             yield begun | {self.verdict: comparing.running(), self.table: ""} | dict(zip(self.stages, ("", waits), strict=True))
             yield from self.in_turn(caller, requests, names, runs)
         except SpecvizError as error:
-            yield {self.banner: banner_html(str(error))}
+            yield {self.banner: panels.banner(str(error))}
         yield idle
 
     def in_turn(self, caller: Caller, requests: list[Request], before: Pair, runs: Runs) -> Iterator[Updates]:
@@ -150,7 +146,7 @@ class CompareTab:
             for side, request in enumerate(requests):
                 with closing(self.shared.live.run(page, request, caller, Memory())) as frames:
                     for frame in frames:
-                        failure = {self.banner: banner_html(frame.failure)} if frame.failure else {}
+                        failure = {self.banner: panels.banner(frame.failure)} if frame.failure else {}
                         if not page.current(frame.cancel) or (failure and not frame.begun):
                             yield self.both(before, runs) | (failure if page.current(frame.cancel) else {})
                             return
@@ -184,4 +180,3 @@ class CompareTab:
         self.how.input(None, self.how, None, js=ALIGN)
         started = gr.on([self.run.click, self.prompt.submit], self.go, [*choices, *text.request_controls], outputs, **QUIET)
         started.then(None, self.how, None, js=ALIGN)
-        wire_stop(self.shared, self.stop)

@@ -20,20 +20,29 @@ def stop(shared: AppState, session: str | None) -> None:
         page.stop()
 
 
-def wire_stop(shared: AppState, button: gr.Button) -> None:
-    """Connect a button that stops this page's run at its next step and then shows that it is stopping."""
+def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look: Any) -> tuple[gr.Button, gr.Button]:
+    """A button that begins a run, and one that stops this page's run at its next step and then shows that it is stopping."""
 
     def halt(request: gr.Request) -> gr.Button:
         stop(shared, request.session_hash)
         return panels.stop_button(stopping=True)
 
-    button.click(halt, None, button, queue=False, show_progress="hidden", api_visibility="private")
+    with gr.Row(elem_classes="sp-go"):
+        run = gr.Button(verb, variant="primary", elem_id=elem_id, **look)
+        button = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
+    button.click(halt, None, button, queue=False, **QUIET)
+    return run, button
 
 
-def stopping(shared: AppState, session: str | None) -> bool:
-    """Whether this page's run was stopped and has not ended yet."""
-    page = shared.pages.find(session)
-    return page is not None and page.running and page.cancel is not None and page.cancel.is_set()
+def streamed(
+    shared: AppState, session: str | None, button: gr.Button, updates: Iterator[dict[Any, Any]]
+) -> Iterator[dict[Any, Any]]:
+    """Yield the answers of a run to this page; each holds its whole stop ``button``, which shows that the run is stopping."""
+    for answer in merge_updates(updates):
+        page = shared.pages.find(session)
+        if page is not None and page.running and page.cancel is not None and page.cancel.is_set():
+            answer = answer | {button: panels.stop_button(stopping=True)}
+        yield answer or {button: gr.skip()}
 
 
 def merge_updates(updates: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:

@@ -19,7 +19,6 @@ from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import COMPUTING, Progress
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import events, request_form
-from specviz.ui.tabs.run_tab import banner_html
 from specviz.ui.widgets import panels
 from specviz.ui.widgets.figures import fluid
 
@@ -120,20 +119,18 @@ def build(shared: AppState) -> None:
             request_form.models("target", settings, own=settings.target), value=settings.target, label="Target",
             allow_custom_value=settings.any_model, min_width=260,
         )  # fmt: skip
-    with gr.Row(elem_classes="sp-go"):
-        go = gr.Button("Inspect", variant="primary", size="md")
-        stop = gr.Button("Stop", visible=False, size="md", elem_classes="sp-stop")
+    go, stop = events.run_buttons(shared, "Inspect", size="md")
     banner, answer = theme.html("", visible=False), theme.html("", elem_id="sp-inspected")
     plots = [gr.Plot(show_label=False, visible=False, elem_classes="sp-wide") for _ in range(PLOTS)]
     look = gr.Textbox("light", visible=False)
 
     def look_at(drafter_value: str, target_value: str, look: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        end: dict[Any, Any] = {stop: panels.stop_button(False), banner: banner_html("")}
+        end: dict[Any, Any] = {stop: panels.stop_button(False), banner: panels.banner("")}
         began: dict[Any, Any] = {stop: panels.stop_button()}
         try:
             for step in inspecting(shared, shared.presence.caller(request), drafter_value, target_value):
                 if isinstance(step, str):
-                    yield {banner: banner_html(step or "Waiting for the engine", note=True)} | began
+                    yield {banner: panels.banner(step or "Waiting for the engine", note=True)} | began
                     began = {}
                     continue
                 figures = step.figures("dark" if look == "dark" else "light").values()
@@ -141,8 +138,7 @@ def build(shared: AppState) -> None:
                 shown += [gr.Plot(visible=False)] * (PLOTS - len(shown))
                 end |= {answer: report_html(step)} | dict(zip(plots, shown, strict=True))
         except SpecvizError as error:
-            end[banner] = banner_html(str(error))
+            end[banner] = panels.banner(str(error))
         yield end
 
     go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, **events.QUIET)
-    events.wire_stop(shared, stop)

@@ -6,8 +6,8 @@ A visitor's progress and predictions stay in the browser; the server stores none
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -36,95 +36,14 @@ COVERED = "covered until the questions about this run are answered"
 """Message on the stage in place of the autoregressive run."""
 
 
-@dataclass(frozen=True)
-class View:
-    """Content of one page. ``at`` holds the stage's step, the panel, and the result of the prediction, as JSON text. ``choices``
-    are those of a question that is still open."""
-
-    text: str
-    feed: str
-    at: str
-    choices: tuple[str, ...]
-    verdict: str
-
-
 def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, Lesson]:
-    """The lessons whose recorded runs exist."""
-    return {name: lesson for name, lesson in lesson_by_name.items() if _recording(shared, lesson) is not None}
-
-
-def _recording(shared: AppState, lesson: Lesson) -> str | None:
-    """Name of a lesson's run; None when it or the run that its texts quote is missing."""
-    gallery = shared.archive.gallery
-    if lesson.beside and lesson.beside not in gallery.recordings:
-        return None
-    if lesson.trace in gallery.recordings:
-        return lesson.trace
-    other = gallery.of_method(lesson.method)
-    return other.name if other else None
-
-
-def _traces(shared: AppState, lesson: Lesson) -> tuple[Trace, Trace | None]:
-    """The lesson's run, and the other run that its texts quote, if any."""
-    archive = shared.archive
-    return archive.trace(_recording(shared, lesson) or ""), archive.trace(lesson.beside) if lesson.beside else None
-
-
-def view(
-    shared: AppState,
-    lesson: Lesson,
-    number: int,
-    guess: str | None = None,
-    revealed: bool = False,
-    following: Lesson | None = None,
-) -> View:
-    """Return page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer.
-
-    ``following`` is the lesson after this one, which the last page announces.
-    """
-    name = _recording(shared, lesson)
-    trace, beside = _traces(shared, lesson)
-    page = lessons.page(lesson, number, trace, beside)
-    shown, at = lessons.shown(lesson, number, trace, revealed)
-    whole = shown is trace
-    asks = page.ask is not None and not revealed
-    done = number == len(lesson.pages) - 1 and not asks
-    right = None if page.ask is None or guess is None or not revealed else guess == page.ask.choices[page.ask.answer]
-    panel = page.panel if page.panel != lessons.REVEAL else revealed
-    place = {"lesson": lesson.name, "page": number, "right": right, "done": done, "step": at, "panel": panel}
-    covered = {} if whole else {"baseline": COVERED}
-    text = shared.archive.text(name or "") if whole else traces.text(shown)
-    return View(
-        text=_text(lesson, page, number),
-        feed=control("recorded", f"{name}#{number}{'' if whole else '?' + str(int(revealed))}", **covered) + text,
-        at=json.dumps(place),
-        choices=page.ask.choices if page.ask and asks else (),
-        verdict=(_verdict(page, guess) if revealed else "") + (_announced(following) if done else ""),
-    )
-
-
-def _text(lesson: Lesson, page: Page, number: int) -> str:
-    paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
-    question = f'<p class="sp-ask">{markup(page.ask.question)}</p>' if page.ask else ""
-    place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
-    at = f'data-lesson="{markup(lesson.name)}" data-at="{number + 1}"'
-    return f'<div class="sp-lesson" {at}><h2>{markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'
-
-
-def _verdict(page: Page, guess: str | None) -> str:
-    if page.ask is None:
-        return ""
-    right = page.ask.choices[page.ask.answer]
-    head = "" if guess is None else "Right. " if guess == right else f"You said: {guess}. "
-    answer = f"<p>{markup(head)}<b>Answer:</b> {markup(right)}</p><p>{page.reveal}</p>"
-    return f'<div class="sp-reveal" role="status">{answer}</div>'
-
-
-def _announced(following: Lesson | None) -> str:
-    """HTML after the last page, which announces the next lesson."""
-    if following is None:
-        return '<p class="sp-onward">This was the last lesson.</p>'
-    return f'<p class="sp-onward">Next: <b>{markup(following.title)}</b>. {markup(following.about)}</p>'
+    """The lessons whose recorded runs exist; ``trace`` is the run's name."""
+    gallery, found = shared.archive.gallery, dict[str, Lesson]()
+    for name, lesson in lesson_by_name.items():
+        run = gallery.recordings.get(lesson.trace) or gallery.of_method(lesson.method)
+        if run and (not lesson.beside or lesson.beside in gallery.recordings):
+            found[name] = replace(lesson, trace=run.name)
+    return found
 
 
 def groups(lesson_by_name: dict[str, Lesson]) -> Groups:
@@ -172,9 +91,9 @@ class LearnTab:
         def sheet(name: str) -> str:
             """Return a lesson's sheet as HTML; empty for an unknown one."""
             try:
-                lesson = self.lessons.get(name)
-                return lesson_sheet.html(lesson, *_traces(self.shared, lesson)) if lesson else ""
-            except SpecvizError:
+                lesson = self.lessons[name]
+                return lesson_sheet.html(lesson, *self.traces(lesson))
+            except (KeyError, SpecvizError):
                 return ""
 
         listed = markup(json.dumps(list(groups(self.lessons).items())))
@@ -190,19 +109,47 @@ class LearnTab:
             elem_id="sp-lesson-choice",
         )
 
-    def page(self, name: str, number: int, guess: str | None = None, revealed: bool = False) -> Updates:
-        """Show a page of a lesson."""
+    def traces(self, lesson: Lesson) -> tuple[Trace, Trace | None]:
+        """The lesson's run, and the other run that its texts quote, if any."""
+        archive = self.shared.archive
+        return archive.trace(lesson.trace), archive.trace(lesson.beside) if lesson.beside else None
+
+    def page(self, name: str, number: int = 0, guess: str | None = None, revealed: bool = False) -> Updates:
+        """Show a page of a lesson before its reveal, or after it with the class's ``guess`` beside the answer.
+
+        ``at`` holds the stage's step, the panel, and the result of the prediction, as JSON text.
+        """
         lesson, names = self.lessons[name], list(self.lessons)
-        following = next((self.lessons[later] for later in names[names.index(name) + 1 :]), None)
-        shown = view(self.shared, lesson, number, guess, revealed, following)
-        last, asks = number == len(lesson.pages) - 1, bool(shown.choices)
+        following = self.lessons.get((names + [""])[names.index(name) + 1])
+        trace, beside = self.traces(lesson)
+        page, (shown, at) = lessons.page(lesson, number, trace, beside), lessons.shown(lesson, number, trace, revealed)
+        asks, last = page.ask is not None and not revealed, number == len(lesson.pages) - 1
+        answer = page.ask.choices[page.ask.answer] if page.ask and revealed else None
+        right = None if answer is None or guess is None else guess == answer
+        place = {
+            "lesson": name, "page": number, "right": right, "done": last and not asks, "step": at,
+            "panel": revealed if page.panel == lessons.REVEAL else page.panel,
+        }  # fmt: skip
+        feed = control("recorded", f"{lesson.trace}#{number}") + self.shared.archive.text(lesson.trace)
+        if shown is not trace:
+            feed = control("recorded", f"{lesson.trace}#{number}?{revealed:d}", baseline=COVERED) + traces.text(shown)
+        verdict = ""
+        if answer is not None:
+            head = "" if guess is None else "Right. " if right else f"You said: {guess}. "
+            words = f"<p>{markup(head)}<b>Answer:</b> {markup(answer)}</p><p>{page.reveal}</p>"
+            verdict = f'<div class="sp-reveal" role="status">{words}</div>'
+        if last and not asks:
+            onward = "This was the last lesson."
+            if following:
+                onward = f"Next: <b>{markup(following.title)}</b>. {markup(following.about)}"
+            verdict += f'<p class="sp-onward">{onward}</p>'
         word = "Next" if not last else "Next lesson" if following else "First lesson"
         return {
-            self.text: shown.text,
-            self.stage: shown.feed,
-            self.at: shown.at,
-            self.guess: gr.Radio(list(shown.choices), value=None, visible=asks),
-            self.verdict: gr.HTML(shown.verdict, visible=bool(shown.verdict)),
+            self.text: _text(lesson, page, number),
+            self.stage: feed,
+            self.at: json.dumps(place),
+            self.guess: gr.Radio(list(page.ask.choices) if page.ask and asks else [], value=None, visible=asks),
+            self.verdict: gr.HTML(verdict, visible=bool(verdict)),
             self.back: gr.Button(interactive=number > 0),
             self.reveal: gr.Button(visible=asks),
             self.onward: gr.Button(word, variant="secondary" if asks else "primary", visible=True),
@@ -214,12 +161,11 @@ class LearnTab:
         """Open the lesson and page that the address names, else the first lesson; an open lesson stays."""
         if filled_before:
             return {self.filled: True}
-        name, asked = request.query_params.get("lesson", ""), request.query_params.get("at", "")
+        name, at = request.query_params.get("lesson", ""), request.query_params.get("at", "")
         if name not in self.lessons:
-            name, asked = first, ""
-        last = len(self.lessons[name].pages) - 1
-        to = min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0
-        return self.page(name, to) | {self.filled: True}
+            name, at = first, ""
+        number = int(at[:5]) if at.isascii() and at.isdecimal() else 1
+        return self.page(name, min(max(number, 1), len(self.lessons[name].pages)) - 1) | {self.filled: True}
 
     def wire(self, tab_page: gr.Tab) -> None:
         """Connect the components."""
@@ -229,21 +175,19 @@ class LearnTab:
         ]  # fmt: skip
         tab_page.select(self.opened, [self.lesson, self.filled], [*outputs, self.filled], **QUIET)
         self.filled.change(None, self.at, None, js=SEEK)
-
-        def turn(by: int) -> Callable[[str, int], Updates]:
-            return lambda name, number: self.page(*turned(self.lessons, name, number, by))
-
-        def reveal(name: str, number: int, guess: str | None) -> Updates:
-            return self.page(name, number, guess, revealed=True)
-
+        place = [self.lesson, self.number]
         for event, handler, inputs in (
-            (self.lesson.input, lambda name: self.page(name, 0), [self.lesson]),
-            (self.back.click, turn(-1), [self.lesson, self.number]),
-            (self.onward.click, turn(1), [self.lesson, self.number]),
-            (
-                self.reveal.click,
-                lambda name, number, guess: self.page(name, number, guess, True),
-                [self.lesson, self.number, self.guess],
-            ),
+            (self.lesson.input, self.page, [self.lesson]),
+            (self.back.click, lambda name, number: self.page(*turned(self.lessons, name, number, -1)), place),
+            (self.onward.click, lambda name, number: self.page(*turned(self.lessons, name, number, 1)), place),
+            (self.reveal.click, partial(self.page, revealed=True), [*place, self.guess]),
         ):
             event(handler, inputs, outputs, **QUIET).then(None, self.at, None, js=SEEK)
+
+
+def _text(lesson: Lesson, page: Page, number: int) -> str:
+    paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
+    question = f'<p class="sp-ask">{markup(page.ask.question)}</p>' if page.ask else ""
+    place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
+    at = f'data-lesson="{markup(lesson.name)}" data-at="{number + 1}"'
+    return f'<div class="sp-lesson" {at}><h2>{markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'

@@ -20,7 +20,7 @@ from specviz.ui.stream import sse
 from specviz.ui.stream.live import Frame
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.events import QUIET, merge_updates, stopping, wire_stop
+from specviz.ui.tabs.events import QUIET, run_buttons, streamed
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls, examples, panels
 from specviz.ui.widgets.figures import Figures
@@ -73,10 +73,7 @@ class RunTab:
                     self.given = gr.State(self.prompt.value)
                     """The prompt that the tab itself filled in."""
                 with gr.Column(elem_classes="sp-foot", min_width=0):
-                    with gr.Row(elem_classes="sp-go"):
-                        look: dict[str, Any] = {"size": "lg", "min_width": 0}
-                        self.run = gr.Button(self.verb[0], variant="primary", elem_id=f"{prefix}-run-live", **look)
-                        self.stop = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
+                    self.run, self.stop = run_buttons(shared, self.verb[0], f"{prefix}-run-live", size="lg", min_width=0)
                     self.hardware = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
                     self.why = theme.html(panels.why(first.trace if first else None, False, panels.more(prefix)))
             with gr.Column(elem_classes="sp-main", min_width=0):
@@ -201,9 +198,9 @@ class RunTab:
             trace = self.shared.archive.trace(name)
             if page := self.shared.pages.find(session):
                 page.turn_away()
-            updates = self.staged(self.shared.archive.feed(name)) | self.busy(False) | {self.banner: banner_html("")}
+            updates = self.staged(self.shared.archive.feed(name)) | self.busy(False) | {self.banner: panels.banner("")}
         except SpecvizError as error:
-            return {self.banner: banner_html(str(error))}
+            return {self.banner: panels.banner(str(error))}
         updates |= self.named(name, runs, trace if joins_session else None) | self.explained(trace)
         # An uploaded run may be of an unknown method.
         return updates | (self.take_over(trace, name) if trace.run.method in methods_of(self.modality) else {})
@@ -216,7 +213,7 @@ class RunTab:
         try:
             request = self.request(*control_values)
             page = self.shared.pages.enter(caller.session, caller.address)
-            yield self.busy(True) | {self.banner: banner_html("")}
+            yield self.busy(True) | {self.banner: panels.banner("")}
             last: Trace | None = None
             with closing(self.shared.live.run(page, request, caller)) as frames:
                 for frame in frames:
@@ -231,7 +228,7 @@ class RunTab:
             if last:
                 yield self.explained(last)
         except SpecvizError as error:
-            yield {self.banner: banner_html(self.refused(run_name, str(error)))}
+            yield {self.banner: panels.banner(self.refused(run_name, str(error)))}
         yield self.busy(False)
 
     def of_frame(self, frame: Frame, run_name: str, runs: Runs) -> Updates:
@@ -239,10 +236,10 @@ class RunTab:
         archive, failure = self.shared.archive, frame.failure
         if failure and not frame.begun:
             stopped = failure.startswith("Stopped")
-            banner = banner_html(failure if stopped else self.refused(run_name, failure), note=stopped)
+            banner = panels.banner(failure if stopped else self.refused(run_name, failure), note=stopped)
             earlier = self.explained(archive.trace(run_name)) if run_name else {}
             return self.staged(archive.feed(run_name)) | {self.banner: banner} | earlier
-        updates = self.staged(frame.feed) | ({self.banner: banner_html(failure)} if failure else {})
+        updates = self.staged(frame.feed) | ({self.banner: panels.banner(failure)} if failure else {})
         if frame.begun:
             updates |= self.named(MINE + frame.key, runs, frame.trace)
         return updates | (self.explained(frame.trace, frame.timing) if frame.trace else {})
@@ -334,17 +331,14 @@ class RunTab:
             else:
                 updates = self.play(recording.name, runs, request)
         except SpecvizError as error:
-            return self.of_method(method) | {self.banner: banner_html(str(error))}
+            return self.of_method(method) | {self.banner: panels.banner(str(error))}
         filled = self.filled(prompt if own_prompt else given, (basics, advanced)) | {self.given: given}
         return self.apply_limits(updates, method, *own_choices) | filled
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls."""
         changes = self.running(self.shared.presence.caller(request), run_name, list(runs), *control_values)
-        for updates in merge_updates(changes):
-            if stopping(self.shared, request.session_hash):  # each answer holds the whole button
-                updates = updates | {self.stop: panels.stop_button(stopping=True)}
-            yield updates or {self.stage: gr.skip()}
+        yield from streamed(self.shared, request.session_hash, self.stop, changes)
 
     def wire(self, tab_page: gr.Tab | None) -> None:
         """Connect the controls."""
@@ -353,7 +347,6 @@ class RunTab:
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
-        wire_stop(self.shared, self.stop)
         self.examples.choose(self.take, self.basics, self.outputs, queue=False, **QUIET)
         # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
         values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
@@ -426,8 +419,3 @@ def methods_of(modality: str) -> set[str]:
 def methods(modality: str) -> controls.Groups:
     """Title and name of every method of a modality under the title of its family."""
     return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}
-
-
-def banner_html(message: str, note: bool = False) -> gr.HTML:
-    """The banner with this message, hidden without one."""
-    return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))

@@ -12,7 +12,7 @@ from specviz.ui.archive import choices
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import inspect_section
 from specviz.ui.tabs.events import QUIET
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
 from specviz.ui.widgets import downloads, panels
 
 _HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
@@ -58,11 +58,11 @@ class TracesTab:
             try:
                 return {self.facts: facts(self.shared.archive.outline(name)) if name else "", self.downloads: name}
             except SpecvizError as error:
-                return {self.facts: "", self.downloads: "", self.banner: banner_html(str(error))}
+                return {self.facts: "", self.downloads: "", self.banner: panels.banner(str(error))}
 
         updates = await self.shared.archive.of([name], shown, self.shared.presence.address_of(request))
         listed = gr.Dropdown(choices(self.shared.archive, session_runs), value=updates[self.downloads] or None)
-        return {self.run: listed, self.banner: banner_html(message)} | updates
+        return {self.run: listed, self.banner: panels.banner(message)} | updates
 
     async def take(self, path: str | None, session_runs: Runs, now: str, request: gr.Request) -> Updates:
         """Open an upload without holding one of the threads that serve other visitors."""

@@ -50,12 +50,11 @@ def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
     return gr.Button("Stopping" if stopping else "Stop", visible=visible, interactive=not stopping)
 
 
-def banner(message: str, kind: str = "error") -> str:
-    """HTML of a prominent message, empty without one. ``kind`` is "error" or "note"."""
-    if not message:
-        return ""
-    role = "alert" if kind == "error" else "status"
-    return f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
+def banner(message: str, note: bool = False) -> gr.HTML:
+    """A prominent message, hidden without one: an error or, if so, a ``note``."""
+    kind, role = ("note", "status") if note else ("error", "alert")
+    html = f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
+    return gr.HTML(html if message else "", visible=bool(message))
 
 
 def summary(name: str, note: str = "") -> str:
