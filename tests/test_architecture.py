@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_003,
     "interop": 20_390,
     "methods": 44_438,
-    "models": 44_491,
+    "models": 43_979,
     "pipeline": 7_689,
     "specviz": 1_503,
     "targets": 14_507,

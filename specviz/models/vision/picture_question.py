@@ -1,15 +1,15 @@
 """Prompt of a vision-language model: token ids, pixels, and the positions of the picture's tokens.
 
-A model's processor is transformers' own, or its picture part where the whole one requires packages for videos too: those of
-Qwen-VL and SmolVLM2 require torchvision and num2words. A picture needs the image processor, the tokenizer, the chat template, and
-the expansion of the placeholder; so does our own small model, which reads a square.
+A model's processor is transformers' own, or that of pictures alone where the whole one requires packages for videos too: those of
+Qwen-VL and SmolVLM2 require torchvision and num2words. Our own small model reads one square.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from jinja2 import TemplateError
 from PIL import Image
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
+from transformers import AutoProcessor, Idefics3Processor, Qwen2_5_VLProcessor
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.opening import LOCAL, first_line
@@ -105,8 +105,8 @@ class PictureReader:
         visual = tuple(place for place, token in enumerate(ids) if token == self.config.image_token_id)
         if not visual:
             raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
-        # Rows and columns of tiles: a number in nested lists, or a tensor; missing without tiles.
-        rows, columns = (int(torch.as_tensor(inputs.pop(name, 0)).flatten()[:1].sum()) for name in ("rows", "cols"))
+        before = " ".join(self.processor.tokenizer.convert_ids_to_tokens(ids[: visual[-1]]))  # tiles are numbered
+        rows, columns = map(int, [(0, 0), *re.findall(r"<row_(\d+)_col_(\d+)>", before)][-1])
         inputs.pop("attention_mask", None)
         grid, boxes = self._grid_and_boxes(len(visual), inputs, rows, columns, image)
         moved = {
@@ -168,95 +168,42 @@ class PictureReader:
         return (0, 0), (*parts, *boxes_of_grid(side, side))
 
 
-Expansion = Callable[[Mapping[str, Any], Mapping[str, Any], str], str]
-"""Expands the placeholder (last argument), given the image processor's output and the settings of processor and tokenizer."""
+class PatchProcessor(Qwen2_5_VLProcessor):
+    """The processor of every Qwen-VL, without videos."""
+
+    def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
+        super().__init__(image_processor, tokenizer, chat_template=chat_template or tokenizer.chat_template)
 
 
-def _by_patches(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
-    """Qwen-VL: one token for each square of merged patches."""
-    return mark * (int(given["image_grid_thw"][0].prod()) // int(settings["merge_size"]) ** 2)
-
-
-def _by_tiles(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
-    """SmolVLM: tiles row by row, each preceded by its row and column, then the whole picture."""
-    rows, columns = int(given["rows"][0][0]), int(given["cols"][0][0])
-    around, tokens = "<fake_token_around_image>", mark * int(settings.get("image_seq_len", 169))
-    tiles = "".join(
-        "".join(f"{around}<row_{row + 1}_col_{column + 1}>{tokens}" for column in range(columns)) + "\n" for row in range(rows)
-    )
-    return f"{tiles}{chr(10) if tiles else ''}{around}<global-img>{tokens}{around}"
-
-
-EXPANSIONS: Mapping[str, Expansion] = {
-    "qwen2_vl": _by_patches,
-    "qwen2_5_vl": _by_patches,
-    "qwen3_vl": _by_patches,
-    "smolvlm": _by_tiles,
+PROCESSORS: Mapping[str, Any] = {
+    "smolvlm": Idefics3Processor,
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl"), PatchProcessor),
 }
-"""Expansions by transformers' model type, for models whose whole processor covers videos too."""
-_MODEL_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "rows", "cols")
-
-
-class PictureProcessor:
-    """Processor for one picture and one question, with the interface of transformers' processors.
-
-    ``settings`` are the whole processor's, with its chat template unless only the tokenizer has one.
-    """
-
-    def __init__(
-        self, image_processor: Any, tokenizer: Any, image_token_id: int, expand: Expansion, settings: Mapping[str, Any]
-    ) -> None:
-        """Raises ValueError if the tokenizer lacks the picture's token."""
-        self.image_processor, self.tokenizer, self._expand, self._settings = image_processor, tokenizer, expand, settings
-        self._mark: Any = tokenizer.convert_ids_to_tokens(image_token_id)
-        if self._mark is None:
-            raise ValueError(f"its tokenizer has no token {image_token_id}, which stands for the picture")
-
-    def apply_chat_template(self, conversation: Sequence[Any], add_generation_prompt: bool, tokenize: bool) -> str:
-        """The conversation in the model's template, with one placeholder for the picture."""
-        return self.tokenizer.apply_chat_template(
-            conversation, chat_template=self._settings.get("chat_template"), add_generation_prompt=add_generation_prompt,
-            tokenize=tokenize,
-        )  # fmt: skip
-
-    def __call__(self, images: Sequence[Sequence[Any]], text: Sequence[str], return_tensors: str) -> dict[str, Any]:
-        """The model's inputs. Raises ValueError unless the text has exactly one placeholder for the picture."""
-        tiled = {"return_row_col_info": True} if self._expand is _by_tiles else {}
-        given = self.image_processor(images=images if tiled else images[0], return_tensors=return_tensors, **tiled)
-        if text[0].count(self._mark) != 1:
-            raise ValueError("the template leaves no place for one picture")
-        written = text[0].replace(self._mark, self._expand(given, self._settings, self._mark))
-        ids = self.tokenizer([written], return_tensors=return_tensors)["input_ids"]
-        found = {name: given[name] for name in _MODEL_INPUTS if name in given}
-        if "image_grid_thw" in found:
-            found["mm_token_type_ids"] = (ids == self.tokenizer.convert_tokens_to_ids(self._mark)).to(torch.long)
-        return {"input_ids": ids, **found}
+"""Processors of pictures alone by transformers' model type, for models whose own ones require packages for videos."""
 
 
 def picture_processor(folder: Path, config: Any) -> Any:
     """Load the processor of the model in ``folder``."""
-    if config.model_type not in EXPANSIONS:
-        return AutoProcessor.from_pretrained(folder, **LOCAL)
-    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
-    settings: dict[str, Any] = {"merge_size": getattr(image_processor, "merge_size", 1)}
-    for file in (folder / "processor_config.json", folder / "chat_template.json"):
-        settings |= json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if (template := folder / "chat_template.jinja").is_file():
-        settings["chat_template"] = template.read_text(encoding="utf-8")
-    tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
-    return PictureProcessor(image_processor, tokenizer, int(config.image_token_id), EXPANSIONS[config.model_type], settings)
+    return PROCESSORS.get(config.model_type, AutoProcessor).from_pretrained(folder, **LOCAL)
+
+
+class SquareProcessor:
+    """Processor of a SmolVLM that sees a single square, with the interface of transformers' processors."""
+
+    def __init__(self, tokenizer: Any, config: Any) -> None:
+        self.tokenizer, self.apply_chat_template = tokenizer, tokenizer.apply_chat_template
+        self.side = int(config.vision_config.image_size)
+        self._mark: str = tokenizer.convert_ids_to_tokens(config.image_token_id)
+        self._marks = self._mark * (self.side // int(config.vision_config.patch_size) // int(config.scale_factor)) ** 2
+
+    def __call__(self, images: Sequence[Sequence[Image.Image]], text: Sequence[str], return_tensors: str) -> dict[str, Tensor]:
+        """Ids, and pixels float32 [prompt, picture, channel, row, column] in -1 … 1."""
+        rows = torch.frombuffer(bytearray(images[0][0].tobytes()), dtype=torch.uint8).float().view(self.side, self.side, 3)
+        ids = self.tokenizer([text[0].replace(self._mark, self._marks)], return_tensors=return_tensors)["input_ids"]
+        return {"input_ids": ids, "pixel_values": (rows.permute(2, 0, 1) / 127.5 - 1).contiguous()[None, None]}
 
 
 def square_reader(tokenizer: Any, name: str, model: Any) -> PictureReader:
     """Reader for a SmolVLM that sees a single square image, whose sides it knows from its configuration."""
-    config = model.config
-    side = int(config.vision_config.image_size)
-    tokens = (side // int(config.vision_config.patch_size) // int(config.scale_factor)) ** 2
-
-    def pixels(images: Sequence[Image.Image], return_tensors: str) -> dict[str, Tensor]:
-        """Float32 [prompt, picture, channel, row, column] in -1 … 1."""
-        rows = torch.frombuffer(bytearray(images[0].tobytes()), dtype=torch.uint8).float().view(side, side, 3)
-        return {"pixel_values": (rows.permute(2, 0, 1) / 127.5 - 1).contiguous()[None, None]}
-
-    processor = PictureProcessor(pixels, tokenizer, int(config.image_token_id), lambda given, settings, mark: mark * tokens, {})
-    return PictureReader(processor, name, model, lambda picture: pad_to_square(picture, side))
+    processor = SquareProcessor(tokenizer, model.config)
+    return PictureReader(processor, name, model, partial(pad_to_square, side=processor.side))
