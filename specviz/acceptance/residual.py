@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,25 +24,6 @@ SHOWN = 8
 _FEW = 64
 # Below this mass the running difference is mostly rounding error, so the mass is summed afresh.
 _SMALL = 1e-3
-
-
-class Residual(Protocol):
-    """Target and drafter distributions at a node."""
-
-    def threshold(self, token: int) -> float:
-        """Return min(1, r(token) / q(token))."""
-
-    def reject(self, token: int) -> None:
-        """Update both distributions after the rejection of a child."""
-
-    def distribution(self) -> Tensor:
-        """Return r over [vocab], unnormalised: the distribution of the token that replaces the children.
-
-        If rounding has left r empty, returns the target's distribution: that branch has probability 0.
-        """
-
-    def overlap(self, node: int) -> OverlapPosition:
-        """Return p and q at the likeliest tokens, and sum min(p, q): the probability that one sampled child is accepted."""
 
 
 def remaining(
@@ -82,10 +62,12 @@ class SparseResidual:
         self._mass = 1.0
 
     def threshold(self, token: int) -> float:
+        """Return min(1, r(token) / q(token))."""
         slot = self._slots[token]
         return _ratio(self._r[slot], self._mass, 1.0 if self._q is None else self._q[slot])
 
     def reject(self, token: int) -> None:
+        """Update both distributions after the rejection of a child."""
         slot, before = self._slots[token], sum(self._r)
         if self._q is None:
             self._r[slot] = 0.0
@@ -103,9 +85,14 @@ class SparseResidual:
         return self._target.index_copy(0, copy_to_device(self._ids, residual.device), residual)
 
     def distribution(self) -> Tensor:
+        """Return r over [vocab], unnormalised: the distribution of the token that replaces the children.
+
+        If rounding has left r empty, returns the target's distribution: that branch has probability 0.
+        """
         return self._target if self._mass in (0.0, 1.0) else self._residual()
 
     def overlap(self, node: int) -> OverlapPosition:
+        """Return p and q at the likeliest tokens, and sum min(p, q): the probability that one sampled child is accepted."""
         q = [1.0] * len(self._r) if self._q is None else self._q
         rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
         return OverlapPosition(
@@ -136,11 +123,13 @@ class DenseResidual:
         return token if self._ids is None else int((self._ids == token).nonzero()[0, 0])
 
     def threshold(self, token: int) -> float:
+        """As :meth:`SparseResidual.threshold`."""
         slot = self._slot(token)
         r, q = torch.stack((self._r[slot], self._q[slot])).tolist()
         return _ratio(r, self._mass, q)
 
     def reject(self, token: int) -> None:
+        """As :meth:`SparseResidual.reject`."""
         self._r = (self._r - self._q * self._mass).clamp_min(0.0)
         self._mass = self._rest + float(self._r.sum(dtype=torch.float64))
         if self._mass < _SMALL:
@@ -154,9 +143,11 @@ class DenseResidual:
         return left if self._support is None else self._target.index_copy(0, self._support.to(left.device), left)
 
     def distribution(self) -> Tensor:
+        """As :meth:`SparseResidual.distribution`."""
         return self._target if self._mass == 0 else self._residual()
 
     def overlap(self, node: int) -> OverlapPosition:
+        """As :meth:`SparseResidual.overlap`."""
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices
         return OverlapPosition(
             node=node,
@@ -165,3 +156,6 @@ class DenseResidual:
             q=self._q[places].tolist(),
             overlap=float(torch.minimum(self._r, self._q).sum()),
         )
+
+
+Residual = SparseResidual | DenseResidual

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specviz.engine.batch_cache import RowCache
-from specviz.engine.clock import Stopwatch
+from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Context, Draft, TargetPass
-from specviz.engine.run_state import RoundResult, RunCache, RunState
+from specviz.engine.run_state import RoundResult, RunState
 from specviz.engine.stop import Interrupted
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
@@ -22,29 +22,37 @@ from specviz.trace.notes.models import BatchCacheNote, BatchRowCache
 from specviz.trace.schema import Note, Step
 
 
-class RowSession(RunCache, Protocol):
-    """A run's handle on its row."""
-
-    row: int
-
-
 class Batch(Protocol):
     """The rows' shared handle on the target."""
 
     cache: RowCache
 
+    def prefill(self, row: int, ids: Sequence[int]) -> TargetPass:
+        """Prefill an empty row with ``ids``, as :meth:`RunCache.prefill`."""
+
     def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
         """Score one tree per row in one pass."""
 
-    def view(self, row: int) -> RowSession:
-        """Return the row's session."""
+
+@dataclass
+class RowView:
+    """A run's handle on its row. ``row`` changes when earlier rows leave."""
+
+    batch: Batch
+    row: int
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        return self.batch.prefill(self.row, ids)
+
+    def keep(self, path: Sequence[int]) -> None:
+        self.batch.cache.keep(self.row, path)
 
 
 class BatchRow(RunState):
     """One run of the batch. ``number`` is its fixed index among the requested runs."""
 
     number: int
-    session: RowSession
+    session: RowView
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +64,7 @@ class BatchRow(RunState):
         settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
         return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
 
-    def enter(self, number: int, session: RowSession) -> None:
+    def enter(self, number: int, session: RowView) -> None:
         """Take a row and prefill it with the prompt."""
         self.number, self.session = number, session
         self.prefill(session)
@@ -112,7 +120,7 @@ class BatchDecoding:
         """Yield each round's steps of all running rows, each with its row's number."""
         try:
             for number, row in enumerate(self.running):
-                row.enter(number, self.batch.view(number))
+                row.enter(number, RowView(self.batch, number))
             while self.running:
                 yield self._play()
                 self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
@@ -126,7 +134,8 @@ class BatchDecoding:
             self._release(list(self.running), "cancelled")
 
     def _play(self) -> list[tuple[int, Step]]:
-        rows, clock = self.running, Stopwatch(self.batch.cache.device)
+        device = self.batch.cache.device
+        rows, clock = self.running, Stopwatch(device, Untimed(device))
         clock.start(self._recording_ns)
         proposed = [row.propose(clock) for row in rows]
         trees = [draft.tree for _, draft in proposed]

@@ -6,8 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import TracebackType
+from itertools import pairwise
 
 import torch
 
@@ -39,7 +38,7 @@ class Untimed:
             self._since = self._now()
         self._depth += 1
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *problem: object) -> None:
         self._depth -= 1
         if not self._depth:
             self.spent += self._now() - self._since
@@ -76,36 +75,26 @@ def capturing() -> Iterator[None]:
             untimed.captures += 1
 
 
-@dataclass
 class Stopwatch:
     """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
 
     Time spent in ``untimed`` counts towards no phase. The step reports it as ``aside``, without the capture time.
     """
 
-    device: torch.device
-    untimed: Untimed | None = None
-    _started: int = 0
-    _marks: list[tuple[str, int | torch.cuda.Event, int]] = field(default_factory=list)
-    _first: int | torch.cuda.Event = 0
-    _ended: int = 0
-    _before: int = 0
-    _after: int = 0
-    _captured: int = 0
+    def __init__(self, device: torch.device, untimed: Untimed) -> None:
+        self.device = device
+        self.untimed = untimed
+        self._marks: list[tuple[str, int | torch.cuda.Event, int]] = []
+        self._begin = self._end = (0, 0, 0)
 
     def start(self, carried: int = 0) -> None:
         """Begin a step. ``carried`` nanoseconds of host work since the last step count towards it."""
-        self._marks = []
-        self._started = time.perf_counter_ns() - carried
-        self._before = self._aside()
-        self._captured = -self._capturing()
-        self._first = self._now()
+        self._begin = (time.perf_counter_ns() - carried, self.untimed.spent, self.untimed.capturing)
+        self._marks = [("", self._now(), self.untimed.spent)]
 
-    def _aside(self) -> int:
-        return 0 if self.untimed is None else self.untimed.spent
-
-    def _capturing(self) -> int:
-        return 0 if self.untimed is None else self.untimed.capturing
+    def mark(self, phase: str) -> None:
+        """End ``phase`` ("draft", "verify", "judge", "commit"), which began at the previous mark."""
+        self._marks.append((phase, self._now(), self.untimed.spent))
 
     def _now(self) -> int | torch.cuda.Event:
         if self.device.type != "cuda":
@@ -114,27 +103,19 @@ class Stopwatch:
         event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def mark(self, phase: str) -> None:
-        """End ``phase`` ("draft", "verify", "judge", "commit"), which began at the previous mark."""
-        self._marks.append((phase, self._now(), self._aside()))
-
     def stop(self) -> None:
         """End the step: its length is the wall time since :meth:`start`."""
-        self._ended, self._after = time.perf_counter_ns(), self._aside()
-        self._captured += self._capturing()
+        self._end = (time.perf_counter_ns(), self.untimed.spent, self.untimed.capturing)
 
     def read(self) -> Nanoseconds:
         """Return the phases, with the rest of the wall time as ``host``. On CUDA the events must have completed."""
         spent = dict.fromkeys(_PHASES, 0)
-        before, aside_before = self._first, self._before
-        for phase, mark, aside in self._marks:
+        for (_, before, aside_before), (phase, mark, aside) in pairwise(self._marks):
             if isinstance(before, int) and isinstance(mark, int):
                 passed = mark - before
             else:
                 assert not isinstance(before, int) and not isinstance(mark, int), "marks of one step are of one kind"
                 passed = int(before.elapsed_time(mark) * 1e6)
             spent[phase] += max(0, passed - (aside - aside_before))
-            before, aside_before = mark, aside
-        aside = self._after - self._before
-        wall = self._ended - self._started - aside
-        return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())), aside=max(0, aside - self._captured))
+        wall, aside, captured = (end - begin for begin, end in zip(self._begin, self._end, strict=True))
+        return Nanoseconds(**spent, host=max(0, wall - aside - sum(spent.values())), aside=max(0, aside - captured))

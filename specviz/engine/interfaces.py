@@ -1,4 +1,4 @@
-"""Contracts between the loop and the rooms around it. The loop depends on these alone.
+"""Contracts between the loop and the rooms around it, and the controller of most methods. The loop depends on these alone.
 
 Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens to which the drafter gives mass).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,21 +30,25 @@ class TargetPass:
     notes: Callable[[], tuple[Note, ...]] = tuple
 
 
-class Session(Protocol):
+class RunCache(Protocol):
+    """A run's cache in the target: its own session, or a row of a batch."""
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Append ``ids`` to the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the cache entries of these nodes of the last tree (root first, one path), drop the rest."""
+
+
+class Session(RunCache, Protocol):
     """One run's cache in a target. Sessions of one target never share state."""
 
     @property
     def length(self) -> int:
         """Number of committed tokens in the cache."""
 
-    def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
-
     def score(self, tree: DraftTree) -> TargetPass:
         """Run the target once over the tree. The cache keeps its length until ``keep`` is called."""
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the cache entries of these nodes of the last tree (root first, one path), drop the rest."""
 
     def padded(self, nodes: int) -> int:
         """Return the number of rows of a pass over ``nodes``, padding included."""
@@ -207,6 +211,8 @@ class Drafter(Protocol):
 Source = TypeVar("Source", contravariant=True)
 """Drafter interface that a tree builder requires."""
 
+AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
+
 
 class TreeBuilder(Protocol[Source]):
     """Turns a drafter's proposals into a tree."""
@@ -232,16 +238,10 @@ class SessionOpener(Protocol):
         """As :meth:`Target.open`. Raises a SpecvizError for a target without such sessions."""
 
 
-class Controller(Protocol):
+class Controller(Drafter, Protocol):
     """Chooses each round's drafter and tree builder; most methods use the same ones in every round."""
 
-    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
-
     def draft(self, context: Context) -> Draft: ...
-
-    def observe(self, finished: Round) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -258,3 +258,31 @@ class Composition:
     opener: SessionOpener | None = None
     generation: int = 0
     learn: Callable[[Step], None] | None = None
+
+
+class SingleDrafter(Generic[AnyDrafter]):
+    """Drafts the same way each round."""
+
+    def __init__(self, drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter]) -> None:
+        self.drafter = drafter
+        self.builder = builder
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.drafter.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        return self.builder.build(self.drafter, context)
+
+    def observe(self, finished: Round) -> None:
+        self.drafter.observe(finished)
+
+    def close(self) -> None:
+        self.drafter.close()
+
+
+def single_drafter(
+    drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter], acceptance: Acceptance, hidden_state_layers: tuple[int, ...] = (),
+    draft_name: str = "", warnings: tuple[str, ...] = (),
+) -> Composition:  # fmt: skip
+    """Compose a method of one drafter, one tree builder and one acceptance rule."""
+    return Composition(SingleDrafter(drafter, builder), acceptance, hidden_state_layers, draft_name, warnings)

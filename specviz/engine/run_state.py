@@ -10,12 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 
 from specviz.engine.clock import Stopwatch, Untimed
-from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass
+from specviz.engine.interfaces import Composition, Context, Draft, Round, RunCache, Target, TargetPass
 from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import ProgressHook, heed, on_prefill_progress, stop_reason, stoppable
@@ -53,16 +52,6 @@ class RoundResult:
     finished: Round
     cut: str | None
     stop: str | None
-
-
-class RunCache(Protocol):
-    """A run's cache in the target: its own session, or a row of a batch."""
-
-    def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """As :meth:`Session.prefill`."""
-
-    def keep(self, path: Sequence[int]) -> None:
-        """As :meth:`Session.keep`."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -27,14 +27,29 @@ from specviz.engine.tree import GrownShape, TreeShape, chain
 
 
 @dataclass(frozen=True)
-class Recurrence:
-    """A layer's constants: ``kernel`` [tap, channel], ``bias`` [channel], ``rate`` (A) and ``skip`` (D) [head].
+class Convolution:
+    """A layer's convolution, before its recurrence: ``kernel`` [tap, channel], ``bias`` [channel].
 
     Several layers of one shape may be stacked in one, each tensor with a first axis ``layer``.
     """
 
     kernel: Tensor
     bias: Tensor
+
+    @property
+    def taps(self) -> int:
+        return self.kernel.shape[-2]
+
+    def stacked(self, layers: Sequence[Self]) -> Self:
+        """Stack layers of this shape into one, for the replay."""
+        names = [name for name, value in vars(self).items() if isinstance(value, Tensor)]
+        return replace(self, **{name: torch.stack([getattr(layer, name) for layer in layers]) for name in names})
+
+
+@dataclass(frozen=True)
+class Recurrence(Convolution):
+    """A layer's constants: the convolution, ``rate`` (A) and ``skip`` (D) [head]."""
+
     rate: Tensor
     skip: Tensor
     groups: int
@@ -43,10 +58,6 @@ class Recurrence:
     @property
     def heads(self) -> int:
         return self.rate.shape[-1]
-
-    @property
-    def taps(self) -> int:
-        return self.kernel.shape[-2]
 
     def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split v [node, channel] into x [node, head, size], B and C [node, group, state]."""
@@ -72,25 +83,6 @@ class Recurrence:
         state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
         window = torch.cat((carried.window, activations.inputs), -2)[..., length:, :].clone()
         return Carried(window, state)
-
-    def stacked(self, layers: Sequence[Recurrence]) -> Recurrence:
-        """Stack layers of this shape into one, for :meth:`replayed`."""
-        names = ("kernel", "bias", "rate", "skip")
-        kernel, bias, rate, skip = (torch.stack([getattr(layer, name) for layer in layers]) for name in names)
-        return replace(self, kernel=kernel, bias=bias, rate=rate, skip=skip)
-
-
-class Convolution(Protocol):
-    """Parameters of the convolution before a recurrence."""
-
-    @property
-    def kernel(self) -> Tensor: ...
-
-    @property
-    def bias(self) -> Tensor: ...
-
-    @property
-    def taps(self) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -45,7 +44,7 @@ class ThreadLimit:
         _OF_THREAD.limit = self
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *problem: object) -> None:
         _OF_THREAD.limit = None
         if self.now != self.full:
             torch.set_num_threads(self.full)

@@ -165,9 +165,9 @@ class PooledCache:
         if len(self.graphs) > GRAPHS:
             self.graphs.popitem(last=False)
 
-    def forget(self, variant: Hashable = None) -> None:
-        """Drop the graphs of a ``variant``, or all of them."""
-        for key in [key for key in self.graphs if variant is None or key[0] == variant]:
+    def forget(self, variant: Hashable) -> None:
+        """Drop the graphs and inputs of a ``variant``."""
+        for key in [key for key in self.graphs if key[0] == variant]:
             del self.graphs[key]
         for name in [name for name in self.inputs if name[0] == variant]:
             del self.inputs[name]
@@ -176,7 +176,7 @@ class PooledCache:
     def grow(self, columns: int) -> None:
         """Grow the cache to ``columns``. Graphs hold its old addresses, so they are dropped."""
         if columns > self.cache.capacity:
-            self.forget()
+            self.graphs.clear()
             self.cache.reserve(columns)
 
 

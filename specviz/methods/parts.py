@@ -27,7 +27,6 @@ from specviz.drafting.trees.retrieved import Retrieved
 from specviz.drafting.trees.root import RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
-from specviz.engine.controller import SingleDrafter, single_drafter
 from specviz.engine.cost import best_size
 from specviz.engine.interfaces import (
     Acceptance,
@@ -37,10 +36,12 @@ from specviz.engine.interfaces import (
     Draft,
     Round,
     Session,
+    SingleDrafter,
     Target,
     TargetPass,
     TreeBuilder,
     Verdict,
+    single_drafter,
 )
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, best_ranks, chain, shape_from_counts

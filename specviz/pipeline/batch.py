@@ -17,12 +17,10 @@ EVERY = 8
 """Default number of rounds between two compactions of a batch's cache."""
 
 
-def assemble(
-    ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
-) -> BatchDecoding:
+def assemble(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> BatchDecoding:
     """Join prepared requests for one target in a batch, each with its own method, seed and budget.
 
-    ``record`` overrides the requests' level of recording. Trees sized by the cost of a pass use the cost of the pass over all
+    Trees sized by the cost of a pass use the cost of the pass over all
     rows. ``cancel`` ends all runs after the round. Raises BadInput when the requests name different targets, or a target whose
     rows cannot share a cache.
     """
@@ -36,7 +34,7 @@ def assemble(
     rows, compositions = [], []
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
-        alone = request.decoding(composition, request.request.seed, record or request.request.record, cancel)
+        alone = request.decoding(composition, request.request.seed, request.request.record, cancel)
         rows.append(BatchRow.of(alone))
         compositions.append(composition)
     taps = {tap for composition in compositions for tap in composition.hidden_state_layers}

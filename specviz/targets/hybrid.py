@@ -9,7 +9,7 @@ Attention layers use the same ancestor mask and their own cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -191,8 +191,8 @@ class HybridSession:
         """Score the tree in one pass; committed state is unchanged until :meth:`keep`."""
         hidden, tapped = self._pass(tree)
         assert self._passed is not None
-        pass_notes = _PassNotes(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
-        return TargetPass(self.target.logits(hidden), tapped, pass_notes)
+        notes = partial(_decay_notes, self.target, self._passed, tree.shape, self.carried.state)
+        return TargetPass(self.target.logits(hidden), tapped, notes)
 
     def _pass(self, tree: DraftTree) -> tuple[Tensor, dict[int, Tensor]]:
         target, start, nodes = self.target, self.length, len(tree)
@@ -268,48 +268,36 @@ class HybridSession:
         self._cache, self._passed, self._base, self._since = None, None, None, None
 
 
-@dataclass(frozen=True)
-class _PassNotes:
-    """Notes of a pass over a tree, computed only when notes are recorded. ``carried`` is the state before the pass."""
+def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, state: Tensor) -> tuple[Note, ...]:
+    """Return a note on the L matrix of a pass that began at the carried ``state``: log decays along every path for three
+    heads, and the memory cost of each way of keeping states. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has no note.
 
-    layers: Rule
-    passed: Activations
-    shape: TreeShape
-    carried: Carried
-    kinds: tuple[str, ...]
-
-    def __call__(self) -> tuple[Note, ...]:
-        """Return a note on the L matrix: log decays along every path for three heads, and the memory cost of each way of keeping
-        states. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has no note. A delta-rule node writes its correction: as
-        for Mamba-2, the state is the sum of the carried state and all writes, each decayed along its path.
-        """
-        nodes = len(self.shape)
-        if not 1 < nodes <= _LARGEST_SHOWN:
-            return ()
-        log_decay = self.layers.log_decay(self.passed)
-        fade = self.shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay
-        order = (-log_decay.mean(-2)).flatten().argsort().tolist()
-        state = self.carried.state
-        state_bytes = state.numel() * state.element_size()
-        return (
-            DecayMaskNote(
-                heads=[self._head(fade, order, *which) for which in _SHOWN_HEADS],
-                taps=self.layers.taps,
-                layers=["attention" if kind == "attention" else "state" for kind in self.kinds],
-                state_bytes=state_bytes,
-                per_node_bytes=state_bytes * nodes,
-                replay_bytes=self.passed.bytes,
-            ).to_note(),
-        )
-
-    def _head(self, fade: Tensor, order: list[int], name: str, place: float) -> DecayHead:
-        """Return one head's log decays from the carried state to every node."""
-        heads = self.layers.heads
-        index = order[min(len(order) - 1, int(place * len(order)))]
-        layer, head = divmod(index, heads)
-        states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
-        values = [round(float(log_decay), 3) for log_decay in fade[layer, :, head].tolist()]
-        return DecayHead(name, states[layer], head, values)
+    A delta-rule node writes its correction: as for Mamba-2, the state is the sum of the carried state and all writes, each
+    decayed along its path.
+    """
+    if not 1 < len(shape) <= _LARGEST_SHOWN:
+        return ()
+    layers, kinds = target.together, target.kinds
+    log_decay = layers.log_decay(passed)
+    # Log decays from the carried state to every node, [layer, node, head].
+    fade = shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay
+    order = (-log_decay.mean(-2)).flatten().argsort().tolist()
+    recurrent = [number for number, kind in enumerate(kinds) if kind == "state"]
+    heads = []
+    for name, place in _SHOWN_HEADS:
+        layer, head = divmod(order[min(len(order) - 1, int(place * len(order)))], layers.heads)
+        heads.append(DecayHead(name, recurrent[layer], head, [round(one, 3) for one in fade[layer, :, head].tolist()]))
+    state_bytes = state.numel() * state.element_size()
+    return (
+        DecayMaskNote(
+            heads=heads,
+            taps=layers.taps,
+            layers=list(kinds),
+            state_bytes=state_bytes,
+            per_node_bytes=state_bytes * len(shape),
+            replay_bytes=passed.bytes,
+        ).to_note(),
+    )
 
 
 CausalTarget = TextTarget | HybridTarget

@@ -31,7 +31,7 @@ class ImageTarget:
     """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
 
     ``unconditional`` is the empty prompt, padded to the prompt's length; ``guidance`` 1 needs no second row. ``stack`` are the
-    model's layers, called with embeddings, and ``head`` maps their output to logits [.., code]; by default Janus's own.
+    model's layers, called with embeddings, and ``head`` maps their output to logits [.., code].
     ``opening`` [row, place, hidden] replaces the prompt's token embeddings, if given. The first ``unseen`` positions of both rows
     attend only to themselves, and no other position attends to them.
     """
@@ -44,16 +44,14 @@ class ImageTarget:
         codes: int,
         unconditional: Sequence[int],
         cells: int,
-        guidance: float = 1.0,
-        tier: str = "auto",
-        stack: Any = None,
-        head: Callable[[Tensor], Tensor] | None = None,
+        guidance: float,
+        tier: str,
+        stack: Any,
+        head: Callable[[Tensor], Tensor],
         opening: Tensor | None = None,
         unseen: int = 0,
     ) -> None:
-        self.model, self.name, self.table = model, name, table
-        self.stack = model.model.language_model if stack is None else stack
-        self.head = model.model.generation_head if head is None else head
+        self.model, self.name, self.table, self.stack, self.head = model, name, table, stack, head
         self.padding = 0 if guidance == 1.0 else sum(token < 0 for token in unconditional)
         self.vocab_size, self.unconditional = codes, tuple(unconditional)
         self.guidance, self.rows = guidance, 1 if guidance == 1.0 else 2

@@ -18,35 +18,27 @@ its path alone, so a pass's stored activations yield every state on the path wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.state_space import Activations, Carried, Recurrence, convolve, decays, tree_scan
+from specviz.engine.state_space import Activations, Carried, Convolution, Recurrence, convolve, decays, tree_scan
 from specviz.engine.tree import TreeShape
 
 _TINY = 1e-6
 
 
 @dataclass(frozen=True)
-class DeltaRule:
-    """A layer's constants: ``kernel`` [tap, channel] and ``bias`` [channel] of the convolution over queries, keys and values,
-    and the number and sizes of their heads. Several layers of one shape may be stacked in one, as in ``Recurrence``."""
+class DeltaRule(Convolution):
+    """A layer's constants: the convolution over queries, keys and values, and the number and sizes of their heads."""
 
-    kernel: Tensor
-    bias: Tensor
     key_heads: int
     heads: int
     key_size: int
     size: int
-
-    @property
-    def taps(self) -> int:
-        return self.kernel.shape[-2]
 
     def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split v [node, channel] into queries and keys [node, head, key size], of unit length, and values [node, head, size]."""
@@ -71,11 +63,6 @@ class DeltaRule:
         state = torch.addcmul(weighted @ corrections.movedim(-3, -2), last.transpose(-1, -2).exp()[..., None], carried.state)
         window = torch.cat((carried.window, activations.inputs), -2)[..., len(activations) :, :].clone()
         return Carried(window, state)
-
-    def stacked(self, layers: Sequence[DeltaRule]) -> DeltaRule:
-        """Stack layers of this shape into one, for :meth:`replayed`."""
-        kernel, bias = (torch.stack([getattr(layer, name) for layer in layers]) for name in ("kernel", "bias"))
-        return replace(self, kernel=kernel, bias=bias)
 
 
 def tree_delta(

@@ -100,6 +100,8 @@ class TextTarget:
     """
 
     variant: Hashable = ()
+    embed: Embedding | None = None
+    """Replacement of the model's own embedding table, in a copy of the target for one session."""
     masked = False
     """Whether a pass over an empty cache is given its causal mask, which the model makes by default."""
 
@@ -170,16 +172,15 @@ class TextTarget:
         return (additive(mask, self.dtype) if self.attention == "eager" else mask)[:, None]
 
     def run(
-        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
-        embed: Embedding | None = None, **more: Any,
-    ) -> tuple[Tensor, dict[int, Tensor]]:  # fmt: skip
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         """Call the model over ``tokens`` [1, row]; return logits [row, vocab] (only the ``last`` if set) and taps.
 
-        ``embed`` replaces the model's own embedding table. ``more`` are model-specific keywords.
+        ``more`` are model-specific keywords.
         """
         options = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
-            inputs = {"input_ids": tokens} if embed is None else {"inputs_embeds": embed(tokens)}
+            inputs = {"input_ids": tokens} if self.embed is None else {"inputs_embeds": self.embed(tokens)}
             output = self.model(
                 **inputs,
                 position_ids=positions,
@@ -210,9 +211,8 @@ class TextSession(CachedSession):
 
     target: TextTarget
 
-    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> None:
+    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...]) -> None:
         self.target = target
-        self._embed = embed
         # For a target with a boundary: the cached ids, whether they have the long factors, and the last scored tree.
         self._ids: list[int] = []
         self._long = False
@@ -220,13 +220,12 @@ class TextSession(CachedSession):
         super().__init__(capacity, taps)
 
     def _runner(self, pooled: PooledCache) -> GraphRunner:
-        target, taps, embed = self.target, self.taps, self._embed
-        more: dict[str, Any] = {} if embed is None else {"embed": embed}
+        target, taps = self.target, self.taps
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, _: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-            return target.run(tokens, places[None], target.finished(mask[None]), pooled.cache.cache, taps, **more)
+            return target.run(tokens, places[None], target.finished(mask[None]), pooled.cache.cache, taps)
 
-        variant = target.variant if embed is None else ("embeddings", id(embed))
+        variant = target.variant if target.embed is None else ("embeddings", id(target.embed))
         return GraphRunner(forward, pooled, taps, target.device, variant)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
@@ -273,7 +272,7 @@ class TextSession(CachedSession):
         mask = self._chain_mask(len(ids), start)
         positions = to_device([places], target.device)
         logits, hidden = target.run(
-            to_device([list(ids)], target.device), positions, mask, self._cache.cache, self.taps, last + far, embed=self._embed
+            to_device([list(ids)], target.device), positions, mask, self._cache.cache, self.taps, last + far
         )
         return logits[:last], {layer: states[:rows] for layer, states in hidden.items()}
 
@@ -300,7 +299,7 @@ class TextSession(CachedSession):
             seen = tree_attention_mask(tree, start, start + nodes, nodes, target.device)
             columns = torch.arange(start, device=target.device)
             mask = target.mask(seen[None], lambda: positions[:, :, None] - torch.cat([columns, positions[0]]))
-        return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps, embed=self._embed)
+        return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the cache entries of these nodes (root first) of the last tree."""
@@ -310,6 +309,6 @@ class TextSession(CachedSession):
 
     def close(self) -> None:
         """As :meth:`CachedSession.close`. Graphs of a run with its own embeddings are dropped: no other run can use them."""
-        if self._graph is not None and self._embed is not None:
+        if self._graph is not None and self.target.embed is not None:
             self._graph.pooled.forget(self._graph.variant)
         super().close()

@@ -79,28 +79,3 @@ class TextRows:
                 **options,
             )
         return output.logits, {layer: output.hidden_states[layer] for layer in self.taps}
-
-    def view(self, row: int) -> RowView:
-        """Return the row's session."""
-        return RowView(self, row)
-
-
-class RowView:
-    """Session of one row of a batch. ``row`` changes when earlier rows leave."""
-
-    def __init__(self, rows: TextRows, row: int) -> None:
-        self.rows = rows
-        self.row = row
-
-    @property
-    def length(self) -> int:
-        """Number of committed tokens of this row."""
-        return self.rows.cache.length(self.row)
-
-    def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Prefill this row with the prompt."""
-        return self.rows.prefill(self.row, ids)
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the row's last tree."""
-        self.rows.cache.keep(self.row, path)

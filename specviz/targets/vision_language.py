@@ -19,7 +19,7 @@ from specviz.engine.to_device import to_device
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
 from specviz.targets.layers import SLIDING, changing_factors, layer_kinds
-from specviz.targets.text import Embedding, TextSession, TextTarget, joined, unsupported_reason
+from specviz.targets.text import TextSession, TextTarget, joined, unsupported_reason
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,14 @@ class VisionLanguageTarget(TextTarget):
         return VisionLanguageSession(self, capacity, tuple(taps))
 
     def run(
-        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
-        embed: Embedding | None = None, **more: Any,
-    ) -> tuple[Tensor, dict[int, Tensor]]:  # fmt: skip
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         """As :meth:`TextTarget.run`; ``positions`` [1, row] are indices in the text, [axis, 1, row] are final."""
         if positions.ndim == 2:
             positions = positions + (self.family.first + self.sight.shift)
             if self.family.axes > 1:
                 positions = positions[None].expand(self.family.axes, -1, -1)
-        return super().run(tokens, positions, mask, cache, taps, last, embed, **more)
+        return super().run(tokens, positions, mask, cache, taps, last, **more)
 
     def holds(self, ids: Sequence[int]) -> bool:
         """Whether ``ids`` start with this run's prompt, or with a prefix of it that includes the picture."""

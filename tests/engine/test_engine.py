@@ -14,9 +14,8 @@ from specviz.acceptance.match import Match
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts, load_all
 from specviz.drafting.trees.root import RootOnly
-from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve, best_size
-from specviz.engine.interfaces import Composition, Context, Draft, TargetPass
+from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import TARGET, Noise, Warp

@@ -10,8 +10,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context
+from specviz.engine.interfaces import Composition, Context, SingleDrafter
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.targets.text import TextTarget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.engine.controller import SingleDrafter
+from specviz.engine.interfaces import SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.methods.ddd import CANDIDATES, CalibratedDepth
 from specviz.methods.resources import TREES, published_tree

@@ -6,8 +6,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.tree import chain
 from specviz.methods.easyspec.layer_parallel import GroupedDrafter, LeanFuzzy, grouped_model
 from specviz.models.heads.quantised_copy import lean_copy, read

@@ -16,8 +16,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafting.networks.fused_decoder import spans
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context, Draft, Proposal
+from specviz.engine.interfaces import Composition, Context, Draft, Proposal, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.methods.easyspec.layer_parallel import GroupedDrafter, GroupedStepper, LeanFuzzy, SmallFuzzy, grouped_model

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from specviz.acceptance.match import Match
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Acceptance, Composition
+from specviz.engine.interfaces import Acceptance, Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of
 from specviz.methods.medusa.typical_acceptance import Typical

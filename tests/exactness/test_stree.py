@@ -10,8 +10,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Context
+from specviz.engine.interfaces import Context, SingleDrafter
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable

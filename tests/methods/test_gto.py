@@ -10,8 +10,7 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.drafting.trees.copied import Copied
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context, Draft, TargetPass
+from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto import Rewarded, ShadowDrafting, branch_lengths, probabilities, tree_reward

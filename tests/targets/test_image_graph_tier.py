@@ -117,7 +117,18 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -
     loaded = World(tier="eager").loaded
     loaded.model.set_attn_implementation(attention)
     model, table = loaded.model.to("meta"), torch.empty(40, 32, dtype=torch.float64, device="meta")
-    target = ImageTarget(model, "tiny", table, 24, (-1, 30, 31) if padded else (30, 30, 31), 36, 2.0, "graph")
+    target = ImageTarget(
+        model,
+        "tiny",
+        table,
+        24,
+        (-1, 30, 31) if padded else (30, 30, 31),
+        36,
+        2.0,
+        "graph",
+        model.model.language_model,
+        model.model.generation_head,
+    )
     session = target.open(36, taps=(1, 2))
     assert session._graph is not None
     for work in (session._graph._pass, session._graph._rewriting_pass):

@@ -20,8 +20,7 @@ from specviz.acceptance.match import Match
 from specviz.drafting.trees.depth_profile import DepthProfile
 from specviz.drafting.trees.dynamic import SHARPER, Dynamic
 from specviz.drafting.trees.root import RootOnly
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Context, Draft
+from specviz.engine.interfaces import Context, Draft, SingleDrafter
 from specviz.methods.resources import TREES
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare

@@ -13,6 +13,7 @@ threshold compares the score, corrected by the memory's acceptance in this run, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -123,12 +124,11 @@ class SpecTokenSession(TextSession):
         self.token = target.vocab_size
         """Id of the [SPEC] token: the first one after the vocabulary."""
         table = target.model.get_input_embeddings()
-
-        def embed(tokens: Tensor) -> Tensor:
-            own = table(tokens.clamp_max(self.token - 1))
-            return torch.where((tokens == self.token)[..., None], embedding.to(own), own)
-
-        super().__init__(target, capacity, taps, embed)
+        target = copy(target)
+        target.embed = lambda tokens: torch.where(
+            (tokens == self.token)[..., None], embedding.to(table.weight), table(tokens.clamp_max(self.token - 1))
+        )
+        super().__init__(target, capacity, taps)
 
     def padded(self, nodes: int) -> int:
         """As :meth:`TextSession.padded`, for twice the rows."""

@@ -8,8 +8,7 @@ from specviz.acceptance.match import Match
 from specviz.bench.calibrate.depth import GrownPosition, TreeCollector, positions_of, table, tau
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import SHARPER, Dynamic
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, SingleDrafter
 from tests.support.tiny.text import Decoded, decode, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM

@@ -13,8 +13,7 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.root import RootOnly
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context, Draft, Round, TargetPass, Verdict
+from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
 from specviz.targets.text import TextTarget

@@ -12,8 +12,7 @@ from torch import Tensor
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SessionModel
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context
+from specviz.engine.interfaces import Composition, Context, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.targets.text import TextTarget

@@ -14,8 +14,7 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.visual_context import AllRows, Layout, TextAlone, spans
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context
+from specviz.engine.interfaces import Composition, Context, SingleDrafter
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.hivis.step_embedding import StepwiseDrafter
 from tests.support.tiny.text import Decoded, decode

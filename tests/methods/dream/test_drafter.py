@@ -9,8 +9,7 @@ from torch import Tensor
 from specviz.acceptance.match import Match
 from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context
+from specviz.engine.interfaces import Composition, Context, SingleDrafter
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_attended, text_part

@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 
 from specviz.acceptance.match import Match
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context, Draft, Round
+from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp

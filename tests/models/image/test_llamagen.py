@@ -143,8 +143,7 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) ->
     from specviz.drafting.networks.feature_head import FeatureRuntime
     from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
     from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, SingleDrafter
     from specviz.engine.sampling import Warp
     from specviz.models.image.load import published_head
     from tests.support.tiny.text import decode

@@ -13,8 +13,7 @@ from specviz.acceptance.match import Match
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.runtimes.visual_context import AllRows
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository

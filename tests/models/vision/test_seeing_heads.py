@@ -15,8 +15,7 @@ from specviz.acceptance.match import Match
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.runtimes.compressed_picture import with_picture
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read

@@ -9,9 +9,18 @@ from torch import Tensor
 from specviz.acceptance.match import Match
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
-from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Acceptance, Composition, Context, Pick, Round, Session, TargetPass, TreeBuilder
+from specviz.engine.interfaces import (
+    Acceptance,
+    Composition,
+    Context,
+    Pick,
+    Round,
+    Session,
+    SingleDrafter,
+    TargetPass,
+    TreeBuilder,
+)
 from specviz.engine.tree import DraftTree
 from specviz.methods.ddd import BeamMass
 from specviz.targets.text import TextTarget
