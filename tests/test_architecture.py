@@ -67,7 +67,7 @@ BUDGETS = {
     "pipeline": 7_679,
     "specviz": 1_503,
     "targets": 14_121,
-    "trace": 15_751,
+    "trace": 15_560,
     "training": 67_799,
     "ui": 40_508,
     "viewer": 3_358,

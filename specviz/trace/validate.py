@@ -94,26 +94,20 @@ class Intake:
             raise BadTrace("the first line is the run line, and no other is.", field="kind")
         self._begun = True
         if isinstance(record, Step):
-            self._take_step(record)
+            if self._ends:
+                raise BadTrace("a step cannot follow the end.", field="kind")
+            if self._totals.steps >= MAX_STEPS:
+                raise BadTrace(f"there are more than {MAX_STEPS} steps.", field="index")
+            check_step(record)
+            check_follows(record, self._before)
+            self._before = record
+            self._totals.add(record)
         elif isinstance(record, End):
-            self._take_end(record)
-
-    def _take_step(self, step: Step) -> None:
-        if self._ends:
-            raise BadTrace("a step cannot follow the end.", field="kind")
-        if self._totals.steps >= MAX_STEPS:
-            raise BadTrace(f"there are more than {MAX_STEPS} steps.", field="index")
-        check_step(step)
-        check_follows(step, self._before)
-        self._before = step
-        self._totals.add(step)
-
-    def _take_end(self, end: End) -> None:
-        if self._ends >= MAX_ENDS:
-            raise BadTrace(f"there are more than {MAX_ENDS} end lines.", field="kind")
-        check_end(end)
-        self._totals.check(end)
-        self._ends += 1
+            if self._ends >= MAX_ENDS:
+                raise BadTrace(f"there are more than {MAX_ENDS} end lines.", field="kind")
+            check_end(record)
+            self._totals.check(record)
+            self._ends += 1
 
 
 def alone(text: str) -> Record:

@@ -34,7 +34,6 @@ MAX_LINE = 1 << 20
 """Maximum size of one line in bytes, excluding its line end."""
 MAX_ENDS = 2
 """Maximum number of end lines of a file: one at the end of the run, and a second one once its baseline is timed."""
-MAX_DIGITS = 20
 MAX_NESTING = 8
 """Maximum nesting depth of free JSON (a note, a run's metrics) below the line itself."""
 MAX_VALUES = 16_384
@@ -94,47 +93,23 @@ class TraceWriter:
         return text
 
 
-def _integer(text: str) -> int:
-    if len(text) > MAX_DIGITS or not -(2**63) <= (number := int(text)) < 2**64:
-        raise BadTrace(f"a whole number has {len(text)} digits; those of 64 bits are the most there may be.")
-    return number
-
-
 def _fraction(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
+    if math.isinf(number := float(text)):
         raise BadTrace(f"the number {text[:40]} is too large.")
     return whole(number)
 
 
-def _constant(text: str) -> float:
-    raise BadTrace(f"{text} is not JSON; write null for a number that is not known.")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise BadTrace("this key occurs twice in one object.", field=max(names, key=names.count)[:80])
-    return fields
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
+_DECODER = msgspec.json.Decoder(float_hook=_fraction)
 
 
 def strict_json(text: str) -> Any:
     """Return the value of a JSON text. Raises BadTrace unless it is strict, finite, shallow JSON."""
     try:
-        value = _DECODER.decode(text)
-        if "\\ud" in text or "\\uD" in text:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as fault:
-        raise BadTrace(f"not JSON ({fault.msg}, at character {fault.pos + 1}).") from None
+        return _DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as fault:
+        raise BadTrace(f"not JSON ({fault}).") from None
     except RecursionError:
         raise BadTrace("the JSON is nested too deeply.") from None
-    except UnicodeEncodeError:
-        raise BadTrace("a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character.") from None
-    return value
 
 
 def typed(kind: Any, value: Any, inside: str = "", of: str = "") -> Any:
@@ -195,6 +170,9 @@ def _check_free(value: Any, field: str) -> None:
             if kind is str:
                 if len(entry) > MAX_TEXT:
                     raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
+            elif kind is int:
+                if not -(2**63) <= entry < 2**64:
+                    raise BadTrace("holds a whole number of more than 64 bits.", field=field)
             elif kind is dict:
                 below.extend(entry)
                 below.extend(entry.values())

@@ -127,9 +127,7 @@ def test_a_field_of_another_type_is_named(choice: dict[str, Any], path: str) -> 
         converted(Choice, choice)
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": ' + "9" * 30 + "}", "[1]", "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "[1]", "[" * 100_000])
 def test_json_is_strict_and_finite(text: str) -> None:
     with pytest.raises(BadInput):
         converted(Choice, text)
