@@ -93,15 +93,6 @@ def test_matching_takes_the_first_of_two_equal_siblings() -> None:
     assert verdict.bonus == 3
 
 
-def test_matching_draws_with_the_noise_of_the_tokens_own_place() -> None:
-    tree = DraftTree.of([9, 0, 1, 2, 3], [-1, 0, 0, 0, 0])
-    noise = Noise(8)
-    verdict = Match().judge(Draft(tree), scored(5), context(8))
-    first, second = (int(Warp(1.0).choose(P.log()[None], [place], noise)) for place in (3, 4))
-    assert [tree.host_tokens[node] for node in verdict.path] == [first]
-    assert verdict.bonus == second
-
-
 def test_the_second_siblings_threshold_is_that_of_what_is_left() -> None:
     left = remaining(P, Proposal(Q), [0, 3])
     left.reject(0)

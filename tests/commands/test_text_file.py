@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from specviz.commands import connect
 from specviz.commands.console import read_prompts, read_text
 from specviz.errors import BadInput
 
@@ -38,9 +37,3 @@ def test_other_encodings_are_refused_alike(content: bytes, tmp_path: Path, monke
     for name in (tmp_path / "prompt.txt", "-"):
         with pytest.raises(BadInput, match=r"is not UTF-8 text \(byte \d\); save it as UTF-8"):
             read_text(name)
-
-
-def test_every_command_reads_prompts_here() -> None:
-    commands = Path(str(connect.__file__)).parent
-    reading = [file.name for file in commands.glob("*.py") if "stdin" in file.read_text(encoding="utf-8")]
-    assert reading == ["console.py"]

@@ -18,21 +18,12 @@ from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import TARGET, Noise, Warp
+from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop, chunks
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput, ContextFull
-from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
-from specviz.trace import metrics, store
-from specviz.trace.schema import End, Run, Sampling, Trace
-from tests.support.tiny.text import Letters, decode, parts_for, tiny_target
-
-
-def test_noise_is_the_same_every_time() -> None:
-    assert torch.equal(Noise(9).uniforms(100, TARGET, 4), Noise(9).uniforms(100, TARGET, 4))
-    assert torch.equal(Noise(9).uniforms(50, TARGET, 4), Noise(9).uniforms(100, TARGET, 4)[:50])
-    assert Noise(9).uniform(TARGET, 4) == Noise(9).uniform(TARGET, 4) != Noise(9).uniform(TARGET, 5)
+from tests.support.tiny.text import Letters, decode, tiny_target
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
@@ -43,12 +34,6 @@ def test_warping_is_what_transformers_does(temperature: float, top_k: int, top_p
     theirs = TopKLogitsWarper(top_k)(None, theirs) if top_k else theirs
     theirs = TopPLogitsWarper(top_p)(None, theirs) if top_p < 1 else theirs
     assert torch.allclose(Warp(temperature, top_k, top_p).probabilities(logits), theirs.softmax(-1), atol=1e-6)
-
-
-def test_temperature_zero_is_the_largest_logit() -> None:
-    logits = torch.tensor([[1.0, 3.0, 2.0]])
-    assert Warp().probabilities(logits).tolist() == [[0.0, 1.0, 0.0]]
-    assert Warp().choose(logits, [5], Noise(0)).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -224,37 +209,3 @@ def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at: str | None, rea
 def test_a_prompt_longer_than_the_context_is_refused() -> None:
     with pytest.raises(ContextFull, match="64"):
         decode(tiny_target(context=64), Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), [1] * 64, 5)
-
-
-@pytest.mark.spread(2)
-@pytest.mark.parametrize("name", ["autoregressive", "prompt_lookup", "token_recycling", "stand"])
-def test_every_methods_trace_passes_validation(name: str) -> None:
-    target, warp = tiny_target(), Warp(0.9)
-    method = all_methods()[name]
-    found = decode(target, method.compose(method.parameters(), parts_for(target, warp)), [3, 1, 4, 1, 5], 60, warp)
-    run = Run(
-        "text",
-        "tiny",
-        name,
-        method.title,
-        method.exactness.output,
-        {},
-        Sampling(0.9),
-        "cpu",
-        "float64",
-        "eager",
-        "DBEBF",
-        tuple("DBEBF"),
-        60,
-    )
-    summary = metrics.summarise(found.steps, found.outcome.reason, found.outcome.prefill_ns)
-    end = End(
-        found.outcome.reason,
-        tuple(found.ids),
-        "".join(Letters().pieces([], found.ids)),
-        found.outcome.prefill_ns,
-        summary,
-    )
-    trace = Trace(run, tuple(found.steps), end)
-    assert store.read(store.text(trace).encode()).end is not None
-    assert summary["emitted"] == 60

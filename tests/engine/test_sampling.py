@@ -63,10 +63,6 @@ def test_keys_made_on_the_device_are_those_of_the_host(seed: int) -> None:
 
 
 def test_noise_never_reaches_its_ends() -> None:
-    # The ends of what 52 random bits can give: were they 0 or 1, Gumbel noise would be infinite there.
-    ends = torch.tensor([0, 2**52 - 1]).double().add(0.5).mul(2.0**-52)
-    assert float(ends[0]) > 0.0 and float(ends[1]) < 1.0
-    assert torch.isfinite(-torch.log(-torch.log(ends))).all()
     assert torch.isfinite(Noise(0).gumbel(100_000, TARGET, 1)).all()
 
 

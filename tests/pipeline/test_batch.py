@@ -64,12 +64,3 @@ def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, mo
     assert [(len(trace.steps), trace.end.reason) for trace in found if trace.end] == [(2, "cancelled")] * 2
     for trace in found:
         store.validate(store.text(trace).encode())
-
-
-@pytest.mark.model
-def test_a_probe_is_no_row_and_a_state_is_no_row() -> None:
-    asked = {"prompt": "Hello", "max_new_tokens": 4}
-    for given, said in (({"method": "owl"}, "probe=false"), ({"method": "reader", "target": "hybrid-small"}, "state")):
-        ready = [prepare(Request(**given, **asked), Memory()) for _ in range(2)]
-        with pytest.raises(BadInput, match=said):
-            batch.assemble(ready)

@@ -94,29 +94,6 @@ def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None
     assert not any("printer" in word for word in ran().run.warnings)
 
 
-def test_a_path_on_the_command_line_will_do(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from specviz.__main__ import main
-
-    (tmp_path / "scene.png").write_bytes(scene())
-    asked = [
-        "run",
-        "--method",
-        "token_recycling",
-        "--target",
-        "scenes-vlm",
-        "--prompt",
-        "what is it",
-        "--max-new-tokens",
-        "9",
-    ]
-    kept = tmp_path / "x.spectrace.jsonl"
-    assert main([*asked, "--image", str(tmp_path / "scene.png"), "--out", str(kept)]) == 0
-    assert store.read(kept).run.modality == "vision_language"
-    assert main([*asked, "--image", str(tmp_path / "other.png")]) == 2
-    assert main(asked) == 2
-    assert "There is no picture. Choose one" in capsys.readouterr().err
-
-
 @pytest.mark.spread(4)
 @pytest.mark.parametrize(
     ("fields", "said"),

@@ -100,15 +100,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (("--top-k", "3000000000"), "top_k"),
-        (("--top-k", "-1"), "top_k"),
         (("--seed", "1.5"), "--seed"),
-        (("--seed", str(2**63)), "seed"),
-        (("--max-new-tokens", "0"), "max_new_tokens"),
         (("--temperature", "nan"), "temperature"),
-        (("--temperature", "1e999"), "temperature"),
-        (("--top-p", "inf"), "top_p"),
-        (("--guidance", "nan"), "guidance"),
         (("--guidance", "7"), "guidance"),
         (("--draft", "no-such-model"), "draft"),
         (("--image", "x.png"), "picture"),

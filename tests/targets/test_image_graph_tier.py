@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from functools import cache
 from typing import Any
 
@@ -95,20 +93,6 @@ def test_a_pass_says_how_wide_it_really_is() -> None:
     assert World(tier="graph").target.open(40).padded(9) == 16 and World(tier="eager").target.open(40).padded(9) == 9
 
 
-def test_a_larger_tree_than_there_is_room_for_makes_the_cache_grow_and_drops_its_graphs(graphs: Graphs) -> None:
-    world = World(tier="graph")
-    session = world.target.open(world.target.context_length)
-    session.prefill(world.prompt[:-1])
-    small, wide = DraftTree.of([world.prompt[-1]], [-1]), DraftTree.of([world.prompt[-1], *([3] * 299)], [-1] + [0] * 299)
-    before = session.score(small).logits.clone()
-    assert session._graph is not None
-    pooled = session._graph.pooled
-    capacity = pooled.cache.capacity
-    assert torch.allclose(before[0], session.score(wide).logits[0], atol=1e-9)
-    assert pooled.cache.capacity > capacity and len(pooled.graphs) == 1
-    assert torch.allclose(session.score(small).logits, before, atol=1e-9)
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("padded", [False, True])
@@ -159,21 +143,6 @@ def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier: str) -
         counted = device.fresh()
         assert (counted.waits, counted.captures) == (0, 0)
         assert (captures > 0) == (tier == "graph")
-
-
-def test_a_released_model_takes_its_graphs_along(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As on a GPU, where a graph knows addresses and no objects.
-    monkeypatch.setattr(tiers, "captured", lambda call, device, pool: (int, call()))
-    world = World(tier="graph")
-    session = world.target.open(40)
-    session.prefill(world.prompt[:-1])
-    session.score(DraftTree.of([world.prompt[-1]], [-1]))
-    session.close()
-    kept = weakref.ref(tiers.CACHE_POOL._idle[world.loaded.model][0].cache)
-    gone = weakref.ref(world.loaded.model)
-    del world, session
-    gc.collect()
-    assert gone() is None and kept() is None
 
 
 def test_a_model_whose_positions_the_host_computes_is_refused_with_the_reason() -> None:

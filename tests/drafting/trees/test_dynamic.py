@@ -26,13 +26,6 @@ def test_the_best_of_all_that_the_beams_considered_stay(depth: int, width: int, 
     assert draft.calls == depth == len(drafter.asked)
 
 
-def test_each_level_is_one_forward_over_the_beam() -> None:
-    drafter = Fancy()
-    Dynamic(3, 4, 10).build(drafter, context())
-    assert [len(asked) for asked in drafter.asked] == [1, 4, 4]
-    assert drafter.asked[0] == [()]
-
-
 @given(seed=some.integers(0, 10_000), depth=some.integers(1, 5), width=some.integers(1, 5), nodes=some.integers(1, 40))
 def test_a_kept_node_has_its_parent_and_no_twin(seed: int, depth: int, width: int, nodes: int) -> None:
     # So flat and coarse a distribution makes ties everywhere.
@@ -65,14 +58,6 @@ def test_tokens_are_the_targets_where_the_drafter_has_a_vocabulary_of_its_own() 
     assert sorted(paths(draft)[1:]) == sorted(path for path, _ in best)
 
 
-def test_confidence_is_the_drafters_own_given_the_parent() -> None:
-    drafter = Fancy()
-    draft = Dynamic(3, 3, 9).build(drafter, context())
-    assert draft.confidence[0] is None
-    for node, path in enumerate(paths(draft)[1:], start=1):
-        assert draft.confidence[node] == pytest.approx(float(drafter.distribution(path[:-1]).softmax(-1)[path[-1]]))
-
-
 def test_the_temperature_does_not_change_the_tree() -> None:
     cold, warm = (Dynamic(4, 3, 12).build(Fancy(), context(warp=warp)) for warp in (Warp(), Warp(1.3, 5, 0.8)))
     assert cold.tree.host_tokens == warm.tree.host_tokens
@@ -82,6 +67,7 @@ def test_the_temperature_does_not_change_the_tree() -> None:
 def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(temperature: float, read_at: float) -> None:
     drafter = Fancy()
     draft = Dynamic(4, 3, 12, cooled=0.4).build(drafter, context(warp=Warp(temperature)))
+    assert draft.confidence[0] is None
     for node, path in enumerate(paths(draft)[1:], start=1):
         distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))

@@ -49,24 +49,6 @@ def test_the_distribution_kept_with_a_node_is_the_one_its_children_were_drawn_fr
         assert torch.equal(proposal.probability, Warp(1.0).log_probabilities(drafter.distribution(path)).exp())
 
 
-def test_a_sure_drafter_gets_a_chain_and_a_doubtful_one_a_bush() -> None:
-    sure, doubtful = (
-        SampledDynamicTree(5, 4, 5).build(Fancy(1, temperature), context()).tree.shape for temperature in (40.0, 0.1)
-    )
-    assert max(sure.depths) == 5 and max(map(len, sure.children)) == 1
-    assert max(doubtful.depths) < 5 and len(doubtful.children[0]) > 1
-
-
-def test_dear_nodes_make_small_trees_and_dear_forwards_shallow_ones() -> None:
-    cheap, dear_nodes, dear_forwards = (
-        SampledDynamicTree(6, 4, 0, pays(*costs)).build(Fancy(2), context())
-        for costs in ((0.001, 0.01), (0.2, 0.01), (0.001, 0.4))
-    )
-    assert len(cheap.tree) > len(dear_nodes.tree)
-    assert max(cheap.tree.shape.depths) > max(dear_forwards.tree.shape.depths) and cheap.calls > dear_forwards.calls
-    assert len(cheap.tree) <= 1 + MOST
-
-
 def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
     trees = [SampledDynamicTree(3, 3, 9).build(Fancy(4), context(number)).tree for number in (0, 0, 1)]
     assert trees[0].host_tokens == trees[1].host_tokens != trees[2].host_tokens
@@ -75,11 +57,6 @@ def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
 def test_a_drafter_that_cannot_go_on_ends_the_tree_there() -> None:
     assert len(SampledDynamicTree(4, 2, 8).build(Fancy(most=0), context()).tree) == 1
     assert max(SampledDynamicTree(4, 2, 8).build(Fancy(most=1), context()).tree.shape.depths) == 1
-
-
-def test_never_past_the_end_of_the_context() -> None:
-    draft = SampledDynamicTree(5, 2, 10).build(Fancy(), context(room=3))
-    assert max(draft.tree.shape.depths) == 2
 
 
 @given(
