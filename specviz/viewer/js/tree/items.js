@@ -57,16 +57,10 @@ function measurePatch(item, u) {
   Object.assign(item, { label: "", side, h, tall, w: bonus ? 47 * u : h, track: h - 4 * u });
 }
 
-/** Form, label and size of one item. @param {Item} item */
-export function measureItem(item, form, room) {
-  const { measure } = room;
+/** Form and height of one item, and of a patch all its sizes. @param {Item} item */
+export function shapeItem(item, form, room) {
   item.form = formOf(item, form, room);
   item.u = sizeOf(item, room);
-  const label = format.token(
-    item.node.text,
-    Math.max(3, Math.round((JUDGED.has(item.node.status) || item.kind !== "node" ? 18 : form.chars) * room.shrink)),
-  );
-  item.label = ROUND[item.form] ? "" : item.kind === "chip" ? item.node.text : label;
   item.bars = hasBars(item) && item.form === "full";
   item.side = 0;
   item.track = TRACK * item.u;
@@ -76,16 +70,25 @@ export function measureItem(item, form, room) {
     return;
   }
   const { u } = item;
-  const text = (size, bold) => measure(item.label, letters(size, u), bold);
-  if (item.kind === "bonus") Object.assign(item, { w: text(13, true) + 27 * u, h: 20 * u, tall: TALL.bonus * u });
-  else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: Math.max(LINE, 17 * u), tall: Math.max(LINE + 2, TALL.chip * u) });
+  if (item.kind === "bonus") Object.assign(item, { h: 20 * u, tall: TALL.bonus * u });
+  else if (item.kind === "chip") Object.assign(item, { h: Math.max(LINE, 17 * u), tall: Math.max(LINE + 2, TALL.chip * u) });
   else if (item.form === "full" || item.form === "bare") {
-    const least = item.bars ? (TRACK + 4) * u : 28 * u;
-    Object.assign(item, {
-      w: Math.max(least, text(12.5) + 14 * u),
-      h: Math.max(LINE, 20 * u),
-      tall: Math.max(LINE + 2, TALL[item.bars ? "bars" : item.form] * u),
-    });
-  } else if (item.form === "small") Object.assign(item, { w: text(11) + 9 * u, h: Math.max(LINE, 15 * u), tall: Math.max(LINE + 1, TALL.small * u) });
-  else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: Math.min(7, TALL[item.form]) * u, tall: TALL[item.form] * u });
+    Object.assign(item, { h: Math.max(LINE, 20 * u), tall: Math.max(LINE + 2, TALL[item.bars ? "bars" : item.form] * u) });
+  } else if (item.form === "small") Object.assign(item, { h: Math.max(LINE, 15 * u), tall: Math.max(LINE + 1, TALL.small * u) });
+  else Object.assign(item, { h: Math.min(7, TALL[item.form]) * u, tall: TALL[item.form] * u });
+}
+
+/** Label and width of an item that has its form. @param {Item} item */
+export function labelItem(item, form, room) {
+  if (item.side) return; // a patch
+  const { u, node } = item;
+  const most = JUDGED.has(node.status) || item.kind !== "node" ? 18 : form.chars;
+  const named = !ROUND[item.form];
+  item.label = !named ? "" : item.kind === "chip" ? node.text : format.token(node.text, Math.max(3, Math.round(most * room.shrink)));
+  const text = (size, bold) => room.measure(item.label, letters(size, u), bold);
+  if (item.kind === "bonus") item.w = text(13, true) + 27 * u;
+  else if (item.kind === "chip") item.w = text(11) + 14 * u;
+  else if (!named) item.w = (2 * ROUND[item.form] + 1) * u;
+  else if (item.form === "small") item.w = text(11) + 9 * u;
+  else item.w = Math.max(item.bars ? (TRACK + 4) * u : 28 * u, text(12.5) + 14 * u);
 }

@@ -7,7 +7,7 @@ import * as labels from "../kit/labels.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as bands from "./bands.js";
 import { edges } from "./edges.js";
-import { FORMS, MARGIN, ROUND, measureItem } from "./items.js";
+import { FORMS, MARGIN, ROUND, labelItem, shapeItem } from "./items.js";
 
 const NAMED = FORMS.filter((form) => !ROUND[form.unverified]);
 const WIDEST_GAP = 112;
@@ -43,7 +43,7 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
   return drawing;
 }
 
-// What measureItem and the places of the tree write later.
+// What shapeItem, labelItem and the places of the tree write later.
 const UNPLACED = { form: "", label: "", bars: false, u: 1, side: 0, track: 0, place: 0, on: false, off: 0, band: 0, x: 0, y: 0, w: 0, h: 0, tall: 0 };
 
 /** @typedef {{ root: Item, items: Map<number | string, Item> }} Drawing */
@@ -148,10 +148,17 @@ function columns(items) {
   return widths;
 }
 
-/** @param {Drawing} drawing */
-function plan(drawing, form, room) {
-  const items = [...drawing.items.values()];
-  for (const item of items) measureItem(item, form, room);
+/** Whether the items of one depth alone are higher than the room, however the tree is drawn. @param {Item[]} items */
+function tooTall(items, room) {
+  /** @type {number[]} */
+  const sums = [];
+  for (const item of items) sums[item.depth] = (sums[item.depth] || 0) + item.tall;
+  return Math.max(...sums) > room.height - MARGIN.top - MARGIN.bottom;
+}
+
+/** @param {Drawing} drawing @param {Item[]} items */
+function plan(drawing, items, form, room) {
+  for (const item of items) labelItem(item, form, room);
   const widths = columns(items);
   const gap = form.gap * room.u * room.shrink;
   const least = MARGIN.left + MARGIN.right + widths.reduce((sum, width) => sum + width, 0) + gap * (widths.length - 1);
@@ -194,34 +201,31 @@ const fullRoom = (room) => ({
 export function tree(step, frame) {
   const room = fullRoom(frame);
   const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
-  const named = foldable ? fittingForm(choose(step, room.limit, room.opened), room, step, NAMED) : null;
+  const named = foldable ? fittingForm(choose(step, room.limit, room.opened), room, step, NAMED, false) : null;
   if (named && named.fits) return finished(named, room);
   const readable = step.veiled ? shrunk(step, room, foldable, READABLE, NAMED) : null;
   return finished(readable && readable.fits ? readable : shrunk(step, room, foldable), room);
 }
 
-/** The step as large as it fits into the room. @param {Step} step */
+/** The step as large as it fits into the room: at each size in the roomiest form, with fewer items where none fits. @param {Step} step @returns {Fitting} */
 function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
-  let found,
-    at = 0;
-  do {
-    room.shrink = sizes[at];
-    found = fitted(step, room, fold, forms);
-    at += 1;
-  } while (!found.fits && at < sizes.length);
-  return found;
-}
-
-/** The step in the roomiest form that fits, with fewer items where none does. @param {Step} step */
-function fitted(step, room, fold, forms) {
-  const whole = fittingForm(choose(step, room.limit, room.opened, fold), room, step, forms);
-  if (whole.fits || room.opened.size) return whole;
   const judged = step.nodes.filter((node) => JUDGED.has(node.status) || FAILED.has(node.status)).length;
-  for (const limit of FEWER.filter((count) => count < step.nodes.length && count * 0.75 > judged + 1)) {
-    const part = fittingForm(choose(step, limit, room.opened, fold), room, step, forms);
-    if (part.fits) return part;
+  const fewer = room.opened.size ? [] : FEWER.filter((count) => count < step.nodes.length && count * 0.75 > judged + 1);
+  const limits = [room.limit, ...fewer];
+  /** @type {Drawing[]} */
+  const drawings = [];
+  let whole;
+  for (const size of sizes) {
+    room.shrink = size;
+    for (let at = 0; at < limits.length; at += 1) {
+      drawings[at] = drawings[at] || choose(step, limits[at], room.opened, fold);
+      const last = !at && size === sizes[sizes.length - 1];
+      const found = fittingForm(drawings[at], room, step, forms, last);
+      if (found && found.fits) return found;
+      if (last) whole = found;
+    }
   }
-  return whole;
+  return /** @type {Fitting} */ (whole);
 }
 
 /** @param {Fitting} fitting @returns {Plan} */
@@ -231,28 +235,30 @@ function finished({ drawing, sizing, banded }, room) {
   return { items, ...placeItems(sizing, drawing, room), edges: edges(items, room.u * room.shrink), form: sizing.form };
 }
 
-/** A drawing in the roomiest form that fits, in one row or in bands; in the densest where none does. @param {Drawing} drawing @param {Step} step @returns {Fitting} */
-function fittingForm(drawing, room, step, forms) {
-  for (const item of drawing.items.values()) item.on = typeof item.id === "number" && step.path.includes(item.id);
-  /** @type {Sizing} */
-  let sizing;
-  let at = 0;
-  do {
-    sizing = { ...plan(drawing, forms[at], room), form: forms[at].unverified };
+/** A drawing in the roomiest form that fits, in one row or in bands. Where none does, null, or the densest if there `must` be one. @param {Drawing} drawing @param {Step} step @returns {Fitting | null} */
+function fittingForm(drawing, room, step, forms, must) {
+  const items = [...drawing.items.values()];
+  for (const item of items) item.on = typeof item.id === "number" && step.path.includes(item.id);
+  const depths = 1 + Math.max(...items.map((item) => item.depth));
+  // Hardly more than a line: a chain, or a deep tree with few branches.
+  const narrow = items.length <= depths + 1 || (depths >= DEEP && items.length <= 3 * depths);
+  /** @type {Sizing | null} */
+  let sizing = null;
+  for (const form of forms) {
+    for (const item of items) shapeItem(item, form, room);
+    sizing = null;
+    // Their text is measured only where their heights leave a chance.
+    if (tooTall(items, room) && !(must && form === forms[forms.length - 1])) continue;
+    sizing = { ...plan(drawing, items, form, room), form: form.unverified };
     if (sizing.fits) return { drawing, sizing, fits: true };
-    const banded = narrow(sizing) ? inBands(sizing, drawing, room) : null;
+    const banded = narrow ? inBands(sizing, drawing, room) : null;
     if (banded && banded.fits) return { drawing, sizing, banded, fits: true };
-    at += 1;
-  } while (at < forms.length);
+  }
+  if (!sizing) return null;
   const banded = sizing.least > room.width ? inBands(sizing, drawing, room) : null;
   return banded && banded.height * room.width < sizing.least * room.height
     ? { drawing, sizing, banded, fits: banded.fits }
     : { drawing, sizing, fits: false };
-}
-
-/** Hardly more than a line: a chain, or a deep tree with few branches. @param {{ items: Item[], widths: number[] }} sizing */
-function narrow({ items, widths }) {
-  return items.length <= widths.length + 1 || (widths.length >= DEEP && items.length <= 3 * widths.length);
 }
 
 /** @param {{ items: Item[], widths: number[], gap: number }} sizing @param {Drawing} drawing */
