@@ -118,7 +118,7 @@ function outline(item) {
   }
   const { children } = item;
   const straight = children.find((child) => child.on);
-  const ends = children.length ? (children[0].off + children[children.length - 1].off) / 2 : 0;
+  const ends = children.length ? (children[0].off + children.at(-1).off) / 2 : 0;
   const middle = straight ? straight.off : ends;
   for (const child of children) child.off -= middle;
   return {
@@ -219,7 +219,7 @@ function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
     room.shrink = size;
     for (let at = 0; at < limits.length; at += 1) {
       drawings[at] = drawings[at] || choose(step, limits[at], room.opened, fold);
-      const last = !at && size === sizes[sizes.length - 1];
+      const last = !at && size === sizes.at(-1);
       const found = fittingForm(drawings[at], room, step, forms, last);
       if (found && found.fits) return found;
       if (last) whole = found;
@@ -248,7 +248,7 @@ function fittingForm(drawing, room, step, forms, must) {
     for (const item of items) shapeItem(item, form, room);
     sizing = null;
     // Their text is measured only where their heights leave a chance.
-    if (tooTall(items, room) && !(must && form === forms[forms.length - 1])) continue;
+    if (tooTall(items, room) && !(must && form === forms.at(-1))) continue;
     sizing = { ...plan(drawing, items, form, room), form: form.unverified };
     if (sizing.fits) return { drawing, sizing, fits: true };
     const banded = narrow ? inBands(sizing, drawing, room) : null;
