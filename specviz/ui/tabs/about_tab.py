@@ -10,6 +10,7 @@ from specviz.figures.theme import markup
 from specviz.trace.metrics import FORMULAS
 from specviz.ui import theme
 from specviz.ui.app_state import AppState
+from specviz.ui.tabs.events import QUIET
 from specviz.ui.widgets import panels
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
@@ -39,9 +40,7 @@ def build(shared: AppState, tab_page: gr.Tab) -> None:
     def fill(filled: bool) -> tuple[Any, bool]:
         return (gr.skip() if filled else content(shared)), True
 
-    tab_page.select(
-        fill, filled, [text, filled], queue=False, show_progress="hidden", api_visibility="private", concurrency_limit=None
-    )
+    tab_page.select(fill, filled, [text, filled], queue=False, **QUIET)
 
 
 def content(shared: AppState) -> str:
