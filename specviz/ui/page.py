@@ -18,7 +18,7 @@ from specviz.ui.stream.presence import Watch
 from specviz.ui.tabs import about_tab, learn_tab
 from specviz.ui.tabs.compare_tab import CompareTab
 from specviz.ui.tabs.events import QUIET
-from specviz.ui.tabs.run_tab import ImageTab, RunTab, TextTab
+from specviz.ui.tabs.run_tab import ImageTab, TextTab
 from specviz.ui.tabs.traces_tab import TracesTab
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import downloads, examples, panels
@@ -35,8 +35,8 @@ QUEUE = 64
 OF_API = ("api_info", "api_info_as_input", "api_info_as_output", "example_inputs")
 """Methods that describe a component to API clients."""
 
-OTHERS: tuple[tuple[str, str, type[RunTab]], ...] = (("Vision-language", "vision", VisionTab), ("Image", "image", ImageTab))
-"""Title and id of the tabs for other modalities than text; a link names the title in lower case."""
+VISION, IMAGE = "Vision-language", "Image"
+"""Titles of two tabs; a link names them in lower case."""
 
 MASTHEAD = """
 <a class="sp-skip" href="#stage">Skip to the stage</a>
@@ -58,11 +58,11 @@ def build(shared: AppState) -> gr.Blocks:
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = TextTab(shared)
-            by_id: dict[str, RunTab] = {"text": text}
-            for title, place, kind in OTHERS:
-                with gr.Tab(title, id=place) as opened:
-                    by_id[place] = kind(shared, opened)
-            run_tabs = RunTabs(shared, tabs, by_id)
+            with gr.Tab(VISION, id="vision") as opened:
+                vision = VisionTab(shared, opened)
+            with gr.Tab(IMAGE, id="image") as opened:
+                image = ImageTab(shared, opened)
+            run_tabs = RunTabs(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as opened:
                 CompareTab(shared, opened, text)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
@@ -93,7 +93,7 @@ def build(shared: AppState) -> gr.Blocks:
 
 def _other_tabs(shared: AppState) -> dict[str, str]:
     """Tab of every recorded run outside the first tab, by the run's name."""
-    words = {tab.modality: title.lower() for title, _, tab in OTHERS}
+    words = {VisionTab.modality: VISION.lower(), ImageTab.modality: IMAGE.lower()}
     recordings = shared.archive.gallery.recordings.values()
     return {one.name: words[one.run.modality] for one in recordings if one.run.modality in words}
 

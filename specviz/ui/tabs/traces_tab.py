@@ -14,6 +14,7 @@ from specviz.ui.tabs import inspect_section
 from specviz.ui.tabs.events import QUIET
 from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
 from specviz.ui.widgets import downloads, panels
+from specviz.viewer.pair import number
 
 _HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
 Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
@@ -91,7 +92,7 @@ def facts(outline: Outline) -> str:
         "method's promise": run.exactness + (f" ({run.bound})" if run.bound else ""),
         "sampling": f"temperature {temperature:g}, seed {run.sampling.seed}" if temperature else "greedy",
         "earlier runs remembered": str(run.sampling.generation or ""),
-        "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {_number(metrics.get('tau'))}",
+        "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {number(metrics.get('tau'))}",
         "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
         "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
         "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
@@ -100,7 +101,3 @@ def facts(outline: Outline) -> str:
     }
     listed = "".join(f"<dt>{name}</dt><dd>{panels.markup(value)}</dd>" for name, value in rows.items() if value)
     return f'<dl class="sp-facts">{listed}</dl>'
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
