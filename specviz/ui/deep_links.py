@@ -54,9 +54,15 @@ class RunTabs:
 
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
         """Return the updates of an opening page: the run in its address, then the state kept by the page that it replaces."""
-        updates = await self._addressed(request, *runs)
+        tabs, default = list(self.by_id.values()), self.shared.archive.gallery.default
+        default_name = default.name if default else ""
+        updates: Updates = {tabs[0].run_name: default_name}
+        if (name := request.query_params.get("trace") or default_name) != default_name:
+            updates = await self.play(name, request, *runs)
+            if request.query_params.get("tab"):  # the page itself opens that
+                del updates[self.tabs]
         parts = await asyncio.to_thread(browser_state.parts, kept_text)
-        for tab, session_runs in zip(self.by_id.values(), runs, strict=True):
+        for tab, session_runs in zip(tabs, runs, strict=True):
             if part := parts.get(tab.prefix):
                 updates |= await self._kept_run(tab, part, list(session_runs), request) | tab.restore(part)
         return updates
@@ -65,25 +71,9 @@ class RunTabs:
         """Restore the visitor's own run on its stage; a damaged one is dropped and reported in the banner."""
         if not part.lines:
             return {}
+        archive, owner = self.shared.archive, self.shared.presence.address_of(request)
         try:
-            owner = self.shared.presence.address_of(request)
-            name = (await self.shared.archive.take(part.run, part.lines, owner)).name
-
-            def played() -> Updates:
-                return tab.show(name, session_runs, request.session_hash, joins_session=True)
-
-            return await self.shared.archive.of([name], played, owner)
+            name = (await archive.take(part.run, part.lines, owner)).name
+            return await archive.of([name], lambda: tab.show(name, session_runs, request.session_hash, True), owner)
         except SpecvizError as error:
             return {tab.banner: panels.banner(f"The run that this page had kept could not be read again. {error}")}
-
-    async def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
-        """Show the run that the address names. If it names a tab too, the page itself opens that."""
-        first, default = next(iter(self.by_id.values())), self.shared.archive.gallery.default
-        default_name = default.name if default else ""
-        name = request.query_params.get("trace") or default_name
-        if name == default_name:
-            return {first.run_name: name}
-        updates = await self.play(name, request, *runs)
-        if request.query_params.get("tab"):
-            del updates[self.tabs]
-        return updates

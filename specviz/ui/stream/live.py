@@ -238,8 +238,8 @@ class Live:
         if batch.abandoned and begun:  # its thread writes no end
             trace, _ = self._trace(frame.key)
             if trace is not None and trace.end is None:
-                end = stopped(trace, stop_reason(frame.cancel))
-                self.store.append(frame.key, traces.lines(Trace(trace.run, trace.steps, end))[-1])
+                closing_line = traces.lines(trace.replace(end=stopped(trace, stop_reason(frame.cancel))))[-1]
+                self.store.append(frame.key, closing_line)
                 batch.ended = True
         message, fraction = ("", None) if batch.ended else batch.status or (frame.message, frame.fraction)
         trace, failure, timing = None, batch.failure or frame.failure, frame.timing
@@ -247,7 +247,9 @@ class Live:
             trace, broken = self._trace(frame.key)
             failure = failure or broken
         if batch.ended:
-            timing = baseline and trace is not None and _still_to_time(trace)
+            # The engine goes on with the autoregressive run after a run that ended by itself.
+            end = trace and trace.end
+            timing = bool(baseline and end and end.baseline is None and end.reason in ("eos", "budget", "context"))
         return Frame(frame.cancel, frame.key, message, fraction, begun, failure, timing, trace)
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
@@ -257,11 +259,6 @@ class Live:
             return (traces.read(text.encode()) if text else None), ""
         except BadTrace as error:
             return None, f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
-
-
-def _still_to_time(trace: Trace) -> bool:
-    """Whether the engine continues with the autoregressive run, as it does after a run that ended by itself."""
-    return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
 
 
 def _about(seconds: float) -> str:

@@ -24,7 +24,7 @@ CREDIT = """<p>Emoji in the examples, and what the picture models learned from: 
 <a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
 
 PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client
-client = Client("{here}")
+client = Client("http://127.0.0.1:7860")
 file = client.predict(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")
 print(file)   # the whole trace file: a run line, a line per step, an end line</code></pre>
 <p>Or without a server: <code>import specviz; trace = specviz.run(method="prompt_lookup", prompt="…")</code>, then
@@ -45,24 +45,9 @@ def build(shared: AppState, tab_page: gr.Tab) -> None:
 
 def content(shared: AppState) -> str:
     """HTML of the tab."""
-    methods = f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}"
-    return (
-        INTRODUCTION
-        + panels.hardware(shared.hardware.sentence())
-        + methods
-        + f"<h2>Numbers</h2>{_numbers()}"
-        + PROGRAMS.format(here="http://127.0.0.1:7860")
-        + CREDIT
-    )
-
-
-def _measured(shared: AppState) -> dict[str, str]:
-    """Results of each method's first recorded run, by method."""
-    recordings = {recording.run.method: recording for recording in reversed(shared.archive.gallery.recordings.values())}
-    return {method: panels.measured(recording.run, recording.end, recording.name) for method, recording in recordings.items()}
-
-
-def _numbers() -> str:
-    """HTML list of the metrics' formulas, since tools disagree about their names."""
-    rows = "".join(f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(formula)}</dd>" for name, formula in FORMULAS.items())
-    return f'<dl class="sp-facts">{rows}</dl>'
+    first = {recording.run.method: recording for recording in reversed(shared.archive.gallery.recordings.values())}
+    cards = panels.cards({method: panels.measured(one.run, one.end, one.name) for method, one in first.items()})
+    # Tools disagree about the names of metrics.
+    formulas = panels.facts({name.replace("_", " "): markup(formula) for name, formula in FORMULAS.items()})
+    numbers = f"<h2>Methods</h2>{cards}<h2>Numbers</h2>{formulas}"
+    return INTRODUCTION + panels.hardware(shared.hardware.sentence()) + numbers + PROGRAMS + CREDIT

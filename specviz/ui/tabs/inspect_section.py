@@ -15,7 +15,6 @@ from specviz.inspection import OWN, PROMPTS
 from specviz.methods.registry import get
 from specviz.ui import theme
 from specviz.ui.app_state import AppState
-from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import COMPUTING, Progress
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import events, request_form
@@ -43,22 +42,15 @@ def inspected(drafter: str, target: str, progress: Progress) -> Report:
         return inspect(drafter, target, PROMPTS, TOKENS, DEPTH, True, progress)
 
 
-def drafter_name(name: str | None, settings: Settings) -> str:
-    """Return a drafter's name. Raises BadInput for one that this copy of the app does not offer."""
-    name = name.strip() if isinstance(name, str) else ""
-    if not name or len(name) > 300 or (name not in OWN and not settings.any_model):
-        raise BadInput(
-            f"Choose a drafter that ships: {', '.join(OWN)}" + (", or name a folder or hub id." * settings.any_model or ".")
-        )
-    return name
-
-
 def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Iterator[str | Report]:
     """Yield progress sentences, then the report, unless this page began something else. Waits its turn among the runs.
 
     Raises SpecvizError with one sentence when there is no report.
     """
-    name, on = drafter_name(drafter, shared.settings), request_form.model(target, shared.settings)
+    name, any_model = drafter.strip() if isinstance(drafter, str) else "", shared.settings.any_model
+    if not name or len(name) > 300 or (name not in OWN and not any_model):
+        raise BadInput(f"Choose a drafter that ships: {', '.join(OWN)}" + (", or name a folder or hub id." * any_model or "."))
+    on = request_form.model(target, shared.settings)
     request_form.check_room(on, name)
     page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
 
@@ -87,15 +79,13 @@ def report_html(report: Report) -> str:
             rows.append(_row(f"with {before}{one.other.name}", one.foresight, gain))
     head = f"<thead><tr><th scope=col>read</th>{depths}<th scope=col>accepted a chain</th></tr></thead>"
     lines = [line.strip().partition(": ") for line in report.summary[1:]]
-    facts = "".join(
-        f"<dt>{markup(a if b else 'file' if 'sha256' in a else 'network')}</dt><dd>{markup(b or a)}</dd>" for a, _, b in lines
-    )
+    facts = panels.facts({markup(a if b else "file" if "sha256" in a else "network"): markup(b or a) for a, _, b in lines})
     return (
         f'<p class="sp-won" role="status"><b>{markup(report.advice)}</b></p>'
         f'<div class="sp-versus"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
         f"<p>Teacher-forced from {loaded.places} places of the target's own greedy answers; each depth of the places whose "
         f"shallower drafts were right. At temperature 1 the first would be accepted at {loaded.overlap_rate:.2f}.</p>"
-        f'<h3>{markup(report.summary[0])}</h3><dl class="sp-facts">{facts}</dl>'
+        f"<h3>{markup(report.summary[0])}</h3>{facts}"
     )
 
 

@@ -99,5 +99,4 @@ def facts(outline: Outline) -> str:
         "recorded": run.recorded_at,
         "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{panels.markup(value)}</dd>" for name, value in rows.items() if value)
-    return f'<dl class="sp-facts">{listed}</dl>'
+    return panels.facts({name: panels.markup(value) for name, value in rows.items()})

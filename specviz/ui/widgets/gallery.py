@@ -90,11 +90,22 @@ class Gallery:
     """The recorded runs by name, empty for a folder without any."""
 
     def __init__(self, folder: Path) -> None:
-        listed = {file.stem: _read(file) for file in sorted(folder.glob("*.json"))}
+        listed: dict[str, Any] = {}
+        for file in sorted(folder.glob("*.json")):
+            try:
+                listed[file.stem] = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise BadTrace(f"{file.name} is no JSON: {error}.") from None
         index = listed.pop("index", {})
         if "traces" in index:
             raise BadTrace("index.json lists recorded runs, as in edition 2; describe each in a NAME.json beside its file.")
-        self.recordings = {name: _recording(folder, name, entry) for name, entry in listed.items()}
+        self.recordings = dict[str, Recording]()
+        for name, entry in listed.items():
+            if not isinstance(entry, dict) or "title" not in entry:
+                raise BadTrace(f"{name}.json gives its recorded run no title.")
+            plain = folder / f"{name}{store.SUFFIX}"
+            path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
+            self.recordings[name] = Recording(name, entry["title"], entry.get("note", ""), path, entry.get("rehearsals", 0))
         self._first = index.get("first", {})
         self.pair = [name for name in index.get("pair", ()) if name in self.recordings]
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
@@ -127,19 +138,3 @@ class Gallery:
         """Return the first recorded run of a method, of these modalities if given, if there is one."""
         wanted = (one for one in self.recordings.values() if not modalities or one.run.modality in modalities)
         return next((one for one in wanted if one.run.method == method), None)
-
-
-def _read(file: Path) -> Any:
-    """Read a JSON file. Raises BadTrace when it is no JSON."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadTrace(f"{file.name} is no JSON: {error}.") from None
-
-
-def _recording(folder: Path, name: str, entry: Any) -> Recording:
-    if not isinstance(entry, dict) or "title" not in entry:
-        raise BadTrace(f"{name}.json gives its recorded run no title.")
-    path = folder / f"{name}{store.SUFFIX}"
-    path = path if path.exists() else folder / f"{name}{store.SUFFIX}.gz"
-    return Recording(name, entry["title"], entry.get("note", ""), path, entry.get("rehearsals", 0))

@@ -110,17 +110,20 @@ def _row(term: Term) -> str:
     return f'<dt title="{markup(term.sentence)}">{markup(term.label)}</dt><dd>{markup(amount(term))}</dd>'
 
 
-def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
+def facts(rows: Mapping[str, str], attributes: str = ' class="sp-facts"') -> str:
+    """HTML list of names and what is known of them, as HTML; without those of which nothing is."""
+    return f"<dl{attributes}>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows.items() if text) + "</dl>"
+
+
+def cards(measured: Mapping[str, str]) -> str:
     """A card for every method, each family in a fold under its list of names. ``measured`` holds our results, as HTML."""
-    listed = []
-    for title, methods in families(modality).items():
+    html = ""
+    for title, methods in families().items():
         names = markup(" · ".join(method.title for method in methods))
-        family_cards = "".join(_card(method, (measured or {}).get(method.name, "")) for method in methods)
-        listed.append(
-            f'<details class="sp-family"><summary><h3>{markup(title)}</h3>{names}</summary>'
-            f'<div class="sp-cards">{family_cards}</div></details>'
-        )
-    return "".join(listed)
+        family_cards = "".join(_card(method, measured.get(method.name, "")) for method in methods)
+        html += f'<details class="sp-family"><summary><h3>{markup(title)}</h3>{names}</summary>'
+        html += f'<div class="sp-cards">{family_cards}</div></details>'
+    return html
 
 
 def _card(method: Method, measured: str) -> str:
@@ -134,11 +137,10 @@ def _card(method: Method, measured: str) -> str:
         "Differs": markup(method.differs),
         "Paper": _paper(method),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows.items() if text)
     tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
     return (
         f'<article class="sp-card"><h4>{markup(method.title)} {tag}</h4>'
-        f"<p>{markup(method.summary)}</p><dl>{listed}</dl></article>"
+        f"<p>{markup(method.summary)}</p>{facts(rows, '')}</article>"
     )
 
 

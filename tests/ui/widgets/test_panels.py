@@ -38,7 +38,7 @@ def test_messages_are_text() -> None:
 
 
 def test_every_method_has_a_card_with_its_exactness() -> None:
-    made = panels.cards()
+    made = panels.cards({})
     for method in all_methods().values():
         assert method.title in made and str(method.exactness) in made
         assert str(method.exactness) in panels.summary(method.name)
@@ -54,7 +54,7 @@ def test_a_rule_that_keeps_only_the_distribution_is_named_beside_token_for_token
         assert choice in known[name] and method.parameters().__dict__[name] != choice
         assert str(method.exactness) == f"exact, token for token; in distribution with {name} “{choice}”"
         assert panels.MEANING["exact in distribution"] in html.unescape(panels.summary(method.name))
-        assert f"With {name} “{choice}”" in panels.cards()
+        assert f"With {name} “{choice}”" in panels.cards({})
 
 
 @pytest.mark.parametrize("name", ["eagle", "medusa", "stand"])
@@ -80,7 +80,7 @@ def test_what_to_watch_is_the_recording_s_own_note_where_it_has_one() -> None:
 
 def test_a_card_tells_the_claim_from_what_was_seen_here() -> None:
     recorded = sample_trace(20, method="stand")
-    made = panels.cards(measured={"stand": panels.measured(recorded.run, recorded.end, "<a run>")})
+    made = panels.cards({"stand": panels.measured(recorded.run, recorded.end, "<a run>")})
     assert all_methods()["stand"].claim in made and "Claimed" in made
     assert recorded.end is not None and f"τ {recorded.end.metrics['tau']:.2f}" in made
     assert 'href="?trace=&lt;a run&gt;"' in made
