@@ -10,16 +10,19 @@ import gc
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch.overrides import TorchFunctionMode
 from transformers.utils import logging
 
 from specviz.engine.stop import heed, locked
 from specviz.errors import OutOfMemory
 from specviz.models import room
+from specviz.models.device import dtype_name, format_of
+from specviz.models.hub.catalog import resolve
 
 Thing = TypeVar("Thing")
 _LOADING = threading.Lock()
@@ -98,6 +101,19 @@ class ModelCache(Generic[Thing]):
 
 MODELS: ModelCache[Any] = ModelCache()
 """The cache of all loaders, so that their models share one memory limit."""
+
+
+def load_once(name: str, dtype: str, devices: Sequence[torch.device], make: Callable[[torch.dtype], Thing], *more: Any) -> Thing:
+    """Return the model called ``name`` in a number format, "auto" or the user's choice; built by ``make`` unless it is loaded.
+
+    ``more`` tells apart models that differ otherwise. Raises OutOfMemory or ModelUnavailable.
+    """
+    place, how = resolve(name), format_of(name, dtype, devices[-1])
+    key = (str(place.path or place.name), dtype_name(how), *map(str, (*devices, *more)))
+    model: Thing = MODELS.get(
+        key, lambda: make(how), lambda: room.memory_of(name, dtype_name(how)) // len(devices), str(devices[-1])
+    )
+    return model
 
 
 class _Heeding(TorchFunctionMode):

@@ -94,9 +94,14 @@ def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torc
 
 def check_room(names: Sequence[str], dtype: str = "auto", device: str = "auto") -> None:
     """Raise a SpecvizError, before any download, if these models, the target first, cannot fit together."""
-    devices, entry = choose_devices(device), resolve(names[0]).entry
-    own = entry.dtype if entry is not None and dtype == "auto" else ""
-    room.check(names, dtype_name(choose_dtype(own or dtype, devices[-1])), [str(one) for one in devices])
+    devices = choose_devices(device)
+    room.check(names, dtype_name(format_of(names[0], dtype, devices[-1])), [str(one) for one in devices])
+
+
+def format_of(name: str, dtype: str, device: torch.device) -> torch.dtype:
+    """Number format of the model called ``name``: the user's choice; for "auto", the model's own or the device's."""
+    entry = resolve(name).entry
+    return choose_dtype(entry.dtype or dtype if entry is not None and dtype == "auto" else dtype, device)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 import specviz
 from specviz.errors import SpecvizError
-from specviz.models.text import load
+from specviz.models import cache
 from tests.support.families import CONTEXT, VOCAB, WINDOW, tiny_model, words
 
 PROMPT = "The quick fox jumps over the dog. The quick fox jumps over"
@@ -70,7 +70,7 @@ def _reason(kind: str) -> str:
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    load.MODELS.release()
+    cache.MODELS.release()
 
 
 def _cases() -> list[Any]:

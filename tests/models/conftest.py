@@ -14,9 +14,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specviz.models import cache
 from specviz.models.cache import ModelCache
 from specviz.models.hub.catalog import Entry, WheelFile
-from specviz.models.text import load
 from tests.support.tiny.tokenizers import byte_level_tokenizer
 
 TEMPLATE = (
@@ -31,7 +31,7 @@ def own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     """Nothing a test does touches the user's cache, except where the test asks for the real model."""
     if request.node.get_closest_marker("model") is None:
         monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(load, "MODELS", ModelCache())
+        monkeypatch.setattr(cache, "MODELS", ModelCache())
     return tmp_path / "cache"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from specviz.engine.stop import Stop
-from specviz.models.text import load
+from specviz.models import cache
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import Event, stream
 from specviz.trace import store
@@ -40,7 +40,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         stock(fill(tmp_path_factory.mktemp("project")), patch)
         list(stream(Request(method="stand", prompt="Why?", target="hybrid-small", max_new_tokens=2)))  # loads it on no clock
         yield
-    load.MODELS.release()
+    cache.MODELS.release()
 
 
 def told(seconds: float, tokens: int = 12, on: bool = False, **more: object) -> tuple[Trace, int]:

@@ -223,9 +223,13 @@ def _notes(settings: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ..
     return tuple(notes)
 
 
-def _sizes(layout: Layout, said: Settings, stored: Repository, names: Mapping[str, Stored], target: Fit) -> dict[str, Any]:
-    """Return the sizes of :class:`HeadConfig`, from the settings and the first layer's queries. In ``wide`` layouts, heads with
-    their own embedding and output head may be narrower than the target. Raises ModelUnavailable if sizes do not fit."""
+def _sizes(
+    layout: Layout, said: Settings, stored: Repository, names: Mapping[str, Stored], target: Fit, first: str = "layers.0"
+) -> dict[str, Any]:  # fmt: skip
+    """Return the sizes of :class:`HeadConfig`, from the settings and the queries of the layer called ``first``.
+
+    In ``wide`` layouts, heads with their own embedding and output head may be narrower than the target. Raises ModelUnavailable
+    if sizes do not fit."""
     name, hidden, heads = said.name, said.get("hidden_size", SIZE), said.get("num_attention_heads", SIZE)
     target_hidden = said.get("target_hidden_size", SIZE, hidden)
     narrower = "wide" in layout.config and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
@@ -234,7 +238,7 @@ def _sizes(layout: Layout, said: Settings, stored: Repository, names: Mapping[st
             f"{name} was made for hidden states {target_hidden} wide and is {hidden} wide itself, and those of "
             f"{target.name} are {target.hidden}: choose the target it was trained for."
         )
-    queries = names.get("layers.0.self_attn.q_proj.weight")
+    queries = names.get(f"{first}.self_attn.q_proj.weight")
     if queries is None:
         raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are no {layout.short} heads.")
     kv_heads = said.get("num_key_value_heads", SIZE, heads)
@@ -328,39 +332,22 @@ def _cross_net(layout: Layout, stored: Repository, target: Fit) -> CrossNet:
     """Read a DREAM drafter on the target's embedding and head. Raises ModelUnavailable naming the misfit."""
     said = Settings(stored.name, stored.config)
     said.refuse_unknown(SIZES, layout.values)
-    hidden, heads = said.get("hidden_size", SIZE), said.get("num_attention_heads", SIZE)
-    if hidden != target.hidden:
-        raise ModelUnavailable(
-            f"{said.name} was made for hidden states {hidden} wide, and those of {target.name} are {target.hidden}: choose the "
-            "target it was trained for."
-        )
-    turning = said.rotary(hidden // heads)
+    names = layout.names_in(stored)
+    sizes = _sizes(layout, said, stored, names, target, "first")
+    del sizes["target_hidden"]
+    turning = said.rotary(sizes["head_size"])
     if set(turning) - {"theta", "rates"}:
         raise said.refusal("has rotary positions in a form that its authors' code does not compute")
     config = CrossConfig(
-        vocab_size=len(target.embedding),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=said.get("num_key_value_heads", SIZE, heads),
-        head_size=hidden // heads,
-        inner=said.get("intermediate_size", SIZE),
-        taps=(0, target.layers),
-        wide=False,
-        eps=said.get("rms_norm_eps", POSITIVE, 1e-6),
-        entry_norm=False,
-        inner_norms=True,
-        sink=False,
-        keep=1.0,
-        **turning,
-    )
-    names = layout.names_in(stored)
+        **sizes, taps=(0, target.layers), wide=False, eps=said.get("rms_norm_eps", POSITIVE, 1e-6), entry_norm=False,
+        inner_norms=True, sink=False, keep=1.0, **turning,
+    )  # fmt: skip
     names.pop("embed_tokens.weight", None)
     gates = [names.pop(f"cross_attn_{part}_gate", "") for part in ("attn", "mlp")]
     if all(gates):
         names["reading.gates"] = tuple(gates)
-    sizes = (("mlp.gate_proj", config.inner), ("self_attn.k_proj", config.kv_heads * config.head_size))
-    for part, rows in sizes:  # before the net is built
-        shaped(stored, names, f"first.{part}.weight", (rows, hidden))
+    for part, rows in (("mlp.gate_proj", config.inner), ("self_attn.k_proj", config.kv_heads * config.head_size)):
+        shaped(stored, names, f"first.{part}.weight", (rows, config.hidden))  # before the net is built
     net = CrossNet(config, target.embedding, target.head)
     shapes = {key: value.shape for key, value in net.state_dict().items()}
     net.load_state_dict(tensors_of(stored, names, shapes, layout.short))

@@ -15,6 +15,7 @@ Published files are torch zips: ``python -m specviz convert`` turns them into su
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,33 +33,14 @@ from specviz.models.cache import exclusive_loading
 from specviz.models.hub.published import Repository, open_repository
 from specviz.models.image.image import LoadedImage
 from specviz.models.image.prompts import CaptionPrompts, ClassPrompts, load_captions
+from specviz.paths import ASSETS
 
-HEADS = {768: 12, 1024: 16, 1280: 20, 1536: 24, 2048: 32, 2560: 40, 3200: 32, 4096: 32}
-"""Number of heads by width of the authors' models, whose checkpoints omit it."""
 CLASS_GUIDANCE, CAPTION_GUIDANCE = 4.0, 7.5
 """Defaults of its authors' samplers."""
 _LABELS, _EMPTY, _PROJECTION = (
     f"cls_embedding.{part}" for part in ("embedding_table.weight", "uncond_embedding", "cap_proj.fc{}.weight")
 )
-_NAMES = {
-    "tok_embeddings.": "embed_tokens.",
-    "output.": "lm_head.",
-    "attention_norm.": "input_layernorm.",
-    "ffn_norm.": "post_attention_layernorm.",
-    "attention.wo.": "self_attn.o_proj.",
-    "feed_forward.w1.": "mlp.gate_proj.",
-    "feed_forward.w2.": "mlp.down_proj.",
-    "feed_forward.w3.": "mlp.up_proj.",
-}
-"""transformers' and LANTERN's names of tensors by their authors'."""
-_VQ_NAMES = {
-    "decoder.mid.0.": "decoder.mid.block_1.",
-    "decoder.mid.1.": "decoder.mid.attn_1.",
-    "decoder.mid.2.": "decoder.mid.block_2.",
-    "decoder.conv_blocks.": "decoder.up.",
-    ".res.": ".block.",
-}
-"""Names in Janus's VQ model, which has LlamaGen's architecture, by its authors'."""
+_TABLES = tomllib.loads((ASSETS / "llamagen.toml").read_text("utf-8"))
 _CODEBOOK = "quantize.embedding.weight"
 
 
@@ -146,7 +128,7 @@ def _tensors(stored: Repository) -> dict[str, Tensor]:
     hidden, tensors = 0, {}
     for original in stored.files:
         name = original.removeprefix("model.")
-        for theirs, ours in _NAMES.items():
+        for theirs, ours in _TABLES["names"].items():
             name = name.replace(theirs, ours)
         tensors[name] = tensor = stored.tensor(original)
         hidden = tensor.shape[-1] if name == "embed_tokens.weight" else hidden
@@ -174,7 +156,7 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
             f"The config.json of {name} has block_size {cells!r}; it is the number of codes in a picture: 256, 576 or 1024 for "
             "256, 384 or 512 pixels a side."
         )
-    heads = said.get("num_attention_heads") or said.get("n_head") or HEADS.get(hidden)
+    heads = said.get("num_attention_heads") or said.get("n_head") or _TABLES["heads"].get(str(hidden))
     if not isinstance(heads, int) or hidden % heads or hidden // heads % 4:
         raise ModelUnavailable(f"The config.json of {name} does not say how many heads (num_attention_heads) its {hidden} have.")
     first = 1 if _LABELS in tensors else len(tensors[_EMPTY])
@@ -199,7 +181,7 @@ def _vq(file: Path, codes: int, grid: int, device: torch.device) -> JanusVQVAE:
     try:
         tensors = {}
         for name, value in load_file(file).items():
-            for theirs, ours in _VQ_NAMES.items():
+            for theirs, ours in _TABLES["vq_names"].items():
                 name = name.replace(theirs, ours)
             if name.startswith(("decoder.", "post_quant_conv.", _CODEBOOK)):  # the rest is for encoding and training
                 tensors[name] = value.to(device).float()

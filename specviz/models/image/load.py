@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,8 @@ from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.models import room
-from specviz.models.cache import MODELS, exclusive_loading
-from specviz.models.device import choose_device, choose_dtype, dtype_name
+from specviz.models.cache import exclusive_loading, load_once
+from specviz.models.device import choose_device, dtype_name
 from specviz.models.heads.head_settings import OURS
 from specviz.models.heads.layouts import LAYOUTS
 from specviz.models.heads.published import feature_head
@@ -56,16 +54,13 @@ def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progr
     ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
     """
     where = choose_device(device)
-    how = choose_dtype(dtype, where)
     files = [WEIGHTS / f"{SHIPPED[name]}.safetensors", WEIGHTS / f"{CODEC}.safetensors"] if name in SHIPPED else []
-    version = "-".join(str(file.stat().st_mtime_ns) for file in files if file.is_file())
 
-    def load() -> LoadedImage:
+    def load(how: torch.dtype) -> LoadedImage:
         progress(f"Loading {name} in {dtype_name(how)} on {where}", None)
         return _shipped(name, how, where) if files else _from_folder(name, prepare(name, progress), how, where)
 
-    size = partial(room.memory_of, name, dtype_name(how))
-    return MODELS.get((name, dtype_name(how), str(where), version), load, size, str(where))
+    return load_once(name, dtype, (where,), load, *(file.stat().st_mtime_ns for file in files if file.is_file()))
 
 
 def weights_of(recipe: str) -> Path:

@@ -20,9 +20,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 
 from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable
-from specviz.models import room
-from specviz.models.cache import MODELS, exclusive_loading
-from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
+from specviz.models.cache import exclusive_loading, load_once
+from specviz.models.device import choose_devices, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
@@ -68,17 +67,7 @@ def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progres
     order, inputs and outputs on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
     """
     devices = choose_devices(device)
-    where = devices[-1]
-    place = resolve(name)
-    own = place.entry.dtype if place.entry is not None else ""
-    how = choose_dtype(own if own and dtype == "auto" else dtype, where)
-    key = (str(place.path or place.name), dtype_name(how), *map(str, devices))
-    return MODELS.get(
-        key,
-        lambda: _load(place.name, prepare(name, progress), how, devices, progress),
-        lambda: room.memory_of(name, dtype_name(how)) // len(devices),
-        str(where),
-    )
+    return load_once(name, dtype, devices, lambda how: _load(resolve(name).name, prepare(name, progress), how, devices, progress))
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device], progress: Progress) -> LoadedText:

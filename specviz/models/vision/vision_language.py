@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from specviz.errors import ModelUnavailable
-from specviz.models import room
-from specviz.models.cache import MODELS, exclusive_loading
-from specviz.models.device import choose_device, choose_dtype, dtype_name
+from specviz.models.cache import exclusive_loading, load_once
+from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
@@ -45,23 +43,17 @@ def load_vision_language(
     ``dtype`` and ``device`` are "auto" or the user's choice; ``attention`` is "sdpa", or "eager" for attention maps. Raises
     ModelUnavailable, BadInput or OutOfMemory.
     """
-    where = choose_device(device)
-    how = choose_dtype(dtype, where)
-    place = resolve(name)
-    if place.entry is not None and place.entry.modality != "vision_language":
+    where, entry = choose_device(device), resolve(name).entry
+    if entry is not None and entry.modality != "vision_language":
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
-    path, version = None, ""
-    if place.entry is not None and place.entry.shipped is not None:
-        path = shipped_file(BASE / place.entry.shipped.path)
-        version = f"{path.stat().st_mtime_ns} {path.stat().st_size}"
+    path = None if entry is None or entry.shipped is None else shipped_file(BASE / entry.shipped.path)
 
-    def load() -> LoadedVisionLanguage:
+    def load(how: torch.dtype) -> LoadedVisionLanguage:
         if path is not None:
             return load_scenes(path, how, where, attention)
         return _load(name, prepare(name, progress), how, where, attention)
 
-    key = (str(place.path or place.name), dtype_name(how), str(where), attention, version)
-    return MODELS.get(key, load, partial(room.memory_of, name, dtype_name(how)), str(where))
+    return load_once(name, dtype, (where,), load, attention, path and path.stat().st_mtime_ns)
 
 
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:

@@ -13,6 +13,7 @@ import torch
 import specviz
 from specviz.errors import BadInput, ModelUnavailable, SpecvizError
 from specviz.methods.registry import all_methods
+from specviz.models import cache
 from specviz.models.cache import ModelCache
 from specviz.models.hub.packed_model import IMITATES, card_in, named, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.models.text import load
@@ -53,7 +54,7 @@ def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def loaded(filled: Path, kept: ModelCache[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
     """A project that nobody changes, whose models stay loaded from test to test."""
     stock(filled, monkeypatch)
-    monkeypatch.setattr(load, "MODELS", kept)
+    monkeypatch.setattr(cache, "MODELS", kept)
 
 
 def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> None:

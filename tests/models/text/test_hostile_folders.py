@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import save_file
 
 from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.models.cache import MODELS
 from specviz.models.hub.prepare import modality_of
-from specviz.models.text.load import MODELS, load_causal_lm
+from specviz.models.text.load import load_causal_lm
 
 VALUES: tuple[Any, ...] = (
     None, 0, -1, 1.5, "x", True, [], {}, 10**6, 10**9, 2**31, 2**63, 10**30, 1e308, float("nan"), [1] * 1000, {"a": 1}, "gpt2",

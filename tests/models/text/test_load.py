@@ -12,6 +12,7 @@ import torch
 from accelerate import hooks
 
 from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.models import cache
 from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
 
@@ -43,7 +44,7 @@ def test_the_same_model_is_loaded_once_for_each_number_format(tiny_folder: Path)
     first = load_causal_lm(str(tiny_folder), "float32")
     assert load_causal_lm(str(tiny_folder), "float32") is first
     assert load_causal_lm(str(tiny_folder), "float64") is not first
-    load.MODELS.release(str(tiny_folder))
+    cache.MODELS.release(str(tiny_folder))
     assert load_causal_lm(str(tiny_folder), "float32") is not first
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from specviz.models import cache
 from specviz.models.cache import ModelCache
 from specviz.models.heads import drafts
 from specviz.models.hub import prepare
 from specviz.models.hub.packed_model import IMITATES, named, write_model
-from specviz.models.text import load
 from specviz.training.families.hybrid import END, START, small_tokenizer
 from tests.support.tiny.hybrid import hybrid, pure
 
@@ -46,5 +46,5 @@ def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setattr(drafts, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
     # Loaded models are kept by name: what this test loads must not be there for the next one, nor the next one's for it.
-    patch.setattr(load, "MODELS", ModelCache())
+    patch.setattr(cache, "MODELS", ModelCache())
     return weights
