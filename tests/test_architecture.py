@@ -54,11 +54,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
-    "acceptance": 5_453,
+    "acceptance": 5_411,
     "bench": 24_939,
     "commands": 8_454,
     "drafting": 51_905,
-    "engine": 23_613,
+    "engine": 23_324,
     "figures": 9_969,
     "inspection": 7_003,
     "interop": 20_390,
@@ -66,7 +66,7 @@ BUDGETS = {
     "models": 43_844,
     "pipeline": 7_679,
     "specviz": 1_503,
-    "targets": 14_121,
+    "targets": 14_043,
     "trace": 15_560,
     "training": 67_799,
     "ui": 40_402,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -42,11 +43,14 @@ class TreeProbabilities:
         self.remote = target.logits.device.type != "cpu"
         """Whether the target is on another device, so that the host needs a copy."""
 
+    @cached_property
+    def _inner(self) -> list[int]:
+        return [node for node, below in enumerate(self._draft.tree.shape.children) if below]
+
     def row(self, node: int) -> Tensor:
         """Return the target's warped distribution after ``node``, [vocab], on the target's device."""
         if self.remote and not self._rows:
-            children = self._draft.tree.shape.children
-            self._compute([inner for inner in range(len(children)) if children[inner]])
+            self._compute(self._inner)
         if node not in self._rows:
             self._rows[node] = self._warp.probabilities(self._logits[node])
         return self._rows[node]
@@ -54,8 +58,7 @@ class TreeProbabilities:
     def table(self, node: int) -> NodeTable:
         """Return both distributions at the inner ``node``."""
         if node not in self._tables:
-            children = self._draft.tree.shape.children
-            self._compute([inner for inner in range(len(children)) if children[inner]] if self.remote else [node])
+            self._compute(self._inner if self.remote else [node])
         return self._tables[node]
 
     def _compute(self, nodes: Sequence[int]) -> None:
@@ -64,10 +67,11 @@ class TreeProbabilities:
             return
         rows = self._warp.probabilities(self._logits.index_select(0, to_device(nodes, self._logits.device)))
         self._rows.update(zip(nodes, rows.unbind(), strict=True))
-        if not self.remote:
-            self._compute_on_host(nodes, rows)
-            return
         proposals = [self._proposal(node) for node in nodes]
+        if not self.remote:
+            for row, node, proposal in zip(rows[:, None], nodes, proposals, strict=True):
+                self._store([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
+            return
         on_host = [place for place, one in enumerate(proposals) if one.ids is not None and one.ids.device.type == "cpu"]
         groups: dict[int, list[int]] = {}
         for place in range(len(nodes)):
@@ -87,13 +91,6 @@ class TreeProbabilities:
         for place, ids, p in zip(on_host, supports, found.split([len(_as_list(ids)) for ids in supports]), strict=True):
             outside = (1.0 - p.sum(dtype=torch.float64)).clamp_min(0.0)
             self._tables[nodes[place]] = NodeTable(p, proposals[place].probability, ids, outside)
-
-    def _compute_on_host(self, nodes: Sequence[int], rows: Tensor) -> None:
-        """As :meth:`_compute`, for a target on the CPU."""
-        for place, node in enumerate(nodes):
-            proposal = self._proposal(node)
-            row = rows[place : place + 1]
-            self._store([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
 
     def _store(self, nodes: Sequence[int], copies: Sequence[Tensor], listed: bool) -> None:
         p, outside, ids, q = copies

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
 
+from specviz.engine.cache import KeyValueLayer, KeyValues
 from specviz.engine.cost import CostCurve
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
@@ -30,65 +30,52 @@ def shared(curve: CostCurve, rows: int) -> CostCurve:
     return CostCurve(curve.widths, tuple(curve.at(rows * width) for width in curve.widths))
 
 
-class RowLayer(DynamicLayer):
-    """One layer's buffers [row, head, slot, size]. :meth:`RowCache.set_slots` sets the write slots before each pass."""
+class RowLayer(KeyValueLayer):
+    """One layer's part of a :class:`RowStore`: buffers [row, head, slot, size]."""
 
-    def __init__(self, rows: int, capacity: int) -> None:
-        super().__init__()
-        self.rows = rows
-        self.capacity = capacity
-        self.first = 0
-        self.last = rows
-        self.slots: Tensor | None = None
-        self.width = 0
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.key_buffer = self._zeros(key_states, self.capacity)
-        self.value_buffer = self._zeros(value_states, self.capacity)
-        self.is_initialized = True
-
-    def _zeros(self, like: Tensor, capacity: int) -> Tensor:
-        """Zeros, since attention multiplies masked entries by 0, and unwritten memory may be NaN."""
-        return torch.zeros(self.rows, like.shape[1], capacity, like.shape[3], dtype=like.dtype, device=like.device)
+    store: RowStore
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write each row at its own slots. Return the attended keys and values of these rows, [row, head, slot, size]."""
+        store, slots = self.store, self.store.slots
+        assert slots is not None
         if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.slots is not None
-        if self.width > self.capacity:
-            self._grow()
-        row = torch.arange(self.first, self.last, device=self.device)[:, None]
-        self.key_buffer[row, :, self.slots] = key_states.transpose(1, 2)
-        self.value_buffer[row, :, self.slots] = value_states.transpose(1, 2)
-        part = slice(self.first, self.last)
-        return self.key_buffer[part, :, : self.width], self.value_buffer[part, :, : self.width]
-
-    def _grow(self) -> None:
-        """Double the slots until the next pass fits."""
-        while self.capacity < self.width:
-            self.capacity *= 2
-        for name in ("key_buffer", "value_buffer"):
-            old = getattr(self, name)
-            new = self._zeros(old, self.capacity)
-            new[:, :, : old.shape[2]] = old
-            setattr(self, name, new)
+            self.lazy_initialization(*(states.expand(store.rows, -1, -1, -1) for states in (key_states, value_states)))
+        part = slice(store.first, store.first + len(slots))
+        row = torch.arange(part.start, part.stop, device=self.device)[:, None]
+        self.key_buffer[row, :, slots] = key_states.transpose(1, 2)
+        self.value_buffer[row, :, slots] = value_states.transpose(1, 2)
+        return self.key_buffer[part, :, : store.columns], self.value_buffer[part, :, : store.columns]
 
     def get_seq_length(self) -> int:
         """Number of slots before the next pass's write slots in the longest row."""
-        return 0 if self.slots is None else self.width - self.slots.shape[1]
+        return 0 if self.store.slots is None else self.store.columns - self.store.slots.shape[1]
+
+
+class RowStore(KeyValues):
+    """Keys and values of ``rows`` rows. ``slots`` [row, node] are the write slots of the next pass, whose rows begin at
+    ``first``."""
+
+    layer_type = RowLayer
+
+    def __init__(self, layers: int, rows: int, capacity: int) -> None:
+        super().__init__(layers, capacity, blank=True)
+        self.rows = rows
+        self.first = 0
 
     def gather(self, start: int, slots: Tensor) -> None:
-        """Copy the entries ``slots[row]`` in that order to the slots from ``start`` on."""
-        row = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        for buffer in (self.key_buffer, self.value_buffer):
-            buffer[:, :, start : start + slots.shape[1]] = buffer[row, :, slots].transpose(1, 2)
+        """Copy the entries ``slots`` [row, slot] in that order to the slots from ``start`` on."""
+        row = torch.arange(len(slots), device=slots.device)[:, None]
+        for bank in self._banks.values():
+            moved = bank.entries[:, row, :, slots].permute(2, 0, 3, 1, 4)
+            bank.entries[..., start : start + slots.shape[1], :] = moved
 
     def select(self, rows: Tensor) -> None:
         """Keep only these rows."""
-        self.key_buffer = self.key_buffer.index_select(0, rows)
-        self.value_buffer = self.value_buffer.index_select(0, rows)
-        self.rows = rows.shape[0]
+        self.rows = len(rows)
+        for bank in self._banks.values():
+            bank.entries = bank.entries.index_select(1, rows)
+        self._make_all_views()
 
 
 @dataclass(frozen=True)
@@ -108,8 +95,8 @@ class RowCache:
     """KV cache of up to eight rows. ``slots_of[row][position]`` is the slot of a committed token."""
 
     def __init__(self, layers: int, rows: int, capacity: int, device: torch.device) -> None:
-        self.layers = [RowLayer(rows, capacity) for _ in range(layers)]
-        self.cache = Cache(layers=list(self.layers))
+        self.store = RowStore(layers, rows, capacity)
+        self.cache = self.store.cache
         self.device = device
         self.slots_of: list[list[int]] = [[] for _ in range(rows)]
         self.tails = [0] * rows
@@ -127,9 +114,8 @@ class RowCache:
         wide = max(map(len, trees))
         width = max(self.tails[row] for row in rows) + wide
         slots = [[self.tails[row] + node for node in range(wide)] for row in rows]
-        for layer in self.layers:
-            layer.first, layer.last, layer.width = first, first + len(trees), width
-            layer.slots = to_device(slots, self.device)
+        self.store.first, self.store.columns, self.store.slots = first, width, to_device(slots, self.device)
+        self.store.reserve(width)
         token_rows, depths = [], []
         for row, tree in zip(rows, trees, strict=True):
             idle = wide - len(tree)
@@ -191,9 +177,7 @@ class RowCache:
             longest = max(map(len, self.slots_of))
             # Shorter rows are padded with copies of their first slot, which every mask hides.
             slots = [[*row_slots[start:], *([0] * (longest - max(start, len(row_slots))))] for row_slots in self.slots_of]
-            where = to_device(slots, self.device)
-            for layer in self.layers:
-                layer.gather(start, where)
+            self.store.gather(start, to_device(slots, self.device))
         self.slots_of = [list(range(len(row_slots))) for row_slots in self.slots_of]
         self.tails = [len(row_slots) for row_slots in self.slots_of]
         return moved
@@ -201,15 +185,12 @@ class RowCache:
     @torch.inference_mode()
     def select(self, rows: Sequence[int]) -> None:
         """Keep only these rows, in this order."""
-        which = to_device(list(rows), self.device)
-        for layer in self.layers:
-            if layer.is_initialized:
-                layer.select(which)
-            layer.rows = len(rows)
+        self.store.select(to_device(list(rows), self.device))
         self.slots_of = [self.slots_of[row] for row in rows]
         self.tails = [self.tails[row] for row in rows]
 
     def tensors(self, row: int) -> list[tuple[Tensor, Tensor]]:
         """Return a row's committed keys and values in position order, [1, head, kv, size] each, for audits."""
         slots = to_device(self.slots_of[row], self.device)
-        return [(layer.key_buffer[row : row + 1, :, slots], layer.value_buffer[row : row + 1, :, slots]) for layer in self.layers]
+        layers, part = self.store.layers, slice(row, row + 1)
+        return [(layer.key_buffer[part, :, slots], layer.value_buffer[part, :, slots]) for layer in layers]

@@ -83,16 +83,6 @@ class BatchRow(RunState):
         assert step is not None, "a row's steps are never deferred"
         return step
 
-    def leave(self, reason: str) -> None:
-        """End the run."""
-        self.outcome.reason = reason
-        self.composition.controller.close()
-
-    def fail(self, error: Exception) -> None:
-        """End the run after a fault."""
-        self.note_fault(error)
-        self.composition.controller.close()
-
 
 class BatchDecoding:
     """Decodes ``rows`` on one batch, compacting its cache every ``every`` rounds (0: never).
@@ -128,7 +118,8 @@ class BatchDecoding:
             return  # raised while a drafter read a row's prompt: all rows are cancelled below
         except Exception as error:  # a fault in one row or in the shared pass ends all rows; the steps so far survive
             for row in self.running:
-                row.fail(error)
+                row.note_fault(error)
+                row.composition.controller.close()
             self.running = []
         finally:
             self._release(list(self.running), "cancelled")
@@ -176,7 +167,8 @@ class BatchDecoding:
         staying = [place for place, row in enumerate(self.running) if row.number not in left]
         self.running = [self.running[place] for place in staying]
         for row in leaving:
-            row.leave(reason)
+            row.outcome.reason = reason
+            row.composition.controller.close()
         if staying:
             self.batch.cache.select(staying)
         for place, row in enumerate(self.running):

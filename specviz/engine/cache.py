@@ -94,13 +94,15 @@ class KeyValues:
     device, and share one tensor. ``blank`` memory is zeroed, since a masked NaN times 0 is still NaN.
     """
 
+    layer_type: type[KeyValueLayer] = KeyValueLayer
+
     def __init__(self, layers: int | Sequence[Hashable], capacity: int, blank: bool = False) -> None:
         self.words = layer_words(layers)
-        self.layers = [KeyValueLayer(self, number) for number in range(len(self.words))]
+        self.layers = [self.layer_type(self, number) for number in range(len(self.words))]
         self.cache = Cache(layers=list(self.layers))
         self.capacity = capacity
         self.length = 0
-        # For a captured pass: its write slots, int64 [node], and the number of columns its attention sees.
+        # For a captured or batched pass: its write slots, int64 [node] or [row, node], and the columns its attention sees.
         self.slots: Tensor | None = None
         self.columns = 0
         self._blank = blank
@@ -127,6 +129,10 @@ class KeyValues:
         layer.key_buffer = self._banks[key_bank].entries[key_place]
         layer.value_buffer = self._banks[value_bank].entries[value_place]
 
+    def _make_all_views(self) -> None:
+        for number in self._homes:
+            self._make_views(self.layers[number])
+
     def reserve(self, needed: int) -> None:
         """Double the memory until ``needed`` columns fit. Entries stay, at another address."""
         if needed <= self.capacity:
@@ -135,8 +141,7 @@ class KeyValues:
             self.capacity *= 2
         for bank in self._banks.values():
             bank.grow(self.capacity, self._blank)
-        for number in self._homes:
-            self._make_views(self.layers[number])
+        self._make_all_views()
 
     def width(self, nodes: int) -> int:
         """Return the number of columns of the attention mask of an eager pass over ``nodes`` tokens."""

@@ -82,16 +82,15 @@ class CostCurve:
         return cost[place - 1] + (cost[place] - cost[place - 1]) * (nodes - low) / (high - low)
 
 
-def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -> int:
-    """Return the optimal number of drafted nodes: ``argmax_n (1 + value[0] + … + value[n-1]) / (cost(n + 1) + overhead)``.
+def best_size(value: Sequence[float], curve: CostCurve) -> int:
+    """Return the optimal number of drafted nodes: ``argmax_n (1 + value[0] + … + value[n-1]) / cost(n + 1)``.
 
-    ``value`` is each node's probability of acceptance, best node first; the 1 is the bonus token; ``overhead`` is a round's
-    milliseconds outside its pass.
+    ``value`` is each node's probability of acceptance, best node first; the 1 is the bonus token.
     """
-    best, expected, most = 0, 1.0, 1.0 / (curve.at(1) + overhead)
+    best, expected, most = 0, 1.0, 1.0 / curve.at(1)
     for nodes, probability in enumerate(value, start=1):
         expected += probability
-        rate = expected / (curve.at(nodes + 1) + overhead)
+        rate = expected / curve.at(nodes + 1)
         if rate > most:
             best, most = nodes, rate
     return best

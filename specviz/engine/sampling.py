@@ -95,17 +95,10 @@ class Noise:
         """Noise of the target's own tokens, shared by all runs with this seed, the autoregressive one included."""
         return replace(self, generation=0) if self.generation else self
 
-    def _start(self) -> int:
-        if not (self.trajectory or self.generation):
-            return _mix_host(self.seed * 2 + 1)
-        key = _mix_host(self.seed * 2)  # even, while the keys of plain runs start from odd numbers
-        for part in (self.trajectory, self.generation):
-            key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
-        return key
-
     def _key(self, stream: int, *place: int) -> int:
-        key = self._start()
-        for part in (stream, *place):
+        plain = not (self.trajectory or self.generation)
+        key = _mix_host(self.seed * 2 + plain)  # odd for plain runs, even for all others
+        for part in (*(() if plain else (self.trajectory, self.generation)), stream, *place):
             key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
         return key
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from specviz.errors import SpecvizError
 
@@ -171,16 +170,8 @@ def waiting() -> Iterator[None]:
         _THREAD.holds = True
 
 
-class Lock(Protocol):
-    """A ``threading.Lock`` or ``threading.RLock``."""
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
-
-    def release(self) -> None: ...
-
-
 @contextmanager
-def locked(lock: Lock) -> Iterator[None]:
+def locked(lock: threading.Lock | threading.RLock) -> Iterator[None]:
     """Hold ``lock`` for the ``with`` block. While this thread waits for it, others may compute; raises Interrupted if this
     thread's run is stopped."""
     held = lock.acquire(blocking=False)

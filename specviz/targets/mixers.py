@@ -85,11 +85,6 @@ def tree_delta(
     return y.transpose(0, 1), (keys.flatten(-2), corrections.transpose(0, 1).flatten(-2))
 
 
-def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Apply RMS norm over a head's size, then the gate: [node, head, size]."""
-    return F.rms_norm(y, (y.shape[-1],), None, eps) * weight * F.silu(gate)
-
-
 Rule = Recurrence | DeltaRule
 
 
@@ -153,7 +148,8 @@ class GatedDelta(Mixer):
         log_decay = self._rate * F.softplus(a + mixer.dt_bias.to(wide))
         y, written = tree_delta(self.rule, u, log_decay, b.sigmoid(), window, state, shape)
         norm = mixer.norm
-        gated = gated_norm(y, gate.unflatten(-1, (self.rule.heads, -1)), norm.weight.to(wide), norm.variance_epsilon)
+        even = F.rms_norm(y, (y.shape[-1],), None, norm.variance_epsilon)  # over a head's size
+        gated = even * norm.weight.to(wide) * F.silu(gate.unflatten(-1, (self.rule.heads, -1)))
         return mixer.out_proj(gated.flatten(-2).to(self.dtype)), Activations(u, log_decay, written)
 
     def _projected(self, inner: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -53,56 +53,32 @@ def scale_of(norm: Any) -> Scale:
 
 def can_branch(model: Any) -> bool:
     """Whether this model has recurrent layers and its class is supported here."""
-    parts_of = _READERS.get(type(model).__name__)
-    return parts_of is not None and any(block.mixer is not None for block in parts_of(model).blocks)
+    return type(model).__name__ in _NAMES and any(block.mixer is not None for block in anatomy(model).blocks)
 
 
 def anatomy(model: Any) -> Anatomy:
     """Return the parts of ``model``. Raises ModelUnavailable for an unsupported class."""
-    parts_of = _READERS.get(type(model).__name__)
-    if parts_of is None:
+    kind, config = type(model).__name__, model.config
+    if kind not in _NAMES:
         raise ModelUnavailable(
-            f"{type(model).__name__} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches "
-            f"of a draft tree here: choose a target of the classes {', '.join(_READERS)}, or one whose layers all attend."
+            f"{kind} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches "
+            f"of a draft tree here: choose a target of the classes {', '.join(_NAMES)}, or one whose layers all attend."
         )
-    return parts_of(model)
-
-
-def _blocks(layers: Any, *names: str) -> tuple[Block, ...]:
-    """Return the layers' parts, by the names of norm, mixer, attention, the feed-forward's norm and the feed-forward."""
-    return tuple(Block(*(getattr(layer, name, None) for name in names)) for layer in layers)
-
-
-def _bamba(model: Any) -> Anatomy:
-    body = model.model
-    blocks = _blocks(body.layers, "input_layernorm", "mamba", "self_attn", "pre_ff_layernorm", "feed_forward")
-    return Anatomy(body.embed_tokens, blocks, body.final_layernorm, model.lm_head, body.rotary_emb)
-
-
-def _mamba2(model: Any) -> Anatomy:
-    body = model.backbone
-    blocks = _blocks(body.layers, "norm", "mixer")
-    return Anatomy(body.embeddings, blocks, body.norm_f, model.lm_head, wide=bool(model.config.residual_in_fp32))
-
-
-def _granite(model: Any) -> Anatomy:
-    """Granite 4.0 H: four multipliers, a shared feed-forward beside any experts, attention without positions."""
-    body, config = model.model, model.config
-    blocks = _blocks(body.layers, "input_layernorm", "mamba", "self_attn", "post_attention_layernorm", "shared_mlp")
+    body_name, embed, norm, parts = _NAMES[kind]
+    body = getattr(model, body_name)
+    blocks = tuple(Block(*(getattr(layer, name, None) for name in parts)) for layer in body.layers)
+    made = Anatomy(getattr(body, embed), blocks, getattr(body, norm), model.lm_head, getattr(body, "rotary_emb", None))
+    if kind == "Mamba2ForCausalLM":
+        return replace(made, wide=bool(config.residual_in_fp32))
+    if kind != "GraniteMoeHybridForCausalLM":
+        return made
+    # Granite 4.0 H: four multipliers, a shared feed-forward beside any experts, attention without positions.
     blocks = tuple(
         replace(block, feed=_Both(layer.block_sparse_moe, block.feed)) if layer.has_experts else block
         for block, layer in zip(blocks, body.layers, strict=True)
     )
-    embed = _Times(body.embed_tokens, config.embedding_multiplier)
-    head = _Times(model.lm_head, 1 / config.logits_scaling)
-    return Anatomy(embed, blocks, body.norm, head, body.rotary_emb, residual=float(config.residual_multiplier))
-
-
-def _qwen(model: Any) -> Anatomy:
-    """Qwen3-Next and Qwen3.5, dense or with experts: the gated delta rule in three layers of four."""
-    body = model.model
-    blocks = _blocks(body.layers, "input_layernorm", "linear_attn", "self_attn", "post_attention_layernorm", "mlp")
-    return Anatomy(body.embed_tokens, blocks, body.norm, model.lm_head, body.rotary_emb)
+    scaled = (_Times(made.embed, config.embedding_multiplier), _Times(made.head, 1 / config.logits_scaling))
+    return replace(made, embed=scaled[0], blocks=blocks, head=scaled[1], residual=float(config.residual_multiplier))
 
 
 @dataclass(frozen=True)
@@ -131,11 +107,20 @@ class _Times:
 
 _CENTRED = frozenset({"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm"})
 """Norms whose stored weight is an offset from one."""
-_READERS = {
-    "BambaForCausalLM": _bamba,
-    "Mamba2ForCausalLM": _mamba2,
-    "GraniteMoeHybridForCausalLM": _granite,
-    "Qwen3NextForCausalLM": _qwen,
-    "Qwen3_5ForCausalLM": _qwen,
-    "Qwen3_5MoeForCausalLM": _qwen,
-}
+_QWEN = ("input_layernorm", "linear_attn", "self_attn", "post_attention_layernorm", "mlp")
+_NAMES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "BambaForCausalLM": (
+        "model", "embed_tokens", "final_layernorm",
+        ("input_layernorm", "mamba", "self_attn", "pre_ff_layernorm", "feed_forward"),
+    ),
+    "Mamba2ForCausalLM": ("backbone", "embeddings", "norm_f", ("norm", "mixer")),
+    "GraniteMoeHybridForCausalLM": (
+        "model", "embed_tokens", "norm",
+        ("input_layernorm", "mamba", "self_attn", "post_attention_layernorm", "shared_mlp"),
+    ),
+    **dict.fromkeys(
+        ("Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), ("model", "embed_tokens", "norm", _QWEN)
+    ),
+}  # fmt: skip
+"""By class: the names of its body, and in it of the embedding, the last norm, and each layer's norm, mixer, attention,
+feed-forward's norm and feed-forward. Qwen's classes have the gated delta rule in three layers of four."""
