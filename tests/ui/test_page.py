@@ -51,7 +51,7 @@ def test_run_answers_with_the_whole_trace_file(client: Client) -> None:
 
 
 def test_the_about_tab_s_example_prints_the_whole_trace_file(client: Client) -> None:
-    example = about_tab.PROGRAMS.format(here=client.src).partition("<code>")[2].partition("</code>")[0]
+    example = about_tab.PROGRAMS.replace("http://127.0.0.1:7860", client.src).partition("<code>")[2].partition("</code>")[0]
     printed = subprocess.run(
         [sys.executable, "-c", html.unescape(example)], capture_output=True, text=True, timeout=120, check=True
     )

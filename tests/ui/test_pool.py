@@ -81,7 +81,7 @@ KINDS: dict[str, Ask] = {
     "shown from the list of traces": lambda built, shared, name: handler(built, "play")(name, VISITOR, [], [], []),
     "chosen in the list of traces": lambda built, shared, name: handler(built, "enter")(name, [], VISITOR),
     "drawn as figures": lambda built, shared, name: handler(built, "drawn")(name, "light", VISITOR),
-    "compared": lambda built, shared, name: handler(built, "pair")(name, "stand", [], "", 0.0, ("", 0.0), VISITOR),
+    "compared": lambda built, shared, name: handler(built, "pair")(name, "stand", VISITOR, [], "", 0.0, ("", 0.0)),
     "named by an address": lambda built, shared, name: handler(built, "arrive")("", addressed(name), [], [], []),
     "opened as a file": uploaded,
     "shown again after a run that never began": shown_again,

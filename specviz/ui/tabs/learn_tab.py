@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -180,7 +179,7 @@ class LearnTab:
             (self.lesson.input, self.page, [self.lesson]),
             (self.back.click, lambda name, number: self.page(*turned(self.lessons, name, number, -1)), place),
             (self.onward.click, lambda name, number: self.page(*turned(self.lessons, name, number, 1)), place),
-            (self.reveal.click, partial(self.page, revealed=True), [*place, self.guess]),
+            (self.reveal.click, lambda name, number, guess: self.page(name, number, guess, True), [*place, self.guess]),
         ):
             event(handler, inputs, outputs, **QUIET).then(None, self.at, None, js=SEEK)
 
