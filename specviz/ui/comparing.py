@@ -99,12 +99,6 @@ def unlike(left: Run, right: Run) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def first_divergence(left: Trace, right: Trace) -> int | None:
-    """Return the first output position at which two runs' tokens differ; None when one is a prefix of the other."""
-    left_tokens, right_tokens = (tuple(token for step in trace.steps for token in step.emitted) for trace in (left, right))
-    return next((position for position, (a, b) in enumerate(zip(left_tokens, right_tokens, strict=False)) if a != b), None)
-
-
 ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
     "tokens per pass, τ": lambda trace: pair.number(metrics.tau(trace.steps)),
     "tokens a second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
@@ -185,7 +179,8 @@ def _turns(left: Trace, right: Trace, rounds: Sequence[tuple[Trace, Trace]]) -> 
 
 def _texts(left: Trace, right: Trace) -> str:
     """Compare the two texts by their tokens, their temperature and the methods' promises."""
-    position = first_divergence(left, right)
+    tokens = ((token for step in trace.steps for token in step.emitted) for trace in (left, right))
+    position = next((at for at, (one, other) in enumerate(zip(*tokens, strict=False)) if one != other), None)
     if position is None:
         return "same text"
     if left.run.sampling.temperature and "relaxed" in (metrics.promise(left), metrics.promise(right)):

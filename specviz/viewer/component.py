@@ -19,8 +19,6 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.viewer import bundle
-
 WITH_VIEWER = """
 const attach = () => {call};
 if (window.SpecvizViewer) attach();
@@ -37,19 +35,16 @@ def control(mode: str, run: str, **more: object) -> str:
 
 
 class Stage(gr.HTML):
-    """Draws a run. ``tail`` is the path, below the app's address, of server-sent events with the lines of a run. ``autoplay``
-    plays a run when it is shown. Each stage brings the viewer's script, unless ``with_script`` is False: the page then has it in
-    a script element marked ``data-specviz``.
+    """Draws a run, by the viewer's script, which the page has in a script element marked ``data-specviz``. ``tail`` is the path,
+    below the app's address, of server-sent events with the lines of a run. ``autoplay`` plays a run when it is shown.
     """
 
-    def __init__(self, value: str = "", *, tail: str = "", autoplay: bool = True, with_script: bool = True, **more: Any) -> None:
+    def __init__(self, value: str = "", *, tail: str = "", autoplay: bool = True, **more: Any) -> None:
         super().__init__(
             value,
             # A stage in a tab that was never open loses all properties but the value with its first update.
             html_template=f'<div class="specviz-host" data-tail="{tail}" data-autoplay="{str(autoplay).lower()}"></div>',
             js_on_load=START,
-            # Gradio puts it into the page's head once however many stages there are, but sends it for each.
-            head=f"<script>{bundle.script()}</script>" if with_script else "",
             apply_default_css=False,
             **more,
         )

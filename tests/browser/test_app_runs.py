@@ -14,7 +14,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Route, expect
 
 from specviz.ui.app_state import AppState
-from tests.support.fakes.ui import FakeEngine, Refused, app
+from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
@@ -107,23 +107,6 @@ def refuse(one: Route, count: int) -> None:
         one.fulfill(status=502)
     else:
         one.continue_()
-
-
-def test_stop_ends_the_run_and_keeps_its_steps(visitor: AppPage, running: Running) -> None:
-    running.engine.steps = 300
-    begin(visitor)
-    visitor.button("Stop").click()
-    visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.reason === 'cancelled'")
-    assert 2 <= steps(visitor) < 200 and running.engine.cancelled == 1
-    expect(visitor.page.locator("#sp-stage")).to_contain_text("stopped")
-    expect(visitor.button("Run live")).to_be_visible()
-
-
-def test_a_run_that_breaks_off_stays_on_the_stage(visitor: AppPage, running: Running) -> None:
-    running.engine.breaks, running.engine.breaks_at = Refused("The disk is full; make room."), 5
-    visitor.button("Run live").click()
-    expect(visitor.page.locator(".sp-say-error")).to_contain_text("The disk is full")
-    visitor.until(f"{visitor.stage()}.trace.steps.length === 5")
 
 
 def test_two_visitors_never_see_each_other_s_runs(visitor: AppPage, newcomer: AppPage, running: Running) -> None:

@@ -18,14 +18,6 @@ pytestmark = pytest.mark.browser
 SAMPLE = store.text(sample_trace(14))
 
 
-def test_a_recorded_run_plays_by_itself_and_says_that_it_is_recorded(show: Open) -> None:
-    tab = show(autoplay=True, speed=1)
-    expect(tab.page.locator(".sv-badges")).to_contain_text("recorded")
-    tab.until("stage.stage.cursor === 13 && !stage.stage.player.playing")
-    expect(tab.page.locator(".sv-future")).to_have_count(0)
-    expect(tab.page.get_by_role("button", name="Play")).to_be_visible()
-
-
 def test_play_again_starts_from_the_first_step(show: Open) -> None:
     tab = show(speed=0.02)
     tab.go(13)

@@ -93,11 +93,6 @@ def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, w
     assert "more than a page can draw" in page.inner_text(".sv-note") and "waves" in page.inner_text(".sv-note")
 
 
-def test_real_waves_are_a_story(drawn: Drawn) -> None:
-    page = drawn(valid([image_run(2, 2), picture_step(waves(0, 0, 2, 1, island=(3, 4)))]))
-    assert page.get_attribute(".sv-scrubber input", "max") == "3"
-
-
 def test_an_entropy_without_end_gets_no_axis(drawn: Drawn) -> None:
     row = {"node": 1, "token": 1, "text": "a", "p": 0.5, "threshold": 0.1}
     note = {

@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 
 from specviz.trace import store
 from tests.support.pages.stage import Open, StagePage
-from tests.support.traces.made import hostile
 from tests.support.traces.recordings import beginning
 
 pytestmark = pytest.mark.browser
@@ -113,16 +112,6 @@ def test_pruned_nodes_are_one_count_until_somebody_asks(show: Open) -> None:
     chip.click()
     tab.run("stage.flush()")
     assert tab.page.locator(".sv-tree .sv-node.sv-is-pruned").count() == carried
-
-
-@pytest.mark.parametrize("method", RECORDED)
-def test_whatever_a_story_says_stays_text(show: Open, method: str) -> None:
-    lines = store.lines(hostile(beginning(method, 2)))
-    tab = show("".join(line.encode("utf-8", "replace").decode() + "\n" for line in lines))
-    for note in tab.run("stage.stage.step.notes.map((note) => note.type)"):
-        told(tab, note)
-        assert tab.run("document.querySelectorAll('.specviz img, .specviz script, .specviz h1').length") == 0
-    assert tab.run("window.hacked") is None
 
 
 def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -> None:

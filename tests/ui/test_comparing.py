@@ -49,13 +49,6 @@ def parted(trace: Trace) -> tuple[Trace, int]:
 PLAIN = sample_trace(10, method="token_recycling", baseline=True)
 
 
-def test_texts_part_at_the_first_different_token() -> None:
-    other, before = parted(PLAIN)
-    assert comparing.first_divergence(PLAIN, PLAIN) is None
-    assert comparing.first_divergence(PLAIN, other) == before
-    assert comparing.first_divergence(PLAIN, replace(PLAIN, steps=PLAIN.steps[:3])) is None
-
-
 @pytest.mark.parametrize(
     ("speedups", "said"),
     [

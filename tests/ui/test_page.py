@@ -104,14 +104,6 @@ def test_the_page_opens_without_recordings(tmp_path: Path) -> None:
     assert labels == ["Text", "Vision-language", "Image", "Compare", "Traces", "About"], "lessons need recordings"
 
 
-def test_events_of_the_page_are_private_and_bounded(tmp_path: Path) -> None:
-    built = page.build(app(tmp_path))
-    listed = [one for one in built.fns.values() if one.fn is not None]
-    public = {one.api_name for one in listed if one.api_visibility == "public"}
-    assert {name for name in public if name} >= {"run", "methods"}
-    assert built._queue.max_size == page.QUEUE
-
-
 def test_launch_shares_and_serves_nothing() -> None:
     options = page.launch_options(make(Settings(max_upload_mb=3), FakeEngine()))
     assert options["share"] is False and options["run_history"] is False and options["ssr_mode"] is False

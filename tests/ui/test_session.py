@@ -28,12 +28,6 @@ def test_leaving_ends_the_run_and_forgets_the_page() -> None:
     pages.leave(None)
 
 
-def test_looking_for_a_page_makes_no_session() -> None:
-    pages = PageSessions()
-    assert pages.find("one") is None and pages.find(None) is None and len(pages) == 0
-    assert pages.find("one") is not pages.enter("one") is pages.find("one")
-
-
 def test_newcomers_take_the_place_of_idle_pages_and_never_of_running_ones() -> None:
     pages = PageSessions(most=3)
     running = pages.enter("one", "a").begin()

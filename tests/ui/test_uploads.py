@@ -7,7 +7,6 @@ import io
 import threading
 from pathlib import Path
 
-import gradio as gr
 import pytest
 from PIL import Image
 
@@ -71,14 +70,6 @@ def test_no_more_are_read_at_once_than_there_are_readers(tmp_path: Path, monkeyp
     assert gate.most == 2 and all(isinstance(one, Opened) for one in found)
 
 
-def test_who_finds_no_room_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(monkeypatch)
-    found = asyncio.run(all_of(reader_of(TraceStore(), Pool(1, 2)), files(tmp_path, 8), gate))
-    refused = [one for one in found if isinstance(one, BadInput)]
-    assert len(refused) == 5 and "Try again in a minute" in str(refused[0])
-    assert sum(isinstance(one, Opened) for one in found) == 3
-
-
 def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     gate.free.set()
@@ -130,14 +121,6 @@ def test_a_picture_that_others_bring_too_stays_where_it_is(tmp_path: Path) -> No
 
 def test_an_exception_that_nobody_foresaw_does_not_reach_the_page_in_its_words(tmp_path: Path) -> None:
     assert page.launch_options(app(tmp_path))["show_error"] is False
-
-
-def test_the_upload_handler_holds_no_thread_while_it_waits(tmp_path: Path) -> None:
-    built = page.build(app(tmp_path))
-    (upload,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-upload")
-    assert isinstance(upload, gr.UploadButton)
-    (handler,) = (one.fn for one in built.fns.values() if (upload._id, "upload") in one.targets)
-    assert asyncio.iscoroutinefunction(handler)
 
 
 def test_a_kept_run_is_told_from_its_ends_alone(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class CompareTab:
             self.verdict = theme.html("")
             Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
             with gr.Row(elem_classes="sp-pair"):
-                options: dict[str, Any] = {"elem_classes": "sp-stage", "tail": sse.PATH, "with_script": False, "autoplay": False}
+                options: dict[str, Any] = {"elem_classes": "sp-stage", "tail": sse.PATH, "autoplay": False}
                 self.stages = [Stage("", elem_id=elem_id, **options) for elem_id in ("sp-left", "sp-right")]
             self.table = theme.html("")
         self.wire(tab_page, text)

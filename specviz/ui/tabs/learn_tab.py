@@ -80,7 +80,7 @@ class LearnTab:
                     self.reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=False)
                     self.onward = gr.Button("Next", variant="primary", size="lg", min_width=0, visible=False)
             with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
-                self.stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", with_script=False, autoplay=False)
+                self.stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
         self.number, self.filled, self.at = gr.State(0), gr.State(False), gr.Textbox(visible=False)
         self.wire(tab_page)
 

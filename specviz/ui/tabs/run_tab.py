@@ -82,7 +82,7 @@ class RunTab:
                     Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
                     feed = "" if tab_page else shared.archive.feed(name)
                     self.stage = Stage(
-                        feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH, with_script=False
+                        feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH
                     )  # fmt: skip
                 self.figures = Figures(shared, self.run_name, prefix)
         self.wire(tab_page)

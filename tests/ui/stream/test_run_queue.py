@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from specviz.ui.stream.run_queue import LineFull, RunQueue
@@ -35,18 +33,6 @@ def test_whoever_gives_up_lets_the_next_one_through() -> None:
     second.leave()
     first.leave()
     assert third.wait(0)
-
-
-def test_a_waiting_thread_wakes_when_its_turn_comes() -> None:
-    line = RunQueue(waiting=1)
-    first, second = line.join(), line.join()
-    woken = threading.Event()
-    waiter = threading.Thread(target=lambda: second.wait(30) and woken.set())
-    waiter.start()
-    assert not woken.is_set()
-    first.leave()
-    waiter.join(10)
-    assert woken.is_set()
 
 
 class Clock:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from specviz.engine.stop import Interrupted
-from specviz.errors import BadInput
 from specviz.ui.stream import stream_worker
 from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
 
@@ -88,31 +87,6 @@ def test_a_stop_while_the_baseline_is_timed_is_told() -> None:
     over.set()
     stream_worker._watch(outlet, over.clear, over)
     assert outlet.batch.status == ("Stopping", None)
-
-
-def test_closing_cancels_and_the_place_is_given_back_when_the_work_is_over() -> None:
-    cancel, over, noticed = threading.Event(), threading.Event(), threading.Event()
-
-    def work(outlet: StreamSink) -> None:
-        outlet.lines()
-        assert cancel.wait(20)
-        noticed.set()
-
-    batches = pump(work, cancel, over.set)
-    assert next(batches).lines
-    assert not over.is_set()
-    batches.close()
-    assert cancel.is_set() and noticed.wait(20) and over.wait(20)
-
-
-def test_an_error_for_the_user_is_told_as_it_is() -> None:
-    def work(outlet: StreamSink) -> None:
-        outlet.lines()
-        raise BadInput("The prompt is too long; shorten it.")
-
-    batches = list(pump(work, threading.Event()))
-    assert batches[0].lines
-    assert batches[-1].failure == "The prompt is too long; shorten it."
 
 
 def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(caplog: pytest.LogCaptureFixture) -> None:
