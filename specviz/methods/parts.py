@@ -19,6 +19,7 @@ from specviz.drafting.runtimes.guided_drafter import feature_drafter
 from specviz.drafting.runtimes.language_model import DraftModel, LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.runtimes.visual_context import Layout, TextAlone
+from specviz.drafting.trees.best_first import BestFirst
 from specviz.drafting.trees.calibrated import CalibratedTree, load_all
 from specviz.drafting.trees.copied import Copied
 from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays

@@ -40,9 +40,11 @@ WAYS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "falcon": ("falcon", 0.0, {"nodes": 24}),
     "falcon, drawn text": ("falcon", 1.0, {"nodes": 24}),
     "diffuspec": ("diffuspec", 1.0, {}),
+    "ddtree": ("ddtree", 1.0, {"nodes": 24}),
+    "ddtree, masks": ("ddtree", 0.0, {"drafter": "deer", "nodes": 24}),
 }
 """Trees of a stated size: by itself one grows what pays here, which is little on a busy machine."""
-TAUS = {"eagle2": 1.2, "eagle3": 1.2, "gto": 1.2, "ddd": 1.2, "traversal": 1.2, "medusa, typical": 1.2, "falcon": 1.2}
+TAUS = dict.fromkeys(("eagle2", "eagle3", "gto", "ddd", "traversal", "medusa, typical", "falcon", "ddtree"), 1.2)
 
 pytestmark = pytest.mark.model
 

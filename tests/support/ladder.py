@@ -234,6 +234,7 @@ ROWS: list[Row] = [
     ),
     Row("medusa", {"tree": "published", "rule": "match"}, EVERY_WAY, least=0.05),
     Row("medusa", {"tree": "published", "rule": "typical"}, GREEDY_PLAIN, least=0.05),
+    Row("ddtree", {"nodes": 24}, least=0.05),
     # Drafters of blocks and of states, told most of the text to come.
     Row("falcon", {"tree": "fitted", "nodes": 20}, told=4, deep=2),
     *(
@@ -243,6 +244,7 @@ ROWS: list[Row] = [
     Row("falcon", {"tree": "fitted"}, (PLAIN,), told=4, deep=2),  # as many nodes as pay
     Row("falcon", {"tree": "drawn"}, GREEDY_PLAIN, told=4, deep=2),
     Row("deer", {"block": 6}, GREEDY_WAYS, told=5, deep=4),
+    *(Row("ddtree", {"drafter": name}, BOTH_TIERS, told=4, deep=2) for name in ("falcon", "deer")),
     Row("diffuspec", {"longest": 9, "shortest": 3}, told=5, deep=2),
     Row("diffuspec", {"longest": 6, "adaptive": False, "weight": 1.0}, told=5, deep=2),
     Row("owl", TREE),

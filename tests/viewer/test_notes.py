@@ -64,6 +64,10 @@ NOTES: dict[str, dict[str, Any]] = {
     },
     "beam_mass": {"mass": [-0.1, -0.9], "tested": [1, 2], "threshold": -0.5, "stopped": 2, "limit": 4},
     "step_embeddings": {"norms": [0.0, 1.5], "reached": [4, 3], "kept": [3, 1]},
+    "frontier": {
+        "value": [0, -0.2, -0.7, -1.4, -1.9, -2.6, -4.2], "kept": 6, "reach": [1.0, 0.5],
+        "places": [{"tokens": [2, 3], "texts": [" sky", " sea"], "probability": [0.8, 0.1]}],
+    },
     "growth": {
         "beams": [[0], [1, 2], [3, 4]], "value": [0, -0.2, -1.9, -0.7, -1.4, -2.6, -4.2], "kept": 6, "considered": 9,
     },
@@ -117,6 +121,8 @@ SAID: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
     ("beam_mass", "", {"below": [0.02, 0.217, 0.7]}, ("In the calibration 22 % of the beams at this level held less.",)),
     ("beam_mass", "", {"forward": 0.00714}, ("for the machine of this run, where a drafter forward takes 0.0071 target passes",)),
     ("step_embeddings", "", {}, ("Of the levels reached so far, how often the target took a drafted token.", "75 % of 4")),
+    ("frontier", "", {}, ("The whole tree: 5 nodes, from which 2.55 tokens were expected, and 3 came.",)),
+    ("frontier", "2", {}, ("Its first 2: 2 nodes, from which 2.32 tokens were expected, and 2 came.", "give 2.00 tokens")),
     ("growth", "", {"depth": DEEP}, ("Trees have at most 2 levels", "1.15× the target alone")),
     ("growth", "", {"depth": {"levels": 4}}, ("at most 4 levels, the usual depth",)),
     ("growth", "", {"depth": {"levels": "many"}}, ("go to the target",)),

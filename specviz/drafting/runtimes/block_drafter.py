@@ -73,6 +73,10 @@ class BlockLevels(Levels):
         """Return raw logits [1, support] after the root."""
         return self._logits[:, 0]
 
+    def marginals(self) -> Tensor:
+        """Return raw logits [depth, support] of the root's block, before :meth:`below`."""
+        return self._logits[0]
+
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         self._depth += 1
@@ -159,6 +163,11 @@ class BlockDrafter(NullDrafter):
             features = network.layer.finish(x, query, *self._memory.all(), None)
             self._levels = BlockLevels(network, self._memory, self._state, features)
         return self._levels
+
+    def marginals(self, context: Context) -> Tensor | None:
+        """Return logits [depth, support] of the root's block; None while fewer inputs than a block are committed."""
+        levels = self.levels(context)
+        return None if levels is None else levels.marginals()
 
     def calls(self) -> int:
         """Return the number of forwards since the last call."""

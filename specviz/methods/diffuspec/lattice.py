@@ -13,6 +13,7 @@ therefore depends on the text alone, as the ratio test requires of sampled token
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -242,19 +243,22 @@ class MaskedBlock(NullDrafter):
         self._calls += 1
         return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
 
+    def marginals(self, context: Context) -> Tensor:
+        """Return logits [place, support] of as many masks as have room."""
+        return self.block(context, min(self.places, context.max_depth - 1))
+
     def levels(self, context: Context) -> ChainLevels:
         """Return a block as a chain: one forward yields all levels, independently of the sampled tokens."""
-        places = min(self.places, context.max_depth - 1)
-        below = iter(range(1, places))
+        below = itertools.count(1)
 
         def after(token: Tensor | None) -> Tensor:
             if token is None:
-                self._logits = self.block(context, places)
+                self._logits = self.marginals(context)
                 self._warp = context.warp
                 return self._logits[0]
             return self._logits[next(below)]
 
-        return ChainLevels(after, places)
+        return ChainLevels(after, min(self.places, context.max_depth - 1))
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Return each mask's top tokens and probabilities; node n was sampled from the distribution of mask n."""

@@ -10,14 +10,15 @@ the third best of depth 2, whatever the first one was: all nodes of a depth shar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.trees.best_first import Depth, ranked
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree, TreeShape, shape_from_paths
 from specviz.trace.notes.drafts import HeadOffer, HeadsNote
@@ -27,20 +28,13 @@ SHOWN = 10
 RankPath = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Depth:
-    """One head's predictions: token ids, most likely first, and their probabilities."""
-
-    tokens: tuple[int, ...]
-    probability: tuple[float, ...]
-
-
 class ParallelDrafter(NullDrafter):
     """Drafter of parallel heads that read one hidden state of the target: the one at the token before the root."""
 
     def __init__(self, network: ParallelNet) -> None:
         self._network = network
         self._tap = network.config.tap
+        self.support: Tensor | None = network.draft_ids
         self._feature: Tensor | None = None
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -55,27 +49,13 @@ class ParallelDrafter(NullDrafter):
         self._feature = None
 
     @torch.inference_mode()
-    def depths(self, width: int) -> list[Depth]:
-        """Return the top ``width`` tokens of every depth, depth 1 first; empty before the target's first pass."""
+    def marginals(self, context: Context) -> Tensor | None:
+        """Return every head's logits [depth, support], depth 1 first; None before the target's first pass."""
         if self._feature is None:
-            return []
+            return None
         self._calls += 1
         like = self._network.outputs
-        logits = self._network.logits(self._feature.to(like.device, like.dtype)[None])[:, 0]
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        best = logits.topk(min(width, logits.shape[-1]), dim=-1)
-        probability = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
-        ids = self._network.draft_ids
-        named = best.indices if ids is None else ids[best.indices]
-        tokens, shares = torch.stack((named.double(), probability.double())).tolist()  # one copy: ids are exact in a double
-        return [Depth(tuple(map(int, row)), tuple(p)) for row, p in zip(tokens, shares, strict=True)]
-
-    def heads_notes(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
-        """Return each head's predictions."""
-        heads = [
-            HeadOffer(number, depth.tokens[:SHOWN], depth.probability[:SHOWN]) for number, depth in enumerate(depths, start=1)
-        ]
-        return (HeadsNote(heads).to_note(),) if heads else ()
+        return self._network.logits(self._feature.to(like.device, like.dtype)[None])[:, 0]
 
 
 def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
@@ -97,7 +77,8 @@ class Product:
         self._width = 1 + max(path[-1] for path in paths)
 
     def build(self, drafter: ParallelDrafter, context: Context) -> Draft:
-        offers = drafter.depths(self._width)
+        logits = drafter.marginals(context)
+        offers = [] if logits is None else ranked(logits, drafter.support, self._width)
         deepest = min(len(offers), max(0, context.max_depth - 1))
         tokens, parents = [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
@@ -111,7 +92,16 @@ class Product:
             place[node] = len(tokens)
             tokens.append(offer.tokens[path[-1]])
             parents.append(place[parent])
-            confidence.append(offer.probability[path[-1]])
+            confidence.append(math.exp(offer.log_q[path[-1]]))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: drafter.heads_notes(offers))
+        notes = context.notes(lambda: [_heads_note(offers)] if offers else [])
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)
+
+
+def _heads_note(depths: Sequence[Depth]) -> Note:
+    """Return each head's predictions."""
+    heads = [
+        HeadOffer(number, depth.tokens[:SHOWN], [math.exp(log_q) for log_q in depth.log_q[:SHOWN]])
+        for number, depth in enumerate(depths, start=1)
+    ]
+    return HeadsNote(heads).to_note()

@@ -107,6 +107,20 @@ class Offer(Part, frozen=True):
     texts: Sequence[str] = ()
 
 
+class FrontierNote(TypedNote, frozen=True):
+    """Paths of a block drafter's distributions in order of probability, by DDTree (arXiv 2604.12989): the tree of n nodes is the
+    first n."""
+
+    value: Sequence[float]
+    """[node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last."""
+    kept: int
+    """Nodes that went to the target, the root included: they come first."""
+    reach: Sequence[float]
+    """[depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first."""
+    places: Sequence[Offer]
+    """[depth]: top tokens, the same below every node."""
+
+
 class HeadOffer(Part, frozen=True):
     """What one Medusa head said: head 1 speaks of the token after the root."""
 

@@ -213,6 +213,20 @@ declare namespace Trace {
     matched: integer;
     count: integer;
   }
+  /** Paths of a block drafter's distributions in order of probability, by DDTree (arXiv 2604.12989): the tree of n nodes is the first n. */
+  interface FrontierNote {
+    type: "frontier";
+    /** [node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last. */ value: number[];
+    /** Nodes that went to the target, the root included: they come first. */ kept: integer;
+    /** [depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first. */ reach: number[];
+    /** [depth]: top tokens, the same below every node. */ places: Offer[];
+  }
+  /** Tokens of one place, likeliest first, with the drafter's probability of each. */
+  interface Offer {
+    tokens: integer[];
+    probability: number[];
+    texts: string[];
+  }
   /** Offers of parallel heads, whose Cartesian product is the tree, by Medusa (arXiv 2401.10774). */
   interface HeadsNote {
     type: "heads";
@@ -300,12 +314,6 @@ declare namespace Trace {
   interface DenoisedNote {
     type: "denoised";
     places: Offer[];
-  }
-  /** Tokens of one place, likeliest first, with the drafter's probability of each. */
-  interface Offer {
-    tokens: integer[];
-    probability: number[];
-    texts: string[];
   }
   /** Beam search through a block's candidates and the next draft length, by DiffuSpec (arXiv 2510.02358). */
   interface LatticeNote {
@@ -647,6 +655,7 @@ declare namespace Trace {
     beam_mass: BeamMassNote;
     blocks: BlocksNote;
     merged_tree: MergedTreeNote;
+    frontier: FrontierNote;
     heads: HeadsNote;
     copy: CopyNote;
     suffix: SuffixNote;

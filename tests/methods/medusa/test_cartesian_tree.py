@@ -6,34 +6,36 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from torch import Tensor
 
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
-from specviz.methods.medusa.drafter import Depth, Product, paths_of
+from specviz.methods.medusa.drafter import Product, paths_of
 from specviz.methods.resources import published_tree
-from specviz.trace.schema import Note
 
 
 class Lists:
-    """Three depths of known tokens."""
+    """Three tokens in an order of its own at each depth, with probabilities 0.5, 0.3 and 0.2."""
+
+    support = torch.tensor([10, 11, 12])
 
     def __init__(self, *rows: Sequence[int]) -> None:
         self._rows = rows
-        self.asked = 0
 
-    def depths(self, width: int) -> list[Depth]:
-        self.asked = width
-        return [Depth(tuple(row[:width]), tuple(0.5 / (1 + at) for at in range(len(row[:width])))) for row in self._rows]
+    def marginals(self, context: Context) -> Tensor | None:
+        if not self._rows:
+            return None
+        logits = torch.zeros(len(self._rows), 3, dtype=torch.float64)
+        for depth, row in enumerate(self._rows):
+            logits[depth, torch.tensor(row) - 10] = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log()
+        return logits
 
     def calls(self) -> int:
         return 1
 
-    def heads_notes(self, found: Sequence[Depth]) -> tuple[Note, ...]:
-        return (Note("told", {"depths": len(found)}),)
 
-
-LISTS = Lists([10, 11, 12], [20, 21, 22], [30, 31, 32])
+LISTS = Lists([10, 11, 12], [11, 12, 10], [12, 10, 11])
 
 
 def context(room: int = 100, story: bool = True) -> Context:
@@ -49,22 +51,22 @@ def test_the_published_tree_has_63_paths_at_the_published_depths() -> None:
 
 def test_every_node_of_a_depth_has_the_same_children() -> None:
     draft = Product([(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1), (1, 1, 2)]).build(LISTS, context())
-    assert draft.tree.host_tokens == (9, 10, 11, 20, 21, 20, 21, 32)
+    assert draft.tree.host_tokens == (9, 10, 11, 11, 12, 11, 12, 11)
     assert draft.tree.shape.parents == (-1, 0, 0, 1, 1, 2, 2, 6)
-    assert list(draft.confidence) == [None, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25, pytest.approx(0.5 / 3)]
-    assert not draft.proposals
-    assert (draft.calls, LISTS.asked, draft.notes[0].data) == (1, 3, {"depths": 3})
+    assert draft.confidence[0] is None and list(draft.confidence[1:]) == pytest.approx([0.5, 0.3, 0.5, 0.3, 0.5, 0.3, 0.2])
+    assert not draft.proposals and draft.calls == 1
+    assert [head["tokens"] for head in draft.notes[0].data["heads"]] == [[10, 11, 12], [11, 12, 10], [12, 10, 11]]
 
 
 def test_a_rank_that_is_left_out_leaves_its_token_out() -> None:
     draft = Product([(0,), (2,), (2, 1)]).build(LISTS, context())
-    assert draft.tree.host_tokens == (9, 10, 12, 21)
+    assert draft.tree.host_tokens == (9, 10, 12, 12)
     assert draft.tree.shape.parents == (-1, 0, 0, 2)
 
 
 def test_paths_past_the_heads_or_their_lists_stay_empty() -> None:
     draft = Product([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)]).build(LISTS, context())
-    assert draft.tree.host_tokens == (9, 10, 20, 30)
+    assert draft.tree.host_tokens == (9, 10, 11, 12)
 
 
 @pytest.mark.parametrize(("room", "depth"), [(0, 0), (1, 0), (2, 1), (3, 2), (50, 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 
 from specviz.acceptance.match import Match
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafting.trees.best_first import ranked
 from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -71,13 +73,15 @@ class Watching(ParallelDrafter):
 
     def __init__(self, net: ParallelNet) -> None:
         super().__init__(net)
-        self.said: list[tuple[list[int], list[tuple[int, ...]]]] = []
+        self.said: list[tuple[list[int], list[Sequence[int]]]] = []
 
 
 class Noted(Product):
     def build(self, drafter: Watching, context: Context) -> Draft:
         draft = super().build(drafter, context)
-        drafter.said.append((list(context.ids), [one.tokens for one in drafter.depths(4)]))
+        logits = drafter.marginals(context)
+        lists = [] if logits is None else ranked(logits, drafter.support, 4)
+        drafter.said.append((list(context.ids), [one.tokens for one in lists]))
         return draft
 
 
@@ -105,9 +109,7 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     drafter = ParallelDrafter(network())
     context = Context([5], 1, 0, Warp(), Noise(0), torch.device("cpu"), 100)
     drafter.begin(context, None)
-    assert drafter.depths(4) == []
-    assert drafter.calls() == 0
-    assert drafter.heads_notes([]) == ()
+    assert drafter.marginals(context) is None and drafter.calls() == 0
     composition = Composition(SingleDrafter(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
     run = Decoding(tiny_target(), composition, [5], Warp(), Noise(0), 12, Recorder(Letters()))
     steps = list(run.steps())
@@ -149,5 +151,5 @@ def test_observing_follows_the_end_of_the_accepted_path() -> None:
         judged = type(verdict)("match", path, 0, "target", verdict.statuses, (0, *path))
         drafter.observe(Round(context, Draft(tree), scored, judged, [0]))
         states = scored.hidden[TAP][path[-1] if path else 0][None]
-        assert list(drafter.depths(1)[0].tokens) == [int(network().logits(states)[0, 0].argmax())]
+        assert torch.equal(drafter.marginals(context), network().logits(states)[:, 0])
     session.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specviz.drafting.levels import Levels
@@ -50,6 +51,9 @@ class ForetoldLevels(Levels):
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         return self._raised(self._levels.below(tokens, parents))
 
+    def marginals(self) -> Tensor:
+        return torch.cat([self._raised(logits[None]) for logits in self._levels.marginals()])
+
 
 class ByLevels(Foretold):
     """One that drafts level by level."""
@@ -82,7 +86,7 @@ def foretold(
 ) -> Composition:
     """A method whose drafter is told ``text``, with a random network that knows every token, or with ``net``."""
     parts = resources(target, warp, whole=True)
-    kind = {"falcon": "falcon", "deer": "masked_lm", "diffuspec": "masked_lm"}.get(name, "owl")
+    kind = {"falcon": "falcon", "deer": "masked_lm", "diffuspec": "masked_lm"}.get(values.get("drafter", name), "owl")
     net = net or network(kind, target, whole=True)
     parts = parts.using(drafter_weights=lambda asked: network(asked, target) if asked == "ngrams" else net)
     made = composed(name, values, parts)

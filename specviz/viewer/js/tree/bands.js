@@ -16,10 +16,10 @@ function cut(widths, counts, gap, room) {
   const right = room.width - MARGIN.right - 18 * room.u;
   let x = MARGIN.left;
   for (let depth = 0; depth < widths.length; depth += 1) {
-    if (x + widths[depth] > right && depth > starts.at(-1)) {
+    if (x + widths[depth] > right && depth > starts[starts.length - 1]) {
       let at = depth;
       while (counts[at] > MOST_TURNS) at -= 1;
-      if (at <= starts.at(-1)) return null;
+      if (at <= starts[starts.length - 1]) return null;
       starts.push(at);
       x = indent(room);
       depth = at;

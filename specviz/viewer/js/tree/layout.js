@@ -118,7 +118,7 @@ function outline(item) {
   }
   const { children } = item;
   const straight = children.find((child) => child.on);
-  const ends = children.length ? (children[0].off + children.at(-1).off) / 2 : 0;
+  const ends = children.length ? (children[0].off + children[children.length - 1].off) / 2 : 0;
   const middle = straight ? straight.off : ends;
   for (const child of children) child.off -= middle;
   return {

@@ -1,0 +1,176 @@
+"""Best-first draft trees (DDTree): the most probable continuations under one distribution per depth.
+
+DDTree (Ringel and Romano, arXiv 2604.12989). Some drafters predict several tokens in one forward, each without knowledge of the
+others: a depth then has one distribution, whatever was drafted above it. A path's probability is the product of its tokens'
+probabilities, which never exceeds its parent's. So the n most probable paths form a tree, and a heap finds them in order. The
+tree of a smaller size is the first nodes of a larger one. No token is sampled: every node is a point mass.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specviz.drafting.trees.dynamic import MAX_NODES, SHARPER, WORTHLESS, SizePolicy
+from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass
+from specviz.engine.tree import DraftTree
+from specviz.trace.notes.drafts import FrontierNote, Offer
+from specviz.trace.schema import Note
+
+OFFERS = 6
+"""Number of top tokens reported per depth."""
+SPARE = 24
+"""Number of pruned nodes reported: the next ones that a larger tree would hold."""
+WIDTH = 64
+"""Number of tokens per depth that are ranked at first; more only if the tree takes the last of them."""
+PRIOR = 4.0
+"""Weight of the assumption, in expected acceptances per depth, that the drafter's probabilities are right."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """Tokens of one depth, most likely first, with their log-probabilities."""
+
+    tokens: Sequence[int]
+    log_q: Sequence[float]
+
+
+class BlockMarginals(Drafter, Protocol):
+    """A drafter that predicts several depths in one forward, each independently of the tokens above."""
+
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None for the target's own."""
+
+    def marginals(self, context: Context) -> Tensor | None:
+        """Return raw logits [depth, support], depth 1 first, or None if the drafter cannot draft."""
+
+    def calls(self) -> int:
+        """Return the number of drafter forwards since the last call."""
+
+
+def ranked(logits: Tensor, support: Tensor | None, width: int, temperature: float = 1.0) -> list[Depth]:
+    """Return the top ``width`` tokens of each row of ``logits`` [depth, support], copied to the host at once."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    best = (wide if temperature == 1 else wide / temperature).log_softmax(-1).topk(min(width, wide.shape[-1]), dim=-1)
+    ids = best.indices if support is None else support[best.indices]
+    log_q = best.values.double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
+    tokens, values = torch.stack((ids.double(), log_q)).tolist()  # ids are exact in a double
+    return [Depth([int(token) for token in row], values[depth]) for depth, row in enumerate(tokens)]
+
+
+@dataclass(frozen=True)
+class Path:
+    """A node below the root: the node above (0 is the root), its depth, its rank among the depth's tokens, and its log value."""
+
+    parent: int
+    depth: int
+    rank: int
+    value: float
+
+
+def best_paths(depths: Sequence[Depth], most: int, least: float = -math.inf) -> list[Path]:
+    """Return the ``most`` most probable paths with a log value above ``least``, best first; node n is entry n - 1.
+
+    Paths of equal value are ordered by their ranks from the root down.
+    """
+    paths: list[Path] = []
+    heap: list[tuple[float, tuple[int, ...], int]] = []
+
+    def push(ranks: tuple[int, ...], parent: int, above: float) -> None:
+        log_q = depths[len(ranks) - 1].log_q
+        if ranks[-1] < len(log_q) and above + log_q[ranks[-1]] > least:
+            heapq.heappush(heap, (-(above + log_q[ranks[-1]]), ranks, parent))
+
+    if depths:
+        push((0,), 0, 0.0)
+    while heap and len(paths) < most:
+        negative, ranks, parent = heapq.heappop(heap)
+        paths.append(Path(parent, len(ranks), ranks[-1], -negative))
+        push((*ranks[:-1], ranks[-1] + 1), parent, paths[parent - 1].value if parent else 0.0)
+        if len(ranks) < len(depths):
+            push((*ranks, 0), len(paths), -negative)
+    return paths
+
+
+class BestFirst:
+    """Controller that drafts the ``nodes`` most probable paths of ``drafter``'s block; 0 leaves their number to ``pays``.
+
+    Probabilities are those at the run's temperature, or at :data:`~specviz.drafting.trees.dynamic.SHARPER` if that is higher. As
+    further depths know nothing of the tokens above, their products are too optimistic. So the policy receives them times the
+    ratio of accepted to expected nodes at that depth in the run's earlier rounds.
+    """
+
+    def __init__(self, drafter: BlockMarginals, nodes: int, pays: SizePolicy | None = None) -> None:
+        if not nodes and pays is None:
+            raise ValueError("a tree without a given size needs a size policy")
+        self.drafter, self._nodes, self._pays = drafter, nodes, pays
+        self._expected: list[float] = []
+        self._accepted: list[int] = []
+        self._drafted: list[Path] = []
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.drafter.begin(context, prefill)
+        self._expected, self._accepted, self._drafted = [], [], []
+
+    def draft(self, context: Context) -> Draft:
+        room = context.max_depth - 1
+        logits = self.drafter.marginals(context) if room > 0 else None
+        depths, paths = ([], []) if logits is None else self._search(logits[:room], context.warp.temperature)
+        reach = self._reach(len(depths))
+        size = self._nodes
+        if not size and self._pays is not None:
+            size = self._pays([math.exp(path.value) * reach[path.depth - 1] for path in paths], 1)
+        self._drafted = paths[:size]
+        left = paths[size : size + SPARE] if context.record_notes else []
+        tokens = [depths[path.depth - 1].tokens[path.rank] for path in paths]
+        shares = [math.exp(depths[path.depth - 1].log_q[path.rank]) for path in paths]
+        parents = [-1, *(path.parent for path in self._drafted)]
+        tree = DraftTree.of([context.ids[-1], *tokens[:size]], parents, context.device)
+        pruned = [(path.parent, tokens[node], shares[node]) for node, path in enumerate(left, start=size)]
+        notes = context.notes(lambda: [self._note(depths, reach, left)] if depths else [])
+        confidence = [None, *shares[:size]]
+        return Draft(tree, confidence=confidence, calls=self.drafter.calls(), pruned=pruned, notes=notes)
+
+    def _search(self, logits: Tensor, temperature: float) -> tuple[list[Depth], list[Path]]:
+        """Return each depth's top tokens and the best paths, more than are kept."""
+        most, least = (self._nodes + SPARE, -math.inf) if self._nodes else (MAX_NODES, WORTHLESS)
+        width = WIDTH
+        while True:
+            depths = ranked(logits, self.drafter.support, width, max(SHARPER, temperature))
+            paths = best_paths(depths, most, least)
+            if width >= logits.shape[-1] or all(path.rank < width - 1 for path in paths):
+                return depths, paths
+            width *= 4
+
+    def _reach(self, deepest: int) -> list[float]:
+        """Return the ratio of accepted to expected nodes at each depth so far: 1 at first, and never above the depth above."""
+        ratios = [
+            (accepted + PRIOR) / (expected + PRIOR) for expected, accepted in zip(self._expected, self._accepted, strict=True)
+        ]
+        return list(accumulate([1.0, *ratios, *[1.0] * (deepest - len(ratios))][: deepest + 1], min))[1:]
+
+    def observe(self, finished: Round) -> None:
+        self.drafter.observe(finished)
+        deepest = max((path.depth for path in self._drafted), default=0)
+        self._expected += [0.0] * (deepest - len(self._expected))
+        self._accepted += [0] * (deepest - len(self._accepted))
+        for path in self._drafted:
+            self._expected[path.depth - 1] += math.exp(path.value)
+        for node in finished.verdict.path:
+            self._accepted[self._drafted[node - 1].depth - 1] += 1
+
+    def close(self) -> None:
+        self.drafter.close()
+
+    def _note(self, depths: Sequence[Depth], reach: Sequence[float], left: Sequence[Path]) -> Note:
+        offers = [Offer(depth.tokens[:OFFERS], [math.exp(log_q) for log_q in depth.log_q[:OFFERS]]) for depth in depths]
+        values = [0.0, *(path.value for path in (*self._drafted, *left))]
+        return FrontierNote(values, 1 + len(self._drafted), reach, offers).to_note()

@@ -1,0 +1,41 @@
+"""DDTree (Ringel and Romano 2604.12989): the most probable paths of one block of independent distributions, found by a heap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's drafter is DFlash with blocks of 16, and its trees have 16 to 1024 nodes."""
+
+    drafter: str = choice(
+        "medusa",
+        ("medusa", "falcon", "masked_lm", "deer"),
+        "Whose block: Medusa's heads, the first block of Falcon, or a masked-diffusion model, as DiffuSpec or DEER trained it.",
+    )
+    nodes: int = number(0, 0, 200, "Nodes of the tree; 0 keeps as many as pay off in each round on this machine.", "nodes")
+    block: int = number(6, 1, 32, "Masks of a masked-diffusion model's block.", "tokens")
+
+
+@Card(
+    name="ddtree", exactness=TOKEN_EXACT, family="heads", parameters=Parameters, weights=("medusa", "falcon", "masked_lm", "deer")
+)
+def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+    from specviz.methods.diffuspec.lattice import MaskedBlock
+    from specviz.methods.medusa.drafter import ParallelDrafter
+
+    name = parameters.drafter
+    network = resources.drafter_weights(name)
+    drafter: Any
+    if name in ("masked_lm", "deer"):
+        drafter = MaskedBlock(network, parameters.block)
+    else:
+        drafter = ParallelDrafter(network) if name == "medusa" else parts.BlockDrafter(network)
+    taps = () if isinstance(drafter, MaskedBlock) else (network.config.tap,)
+    pays = None if parameters.nodes else tree_costs(resources, None, 1)
+    return parts.Composition(parts.BestFirst(drafter, parameters.nodes, pays), parts.Match(), taps, name)
