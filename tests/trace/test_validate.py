@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -20,7 +22,6 @@ from tests.support.traces.mutations import changed_value, mutated
 from tests.support.traces.samples import METHODS, lines, sample_trace
 
 PLAIN = lines(sample_trace(4, method="relaxed"))
-END = len(PLAIN) - 1
 
 
 def refused(content: str | bytes) -> BadTrace:
@@ -44,73 +45,44 @@ def test_samples_are_valid_also_while_the_run_goes_on() -> None:
     assert store.validate(PLAIN[0]) is None
 
 
-WRONG: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
-    "a run without a target": (0, lambda o: o.pop("target"), "target"),
-    "a modality nobody knows": (0, lambda o: o.update(modality="smell"), "modality"),
-    "a field nobody knows": (0, lambda o: o.update(colour="red"), "colour"),
-    "top_p above 1": (0, lambda o: o["sampling"].update(top_p=1.5), "sampling.top_p"),
-    "a warning that is a number": (0, lambda o: o["warnings"].append(3), "warnings[1]"),
-    "a nested parameter": (0, lambda o: o["parameters"].update(deep=[1]), "parameters"),
-    "a probability above 1": (2, lambda o: o["nodes"][1].__setitem__(4, 1.01), "nodes[1][4]"),
-    "a status nobody knows": (2, lambda o: o["nodes"][1].__setitem__(5, "ok"), "nodes[1][5]"),
-    "a token text that is an object": (2, lambda o: o["nodes"][1].__setitem__(2, {"toString": 1}), "nodes[1][2]"),
-    "a negative token": (2, lambda o: o["nodes"][1].__setitem__(1, -5), "nodes[1][1]"),
-    "a node that is too short": (2, lambda o: o["nodes"].__setitem__(1, [0, 1]), "nodes[1]"),
-    "no nodes at all": (2, lambda o: o.update(nodes=[]), "nodes"),
-    "too many nodes": (2, lambda o: o.update(nodes=o["nodes"] * 400), "nodes"),
-    "a node that is its own parent": (2, lambda o: o["nodes"][3].__setitem__(0, 3), "nodes[3][0]"),
-    "a cycle of two parents": (2, lambda o: o["nodes"][3].__setitem__(0, 4), "nodes[3][0]"),
-    "two roots": (2, lambda o: o["nodes"][3].__setitem__(0, -1), "nodes[3][0]"),
-    "a root with a parent": (2, lambda o: o["nodes"][0].__setitem__(0, 0), "nodes[0]"),
-    "a path to nowhere": (2, lambda o: o.update(path=[2000]), "path[0]"),
-    "a path through the root": (2, lambda o: o.update(path=[0]), "path[0]"),
-    "a path that forgets a status": (2, lambda o: o.update(path=[]), "nodes[1][5]"),
-    "a bonus token in the air": (2, lambda o: o["bonus"].__setitem__(0, 0), "bonus[0]"),
-    "tokens nobody accepted": (2, lambda o: o["emitted"].__setitem__(0, 1), "emitted"),
-    "tokens lost without a cut": (2, lambda o: (o["emitted"].pop(), o["pieces"].pop()), "emitted"),
-    "a text too few": (2, lambda o: o["pieces"].pop(), "pieces"),
-    "fewer verified than drawn": (2, lambda o: o.update(verified=1), "verified"),
-    "a pass narrower than the tree": (2, lambda o: o.update(padded=1), "padded"),
-    "a row of no node": (2, lambda o: o["rows"][0].__setitem__(0, 2000), "rows[0][0]"),
-    "a row twice": (2, lambda o: o["rows"].append(o["rows"][0]), "rows"),
-    "seven times instead of six": (2, lambda o: o["time"].extend([0, 0]), "time"),
-    "a time before the start": (2, lambda o: o["time"].__setitem__(1, -1), "time[1]"),
-    "a step that is not next": (2, lambda o: o.update(index=7), "index"),
-    "a position that jumps": (2, lambda o: o.update(position=o["position"] + 1), "position"),
-    "a root that was not said": (2, lambda o: o["nodes"][0].__setitem__(1, 1), "nodes[0][1]"),
-    "a line number that is not next": (2, lambda o: o.update(seq=9), "seq"),
-    "a kind nobody knows": (2, lambda o: o.update(kind="fork"), "kind"),
-    "a second run": (2, lambda o: (o.clear(), o.update(json.loads(PLAIN[0]), seq=2)), "kind"),
-    "too many notes": (2, lambda o: o.update(notes=[{"type": "x"}] * 17), "notes"),
-    "a note without a type": (2, lambda o: o.update(notes=[{"rows": []}]), "notes[0].type"),
-    "a note of many values": (2, lambda o: o.update(notes=[{"type": "x", "a": [0] * 20_000}]), "notes[0]"),
-    "a note with a long text": (2, lambda o: o.update(notes=[{"type": "x", "a": "y" * 5000}]), "notes[0]"),
-    "a note with a number of 65 bits": (2, lambda o: o.update(notes=[{"type": "x", "a": [-(2**63) - 1]}]), "notes[0]"),
-    "a note that is deep": (2, lambda o: o.update(notes=[{"type": "x", "a": [[[[[[[[[[0]]]]]]]]]]}]), "notes[0]"),
-    "a token text that is long": (2, lambda o: o["nodes"][1].__setitem__(2, "y" * 5000), "nodes[1][2]"),
-    "an output of other tokens": (END, lambda o: o["output_ids"].__setitem__(0, 1), "output_ids"),
-    "an output too short": (END, lambda o: o["output_ids"].pop(), "output_ids"),
-    "a metric that is a text": (END, lambda o: o["metrics"].update(tau="fast"), "metrics.tau"),
-    "a histogram that does not add up": (END, lambda o: o["metrics"]["histogram"].append(1), "metrics.histogram"),
-    "more accepted than there are": (END, lambda o: o["metrics"].update(accepted=99), "metrics.accepted"),
-    "an equal baseline that diverges": (END, lambda o: o["baseline"].update(equal=True), "baseline.equal"),
-    "a baseline's text that is too short": (END, lambda o: o["baseline"].update(pieces=["x"]), "baseline.pieces"),
-    "a baseline's picture of an equal run": (
-        END,
-        lambda o: o["baseline"].update(first_divergence=None, picture="AA"),
-        "baseline.picture",
-    ),
-    "a baseline that took no number": (END, lambda o: o["baseline"]["token_ns"].append("1"), "baseline.token_ns"),
+WRONG: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("wrong.toml").read_text("utf-8")) | {
+    name: {"line": 2, "at": [field], "to": value, "field": field}
+    for name, field, value in (
+        ("too many nodes", "nodes", json.loads(PLAIN[2])["nodes"] * 400),
+        ("too many notes", "notes", [{"type": "x"}] * 17),
+        ("a note of many values", "notes", [{"type": "x", "a": [0] * 20_000}]),
+        ("a note with a long text", "notes", [{"type": "x", "a": "y" * 5000}]),
+        ("a token text that is long", "pieces", ["y" * 5000]),
+    )
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_the_wrong_line_and_field_are_named(name: str) -> None:
-    place, change, field = WRONG[name]
+    case = WRONG[name]
+    *path, last = case["at"]
+
+    def change(part: Any) -> None:
+        for step in path:
+            part = part[step]
+        if "add" in case:
+            part[last].append(case["add"])
+        elif "to" in case:
+            part[last] = case["to"]
+        else:
+            part.pop(last)
+
+    place = case["line"] % len(PLAIN)
     fault = refused(edited(place, change))
     assert fault.line == place + 1
-    assert fault.field is not None and fault.field.startswith(field)
-    assert str(fault).startswith(f"line {place + 1}, {field}")
+    assert fault.field is not None and fault.field.startswith(case["field"])
+    assert str(fault).startswith(f"line {place + 1}, {case['field']}")
+
+
+def test_a_second_run_and_a_baselines_picture_of_an_equal_run_are_refused() -> None:
+    assert refused("\n".join([PLAIN[0], PLAIN[0].replace('"seq":0', '"seq":1')])).field == "kind"
+    equal = edited(len(PLAIN) - 1, lambda o: o["baseline"].update(first_divergence=None, picture="AA"))
+    assert refused(equal).field == "baseline.picture"
 
 
 RAW: dict[str, tuple[bytes, str]] = {

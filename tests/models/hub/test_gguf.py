@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,8 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": 2, "pad_token_id": None,
     "tie_word_embeddings": False,
 }  # fmt: skip
-LLAMA3 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192, "rope_theta": 500000.0,
-}  # fmt: skip
-OWN3 = {**LLAMA3, "factor": 4.0, "original_max_position_embeddings": 48, "rope_theta": 10000.0}
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
-LONG = {
-    "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0 + place / 8 for place in range(8)],
-    "partial_rotary_factor": 1.0, "long_factor": [2.0 + place for place in range(8)],
-    "original_max_position_embeddings": 32, "attention_factor": 1.19,
-}  # fmt: skip
-SCALED = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32}
-LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
+_TABLES = tomllib.loads(Path(__file__).with_name("gguf_cases.toml").read_text("utf-8"))
+CASES, REFUSED = _TABLES["written"], _TABLES["refused"]
 
 
 def _model(kind: str, **more: Any) -> Any:
@@ -47,96 +37,12 @@ def _model(kind: str, **more: Any) -> Any:
     return model
 
 
-def _divisors(settings: dict[str, Any]) -> dict[str, Any]:
-    return {"tensors": {"rope_freqs.weight": llama3_divisors(settings, 16)}}
+def _divisors(kind: str, rope: dict[str, Any]) -> dict[str, Any]:
+    if kind == "llama3":
+        return {"rope_freqs.weight": llama3_divisors(rope, 16)}
+    return {f"rope_factors_{end}.weight": torch.tensor(rope[f"{end}_factor"]) for end in ("short", "long")}
 
 
-def _base(theta: float = 10000.0, **more: Any) -> dict[str, Any]:
-    return {"rope.freq_base": theta, **more}
-
-
-CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
-    "llama-plain": ("llama", "llama", {"rope_theta": 50000.0}, {"fields": _base(50000.0)}),
-    "llama-3.1": ("llama", "llama", {"rope_parameters": LLAMA3}, {"fields": _base(500000.0), **_divisors(LLAMA3)}),
-    "llama-divided": ("llama", "llama", {"rope_parameters": OWN3}, {"fields": _base(), **_divisors(OWN3)}),
-    "llama-yarn": ("llama", "llama", {"rope_parameters": YARN}, {"fields": _base(**SCALED)}),
-    "llama-linear": (
-        "llama", "llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
-        {"fields": _base(**LINEAR)},
-    ),
-    "llama-factor-without-type": (
-        "llama", "llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
-        {"fields": _base(**{"rope.scaling.factor": 4.0})},
-    ),
-    "llama-type-none": (
-        "llama", "llama", {}, {"fields": _base(**{"rope.scaling.type": "none", "rope.scaling.factor": 4.0})},
-    ),
-    "qwen2-yarn": ("qwen2", "qwen2", {"rope_parameters": YARN}, {"fields": _base(**SCALED)}),
-    "qwen3-yarn": ("qwen3", "qwen3", {"rope_parameters": YARN, "head_dim": 128}, {"fields": _base(**SCALED)}),
-    "phi3-long": (
-        "phi3", "phi3", {"rope_parameters": LONG, "original_max_position_embeddings": 32},
-        {
-            "fields": _base(**{"rope.scaling.attn_factor": 1.19, "rope.scaling.original_context_length": 32}),
-            "tensors": {f"rope_factors_{end}.weight": torch.tensor(LONG[f"{end}_factor"]) for end in ("short", "long")},
-        },
-    ),
-    "phi3-partial": (
-        "phi3", "phi3", {"partial_rotary_factor": 0.75}, {"fields": _base(**{"rope.dimension_count": 12})},
-    ),
-    "stablelm": (
-        "stablelm", "stablelm", {"partial_rotary_factor": 0.5, "rope_theta": 20000.0},
-        {"fields": _base(20000.0, **{"rope.dimension_count": 8})},
-    ),
-    "starcoder2": ("starcoder2", "starcoder2", {"rope_theta": 70000.0, "use_bias": True}, {"fields": _base(70000.0)}),
-    "nemotron": (
-        "nemotron", "nemotron", {"partial_rotary_factor": 0.25}, {"fields": _base(**{"rope.dimension_count": 4})},
-    ),
-    "gemma2": (
-        "gemma2", "gemma2", {"head_dim": 16, "tie_word_embeddings": True, "query_pre_attn_scalar": 16}, {"fields": _base()},
-    ),
-    "gemma2-settings": (
-        "gemma2", "gemma2",
-        {
-            "head_dim": 16, "tie_word_embeddings": True, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 2.0,
-            "final_logit_softcapping": 5.0, "sliding_window": 12, "layer_types": ["full_attention", "sliding_attention"],
-        },
-        {
-            "fields": _base(
-                **{
-                    "attention.scale": 0.125, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0,
-                    "attention.sliding_window": 12, "attention.sliding_window_pattern": [False, True],
-                }
-            )
-        },
-    ),
-    "phi3-window": ("phi3", "phi3", {"sliding_window": 20}, {"fields": _base(**{"attention.sliding_window": 20})}),
-    "nemotron-epsilon": (
-        "nemotron", "nemotron", {"partial_rotary_factor": 0.25, "norm_eps": 0.25},
-        {"fields": _base(**{"rope.dimension_count": 4, "attention.layer_norm_epsilon": 0.25})},
-    ),
-    "llama-idle-settings": (
-        "llama", "llama", {},
-        {
-            "fields": _base(
-                **{
-                    "attention.sliding_window": 4096, "logit_scale": 1.0, "attention.scale": 0.25, "expert_used_count": 0,
-                    "attention.causal": True, "final_logit_softcapping": 0.0,
-                }
-            )
-        },
-    ),
-    "gemma3-linear": (
-        "gemma3_text", "gemma3",
-        {
-            "head_dim": 16, "tie_word_embeddings": True, "num_hidden_layers": 6, "query_pre_attn_scalar": 16,
-            "rope_parameters": {
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
-            },
-        },
-        {"fields": _base(1e6, **{**LINEAR, "rope.scaling.factor": 8.0, "attention.sliding_window": 4096})},
-    ),
-}  # fmt: skip
 OTHERS = """decoder features_length expert_chunk swin_norm time_ token_shift {dense} attention.decay_lora attention.gate_lora
     attention.group_norm attention.iclr_lora attention.value_residual attention.relative attention.indexer""".split()
 """Settings of architectures that transformers opens from no GGUF."""
@@ -146,9 +52,14 @@ QUICK = ("llama-3.1", "llama-divided", "llama-yarn", "phi3-long")
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES])
 def test_a_gguf_computes_what_the_model_that_was_written_does(case: str, tmp_path: Path, byte_level: Any) -> None:
-    kind, arch, config, written = CASES[case]
+    said = CASES[case]
+    kind, config = said["kind"], said.get("config", {})
     model = _model(kind, **config)
-    loaded = load_causal_lm(str(write_gguf(tmp_path / "a.gguf", model, byte_level, arch, **written)), "float32")
+    tensors = _divisors(said["divisors"], config["rope_parameters"]) if "divisors" in said else {}
+    file = write_gguf(
+        tmp_path / "a.gguf", model, byte_level, said.get("arch", kind), fields=said.get("fields", {}), tensors=tensors
+    )
+    loaded = load_causal_lm(str(file), "float32")
     for length in (24, 100):  # below the original context, and beyond it
         ids = torch.arange(length).reshape(1, -1) % 300
         with torch.no_grad():
@@ -165,51 +76,13 @@ def test_yarn_turns_pairs_as_llama_cpp_does() -> None:
     for pair in range(size // 2):
         plain, share = base ** (-2 * pair / size), min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
         wanted.append(plain / factor * share + plain * (1 - share))
-    rates, scale = gguf_config._rates({**YARN, "attention_factor": 1.25}, size)
+    yarn = CASES["llama-yarn"]["config"]["rope_parameters"]
+    rates, scale = gguf_config._rates({**yarn, "attention_factor": 1.25}, size)
     assert rates.tolist() == pytest.approx(wanted, rel=1e-5) and scale == 1.25 and wanted[0] == 1.0 > 4 * wanted[-1]
 
 
 def _gguf(tmp_path: Path, tokenizer: Any, kind: str = "llama", **written: Any) -> Path:
     return write_gguf(tmp_path / "a.gguf", _model(kind), tokenizer, kind, **written)
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a-part": ({"fields": {"split.count": 2, "split.no": 0}}, "part 1 of 2"),
-    "a-missing-tensor": ({"without": ["blk.1.ffn_up.weight"]}, "lacks 1 of the weights"),
-    "a-tensor-too-many": ({"tensors": {"blk.0.attn_q.bias": torch.zeros(64)}}, "holds blk.0.attn_q.bias"),
-    "the-name-qwen2": ({"named": "qwen2"}, "lacks 6 of the weights of a qwen2"),
-    "the-name-qwen3": ({"named": "qwen3"}, "lacks|cannot be read"),
-    "the-name-gemma2": ({"named": "gemma2"}, "lacks|cannot be read"),
-    "the-name-nonsense": ({"named": "nonsense"}, "nonsense"),
-    "the-name-llama-of-a-qwen2": ({"kind": "qwen2", "named": "llama"}, "holds blk.0.attn_k.bias"),
-    "unknown-scaling": ({"fields": {"rope.scaling.yarn_log_multiplier": 0.1}}, "sets llama.rope.scaling.yarn_log_multiplier"),
-    "divisors-under-yarn": ({"fields": SCALED, "tensors": {"rope_freqs.weight": torch.full((8,), 2.0)}}, "scales them by 'yarn'"),
-    "divisors-of-another-head": ({"tensors": {"rope_freqs.weight": torch.ones(5)}}, "do not fit its 16 dimensions"),
-    "a-window-of-unnamed-layers": (
-        {"kind": "qwen2", "fields": {"attention.sliding_window": 12}},
-        "which layers of a qwen2 model",
-    ),
-    **{
-        f"{key}-of-a-llama": ({"fields": {key: value}}, f"sets llama.{key} to {value}")
-        for key, value in {
-            "attention.scale": 0.5,
-            "attention.sliding_window": 12,
-            "attention.clamp_kqv": 8.0,
-            "attention.causal": False,
-            "attention.max_alibi_bias": 8.0,
-            "attn_logit_softcapping": 50.0,
-            "final_logit_softcapping": 30.0,
-            "logit_scale": 0.5,
-            "residual_scale": 0.25,
-            "embedding_scale": 12.0,
-            "expert_used_count": 2,
-            "expert_gating_func": 2,
-            "expert_weights_scale": 2.5,
-            "use_parallel_residual": True,
-        }.items()
-    },
-    "angles-of-another-width": ({"kind": "qwen2", "fields": {"rope.dimension_count": 8}}, "cannot compute"),
-}
 
 
 def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight() -> None:
@@ -232,8 +105,10 @@ def test_a_setting_that_nobody_knows_is_a_warning(tmp_path: Path, byte_level: An
 def test_what_a_gguf_lacks_or_says_otherwise_is_refused_before_a_copy_is_kept(
     case: str, tmp_path: Path, byte_level: Any, own_cache: Path
 ) -> None:
-    written, said = REFUSED[case]
-    file = _gguf(tmp_path, byte_level, **written)
+    written = dict(REFUSED[case])
+    said = written.pop("said")
+    tensors = {name: torch.full((size,), value) for name, (size, value) in written.pop("tensors", {}).items()}
+    file = _gguf(tmp_path, byte_level, tensors=tensors, **written)
     with pytest.raises(ModelUnavailable, match=said) as caught:
         prepare(str(file))
     assert "\n" not in str(caught.value) and list((own_cache / "models").iterdir()) == []

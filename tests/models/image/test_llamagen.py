@@ -168,78 +168,41 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) ->
         torch.testing.assert_close(row, wanted, rtol=1e-4, atol=1e-4)
 
 
-class Reference(torch.nn.Module):
-    """The pixel decoder as its paper draws it, of torch's modules, reading the same names."""
+def drawn_pixels(part: dict[str, Tensor], codes: Tensor) -> Tensor:
+    """Pixels [row, column, rgb] of codes [row, column], as the pixel decoder's paper draws it, from its authors' names."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        nn, wide, narrow = torch.nn, 2 * tiny.VQ_CHANNELS, tiny.VQ_CHANNELS
-        self.quantize = nn.Module()
-        self.quantize.embedding = nn.Embedding(tiny.CODES, tiny.VQ_DIM)
-        self.post_quant_conv = nn.Conv2d(tiny.VQ_DIM, 16, 1)
-        d = self.decoder = nn.Module()
-        d.conv_in = nn.Conv2d(16, wide, 3, padding=1)
-        d.mid = nn.ModuleList([Residual(wide, wide), Cells(wide), Residual(wide, wide)])
-        d.conv_blocks = nn.ModuleList([nn.Module(), nn.Module()])
-        deep, shallow = d.conv_blocks
-        deep.res, deep.attn = nn.ModuleList([Residual(wide, wide) for _ in "ab"]), nn.ModuleList([Cells(wide) for _ in "ab"])
-        deep.upsample = nn.Module()
-        deep.upsample.conv = nn.Conv2d(wide, wide, 3, padding=1)
-        shallow.res = nn.ModuleList([Residual(wide, narrow), Residual(narrow, narrow)])
-        d.norm_out, d.conv_out = nn.GroupNorm(32, narrow, eps=1e-6), nn.Conv2d(narrow, 3, 3, padding=1)
+    def conv(x: Tensor, name: str, padding: int = 0) -> Tensor:
+        return F.conv2d(x, part[f"{name}.weight"], part[f"{name}.bias"], padding=padding)
 
-    def forward(self, codes: Tensor) -> Tensor:
-        vectors = self.quantize.embedding.weight[codes]
-        x = self.post_quant_conv((vectors / vectors.norm(dim=-1, keepdim=True)).permute(2, 0, 1)[None])
-        x = self.decoder.conv_in(x)
-        for part in self.decoder.mid:
-            x = part(x)
-        deep, shallow = self.decoder.conv_blocks
-        for residual, cells in zip(deep.res, deep.attn, strict=True):
-            x = cells(residual(x))
-        x = deep.upsample.conv(x.repeat_interleave(2, 2).repeat_interleave(2, 3))
-        for residual in shallow.res:
-            x = residual(x)
-        x = self.decoder.norm_out(x)
-        return self.decoder.conv_out(x * x.sigmoid())[0].permute(1, 2, 0)
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.group_norm(x, 32, part[f"{name}.weight"], part[f"{name}.bias"], 1e-6)
 
+    def residual(x: Tensor, name: str) -> Tensor:
+        h = conv(F.silu(norm(x, f"{name}.norm1")), f"{name}.conv1", 1)
+        h = conv(F.silu(norm(h, f"{name}.norm2")), f"{name}.conv2", 1)
+        return h + (conv(x, f"{name}.nin_shortcut") if f"{name}.nin_shortcut.weight" in part else x)
 
-class Residual(torch.nn.Module):
-    def __init__(self, into: int, out: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = torch.nn.GroupNorm(32, into, eps=1e-6), torch.nn.GroupNorm(32, out, eps=1e-6)
-        self.conv1, self.conv2 = torch.nn.Conv2d(into, out, 3, padding=1), torch.nn.Conv2d(out, out, 3, padding=1)
-        if into != out:
-            self.nin_shortcut = torch.nn.Conv2d(into, out, 1)
+    def cells(x: Tensor, name: str) -> Tensor:
+        h = norm(x, f"{name}.norm")
+        q, k, v = (conv(h, f"{name}.{one}")[0].flatten(1) for one in "qkv")
+        mixed = v @ (q.T @ k / len(q) ** 0.5).softmax(-1).T
+        return x + conv(mixed.view(x.shape), f"{name}.proj_out")
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.norm1(x)
-        h = self.norm2(self.conv1(h * h.sigmoid()))
-        h = self.conv2(h * h.sigmoid())
-        return h + (self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x)
-
-
-class Cells(torch.nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.norm = torch.nn.GroupNorm(32, channels, eps=1e-6)
-        self.q, self.k, self.v, self.proj_out = (torch.nn.Conv2d(channels, channels, 1) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.norm(x)
-        weights = (torch.einsum("cij,ckl->ijkl", self.q(h)[0], self.k(h)[0]) / x.shape[1] ** 0.5).flatten(2).softmax(-1)
-        mixed = torch.einsum("ijm,cm->cij", weights, self.v(h)[0].flatten(1))
-        return x + self.proj_out(mixed[None])
+    vectors = F.normalize(part["quantize.embedding.weight"][codes], dim=-1)
+    x = conv(conv(vectors.permute(2, 0, 1)[None], "post_quant_conv"), "decoder.conv_in", 1)
+    x = residual(cells(residual(x, "decoder.mid.0"), "decoder.mid.1"), "decoder.mid.2")
+    for number in range(2):
+        x = cells(residual(x, f"decoder.conv_blocks.0.res.{number}"), f"decoder.conv_blocks.0.attn.{number}")
+    x = conv(x.repeat_interleave(2, 2).repeat_interleave(2, 3), "decoder.conv_blocks.0.upsample.conv", 1)
+    for number in range(2):
+        x = residual(x, f"decoder.conv_blocks.1.res.{number}")
+    return conv(F.silu(norm(x, "decoder.norm_out")), "decoder.conv_out", 1)[0].permute(1, 2, 0)
 
 
 def test_codes_become_the_pixels_of_the_vq_decoder(tmp_path: Path) -> None:
-    reference = Reference()
-    stored = {name: value for name, value in tiny.vq_tensors().items() if not name.startswith("encoder")}
-    reference.load_state_dict(stored)
     loaded = loaded_from(tiny.folder(tmp_path / "target", GRID))
     codes = torch.arange(GRID * GRID) % tiny.CODES
-    with torch.inference_mode():
-        wanted = reference(codes.view(GRID, GRID))
+    wanted = drawn_pixels(tiny.vq_tensors(), codes.view(GRID, GRID))
     assert loaded.side == 2 * GRID and wanted.std() > 0.05
     torch.testing.assert_close(loaded.pixels(codes), wanted, rtol=1e-4, atol=1e-4)
     picture = loaded.picture(codes.tolist())
