@@ -19,10 +19,8 @@ from specviz.trace.schema import Baseline, Divergence
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
-from tests.support.pages.stage import Open
 from tests.support.traces.image_runs import GRID, image_trace
 from tests.support.traces.samples import sample_trace
-from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
@@ -179,27 +177,3 @@ def test_a_picture_fills_beside_its_baseline_s_which_is_drawn_only_as_far_as_it_
             expect(said).to_have_count(0 if parting is None else 1)
             same = "(one) => one.toDataURL()"
             assert (canvases.first.evaluate(same) == canvases.nth(1).evaluate(same)) is (parting is None)
-
-
-def test_words_that_look_like_markup_stay_words_and_what_is_not_known_is_said(show: Open) -> None:
-    baseline = {"token_ns": [1_000_000] * 4, "prefill_ns": 1, "equal": False, "first_divergence": {"position": 1, "gap": 0.1}}
-    steps = [{**cases.hostile(at), "seq": at + 1, "index": at} for at in range(2)]
-    tab = show(cases.text([cases.run(title=cases.PATCHES[0]), *steps, cases.end(3, baseline=baseline)]))
-    tab.run("""() => {
-      const room = document.createElement('div'), race = document.createElement('div');
-      room.id = 'room';
-      room.innerHTML = '<div class="specviz-host"></div>';
-      room.firstChild.specviz = stage;
-      race.dataset.stages = '#room';
-      race.dataset.open = '';
-      document.body.append(room);
-      document.body.prepend(race);
-      SpecvizViewer.race(race);
-    }""")
-    texts = tab.page.locator(".sv-lane-text")
-    expect(texts.first).to_contain_text(cases.PATCHES[0])
-    expect(texts.nth(1)).to_contain_text("other words from here on, not recorded")
-    assert tab.run("[window.pwned, document.querySelectorAll('.sv-race :is(img, script), .sv-race svg[onload]').length]") == [
-        None,
-        0,
-    ]

@@ -93,18 +93,6 @@ def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, w
     assert "more than a page can draw" in page.inner_text(".sv-note") and "waves" in page.inner_text(".sv-note")
 
 
-def test_an_entropy_without_end_gets_no_axis(drawn: Drawn) -> None:
-    row = {"node": 1, "token": 1, "text": "a", "p": 0.5, "threshold": 0.1}
-    note = {
-        "type": "typical_acceptance",
-        "epsilon": 0.1,
-        "delta": 0.3,
-        "positions": [{**row, "entropy": 1e308}, {**row, "entropy": 2}],
-    }
-    page = drawn(valid([cases.run(), picture_step(note)]))
-    assert 0 < page.locator(".sv-note *").count() < 200
-
-
 def test_a_story_of_too_many_parts_is_listed_as_it_is(drawn: Drawn) -> None:
     note = {
         "type": "overlap",

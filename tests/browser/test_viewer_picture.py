@@ -208,40 +208,6 @@ def test_the_coarse_draft_dissolves_into_the_picture_unless_motion_is_unwelcome(
     expect(draft).to_have_css("opacity", "0")
 
 
-def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show: Open) -> None:
-    tab, trace = show(text()), image_trace()
-    recorded = sum(len(step.path) for step in trace.steps)
-    box = tab.page.locator(".sv-rejudge")
-    expect(box).to_contain_text("Approximate: the recording is judged again")
-    slider = tab.page.get_by_label("another λ")
-    expect(slider).to_have_value("4")
-    expect(box).to_contain_text(f"the whole run {recorded} (recorded: {recorded})")
-
-    def kept() -> int:
-        return int(re.findall(r"the whole run (\d+)", box.inner_text())[0])
-
-    slider.focus()
-    tab.page.keyboard.press("Home")
-    expect(box).to_contain_text("λ = 1 this step")
-    strict = kept()
-    tab.page.keyboard.press("End")
-    expect(box).to_contain_text("λ = 10 this step")
-    assert strict < recorded < kept()
-
-
-def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
-    tab, trace = show(text("mulo_sd")), image_trace("mulo_sd")
-    head = tab.page.locator(".sv-picture .sv-card-title")
-    for step in trace.steps:
-        tab.go(step.index)
-        done = sum(len(one.emitted) for one in trace.steps[: step.index + 1])
-        expect(head).to_have_text(f"Picture · code {done} of {CODES}")
-    again = sum(node.status == "resampled" for step in trace.steps for node in step.nodes)
-    assert again
-    tab.run("stage.pick(stage.stage.node); stage.flush()")
-    assert signs(tab, "resampled") == again
-
-
 def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_with_the_run(show: Open) -> None:
     tab, trace = show(text()), image_trace()
     step = next(step for step in trace.steps if any(step.nodes[node].status == "relaxed" for node in step.path))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.trace import store as traces
@@ -109,14 +107,6 @@ def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:
             scene_shelf.uploaded_picture(str(path))
         told.append(str(picture.value))
     assert not [one for one in told if str(tmp_path) in one or "gone" in one or "Errno" in one]
-
-
-def test_a_picture_that_others_bring_too_stays_where_it_is(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(out, "PNG")
-    file = tmp_path / "same.png"
-    file.write_bytes(out.getvalue())
-    assert scene_shelf.uploaded_picture(str(file)) == scene_shelf.uploaded_picture(str(file)) and file.exists()
 
 
 def test_an_exception_that_nobody_foresaw_does_not_reach_the_page_in_its_words(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from specviz.bench.visitor import Form, Visitor
 from specviz.trace import store
 from specviz.ui.app_state import AppState
 from specviz.ui.stream import presence
-from specviz.ui.stream.presence import MOST_CLOSED, Caller, Presence, refresh, stream
+from specviz.ui.stream.presence import MOST_CLOSED, Caller, Presence, refresh
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 
@@ -207,24 +207,6 @@ def test_an_address_with_many_pages_has_the_first_of_them_kept() -> None:
         one.__enter__()
     with found.connected("theirs", "b", False):
         assert found.sessions_to_keep() == [*(f"page {number}" for number in range(most)), "theirs"]
-
-
-@pytest.mark.parametrize(
-    ("path", "query", "found"),
-    [
-        ("/gradio_api/queue/data", b"session_hash=abc", ("abc", True)),
-        ("/proxied/gradio_api/queue/data", b"a=1&session_hash=abc", ("abc", True)),
-        ("/gradio_api/heartbeat/abc", b"", ("abc", False)),
-        ("/gradio_api/call/run/abc", b"", ("abc", True)),
-        ("/gradio_api/call/v2/run/abc", b"", ("abc", True)),
-        ("/gradio_api/queue/data", b"", ("", True)),
-        ("/gradio_api/info", b"", ("", False)),
-        ("/", b"", ("", False)),
-    ],
-)
-def test_streams_are_known_by_their_address(path: str, query: bytes, found: tuple[str, bool]) -> None:
-    assert stream({"method": "GET", "path": path, "query_string": query}) == found
-    assert stream({"method": "POST", "path": path, "query_string": query}) == ("", False)
 
 
 @pytest.mark.slow
