@@ -80,15 +80,3 @@ def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> No
         ModelUnavailable, match="cannot be used as owl: published heads are read for dream, eagle, eagle3 and medusa"
     ):
         published("owl", {}, target, GREEDY, folder)
-
-
-def test_heads_of_another_method_say_which_one_they_are_for(tmp_path: Path) -> None:
-    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    with pytest.raises(ModelUnavailable, match="holds EAGLE-3 heads.* choose the method eagle3"):
-        published("eagle", {}, target, GREEDY, folder)
-
-
-def test_a_senseless_config_is_told_in_one_sentence(tmp_path: Path) -> None:
-    folder, target = saved(tmp_path, feature_tensors(), {**CONFIG, "rms_norm_eps": "tiny"}), tiny_target()
-    with pytest.raises(ModelUnavailable, match="rms_norm_eps 'tiny', which is not a number above 0"):
-        published("eagle3", {}, target, GREEDY, folder)

@@ -73,22 +73,6 @@ def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_pa
     assert head.config.taps == (2,)
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"bias": False}, "has fc.bias, and its config.json says bias false"),
-        ({"architectures": ["LlamaForCausalLMEagle3"]}, "choose the method eagle3|lacks"),
-        ({"norm_before_residual": True}, "sets norm_before_residual to 'True'"),
-        ({"num_hidden_layers": 2}, "lacks the tensor layers.1.self_attn.q_proj.weight"),
-        ({"truncated_vocab_size": 12}, "truncated vocabulary"),
-        ({"target_hidden_size": 64, "hidden_size": 32}, "made for hidden states 64 wide"),
-    ],
-)
-def test_heads_of_the_first_kind_that_do_not_fit_are_refused_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
-    with pytest.raises(ModelUnavailable, match=words):
-        head_of("eagle", opened(tmp_path, narrow_tensors(), {**NARROW, **config}))
-
-
 def test_settings_that_vllm_wraps_once_more_are_read(tmp_path: Path) -> None:
     plain = head_of("eagle", opened(tmp_path / "plain", narrow_tensors(), NARROW))
     wrapped = head_of("eagle", opened(tmp_path / "vllm", narrow_tensors(), {"model_type": "eagle", "model": NARROW}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -131,25 +130,6 @@ def test_a_checkpoint_that_promises_layers_it_has_not_says_so(tmp_path: Path) ->
     assert layout_of(open_repository(str(folder))) is LAYOUTS["empty-mtp"]
     with pytest.raises(ModelUnavailable, match="an engine would draft with random ones"):
         head_of(folder, one)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"model_type": "deepseek_v3"}, "low-rank latent"),
-        ({"model_type": "mistral"}, "of the class 'mistral', which our reader does not know"),
-        ({"model_type": "no_such_model"}, "of the class 'no_such_model', whose settings cannot be read"),
-        ({"model_type": None}, "no model_type"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        ({"quantization_config": {"bits": 4}}, "quantised"),
-        ({"hidden_size": 64}, "made for hidden states 64 wide"),
-        ({"num_attention_heads": 8}, "q_proj.weight of .* is 128 x 32 and should be 256 x 32"),
-    ],
-)
-def test_what_is_not_read_is_told(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
-    one = made("qwen3_5")
-    with pytest.raises(ModelUnavailable, match=words):
-        head_of(stored(tmp_path, one, **settings), one)
 
 
 def test_more_layers_missing_ones_and_strange_ones_are_told(tmp_path: Path) -> None:
