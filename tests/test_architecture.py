@@ -56,7 +56,7 @@ DOORS = {("trace", "specviz.viewer.replay")}
 BUDGETS = {
     "acceptance": 5_411,
     "bench": 24_939,
-    "commands": 8_454,
+    "commands": 8_399,
     "drafting": 53_555,
     "engine": 23_324,
     "figures": 9_969,

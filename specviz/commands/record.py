@@ -11,12 +11,13 @@ of median time is kept.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from specviz.commands.console import ProgressLine, print_message, print_result
 from specviz.errors import BadInput
@@ -31,6 +32,15 @@ KNOWN = {field.name for field in fields(Request)}
 Decode = Callable[..., Trace]
 
 
+class Entry(msgspec.Struct):
+    """What a run's file says; one without a request was not recorded here."""
+
+    request: dict[str, Any] = {}
+    rehearsals: int = 0
+    beside: list[str] = []
+    every: int | None = None
+
+
 def execute(options: argparse.Namespace) -> int:
     """Record the runs one by one; each is written even if a later one fails."""
     folder: Path = options.folder or FOLDER
@@ -40,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.pipeline.runner import run as decode
 
     for name, entry in entries.items():
-        trace = _median(_in_batch if "beside" in entry else partial(_once, decode), name, entry, options.times)
+        trace = _median(_in_batch if entry.beside else partial(_once, decode), name, entry, options.times)
         store.write(trace, folder / f"{name}{store.SUFFIX}.gz")
         assert (end := trace.end) is not None
         metrics, speed = end.metrics, "in a batch"
@@ -51,30 +61,26 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _requested_entries(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+def _requested_entries(folder: Path, names: list[str]) -> dict[str, Entry]:
     """Read the entries of the named runs, or of all. Raises BadInput for an unknown name or an invalid entry."""
     known = {}
     for file in sorted(folder.glob("*.json")):
         try:
-            entry = json.loads(file.read_text(encoding="utf-8"))
-            request = entry.get("request")
-        except (ValueError, AttributeError) as problem:
+            entry = msgspec.json.decode(file.read_bytes(), type=Entry)
+        except msgspec.MsgspecError as problem:
             raise BadInput(f"{file} does not describe a recorded run: {problem}.") from None
-        if request is None:
-            continue
-        if strange := sorted(set(request) - KNOWN):
+        if strange := sorted(set(entry.request) - KNOWN):
             raise BadInput(f"{file} has unknown request fields: {', '.join(strange)}. Correct them.")
-        beside, every = entry.get("beside", [""]), entry.get("every", None if "beside" in entry else 0)
-        listed = isinstance(beside, list) and beside and all(isinstance(prompt, str) for prompt in beside)
-        if not listed or not isinstance(every, int):
-            raise BadInput(f"{file} needs a list of prompts under `beside` and a number of rounds under `every`.")
-        known[file.stem] = entry
+        if entry.beside and entry.every is None:
+            raise BadInput(f"{file} needs a number of rounds under `every`.")
+        if entry.request:
+            known[file.stem] = entry
     if missing := [name for name in names if name not in known]:
         raise BadInput(f"No file describes a run {missing[0]!r}; the runs are: {', '.join(known) or 'none'}.")
     return {name: known[name] for name in names or known}
 
 
-def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
+def _median(decode: Callable[[Entry], Trace], name: str, entry: Entry, times: int) -> Trace:
     """Decode ``times`` runs, each with its own memory, and return the one with the median speed-up.
 
     Runs without a speed-up are ordered by their time. Raises BadInput if a run failed.
@@ -91,22 +97,22 @@ def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapp
     return sorted(runs)[(len(runs) - 1) // 2][2]
 
 
-def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
+def _once(decode: Decode, entry: Entry) -> Trace:
     memory = Memory()
     with ProgressLine() as progress:
-        for _ in range(entry.get("rehearsals", 0)):
-            decode(memory=memory, progress=progress, **entry["request"])
-        return decode(memory=memory, progress=progress, **{"baseline": True, **entry["request"]})
+        for _ in range(entry.rehearsals):
+            decode(memory=memory, progress=progress, **entry.request)
+        return decode(memory=memory, progress=progress, **{"baseline": True, **entry.request})
 
 
-def _in_batch(entry: Mapping[str, Any]) -> Trace:
+def _in_batch(entry: Entry) -> Trace:
     """Decode the entry and its prompts ``beside`` in one batch, with consecutive seeds; return the trace of its own row."""
     from specviz.pipeline.batch import traces
     from specviz.pipeline.runner import prepare
 
-    memory, request = Memory(), entry["request"]
-    prompts = (request["prompt"], *entry["beside"])
+    memory, request = Memory(), entry.request
+    prompts = (request["prompt"], *entry.beside)
     rows = [Request(**{**request, "prompt": one, "seed": request.get("seed", 0) + row}) for row, one in enumerate(prompts)]
     with ProgressLine() as progress:
         ready = [prepare(row, memory, progress) for row in rows]
-    return traces(ready, entry["every"])[0]
+    return traces(ready, entry.every or 0)[0]
