@@ -103,19 +103,6 @@ def test_every_node_equals_its_path_walked_alone(shape: tuple[int, ...], dtype: 
             assert torch.equal(after.window[0].double(), window.to(dtype).double())
 
 
-def test_layers_are_replayed_together_as_each_alone() -> None:
-    ones = [case(9, 4, 8, 16, 2, 4, seed=seed) for seed in range(3)]
-    carried = Carried(torch.stack([one.window for one in ones]), torch.stack([one.state for one in ones]))
-    passed = Activations(torch.stack([one.inputs for one in ones]), torch.stack([one.steps for one in ones]))
-    path = torch.tensor([0, 1, 2])
-    together = ones[0].layer.stacked([one.layer for one in ones]).replayed(passed.of(path), carried)
-    for place, one in enumerate(ones):
-        passed_alone = Activations(one.inputs[None], one.steps[None]).of(path)
-        alone = one.layer.stacked([one.layer]).replayed(passed_alone, Carried(one.window[None], one.state[None]))
-        assert torch.allclose(together.state[place], alone.state[0], rtol=1e-13)
-        assert torch.equal(together.window[place], alone.window[0])
-
-
 def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
     one = case(12, 4, 8, 16, 1, 4, branch=0.0)
     layer, passed = one.layer.stacked([one.layer]), Activations(one.inputs[None], one.steps[None])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.engine.state_space import Activations, Carried, joined, stack_layers
+from specviz.engine.state_space import Activations, Carried, stack_layers
 from specviz.engine.tree import TreeShape, shape_of
 from specviz.targets.mixers import DeltaRule, tree_delta
 from tests.support.tiny.hybrid import random_parents
@@ -80,19 +80,3 @@ def test_every_node_of_a_tree_equals_its_path_walked(nodes: int, slowest: float)
         assert torch.allclose(y[node], wanted, atol=1e-10), node
         carried = together.replayed(stack_layers([activations]).of(torch.tensor(path)), one.carried)
         assert torch.allclose(carried.state[0], state, atol=1e-10) and torch.allclose(carried.window[0], window)
-
-
-def test_what_two_passes_wrote_is_replayed_together_or_one_after_the_other() -> None:
-    first = made(6, 0)
-    first.shape = shape_of((-1, 0, 1, 2, 3, 4))
-    passed = stack_layers([first.passed()[1]])
-    together = first.layer.stacked([first.layer])
-    between = together.replayed(passed, first.carried)
-    second = made(5, 1)
-    second.layer, second.carried, second.shape = first.layer, between, shape_of((-1, 0, 1, 2, 3))
-    more = stack_layers([second.passed()[1]])
-    step, whole = together.replayed(more, between), together.replayed(joined([passed, more]), first.carried)
-    assert torch.allclose(step.state, whole.state, atol=1e-12) and torch.equal(step.window, whole.window)
-    half = together.replayed(joined([passed, more]).part(0, 6), first.carried)
-    assert torch.allclose(half.state, between.state, atol=1e-12)
-    assert more.bytes == sum(part.numel() * 8 for part in more.parts)

@@ -32,7 +32,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "lone islands": ("mulo_sd", {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0}),
     "stale rows": ("mulo_sd", {"tau": 0.1, "pool": 4, "radius": 0, "cache": "stale"}),
 }
-WARPS = {"greedy": Warp(), "warm": WARM}
 
 
 @pytest.fixture
@@ -41,28 +40,19 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
 
 
 @cache
-def eager(which: str, warped: str, guidance: float) -> list[int]:
-    return World(guidance, tier="eager").draw(*METHODS[which], WARPS[warped]).ids
+def eager(which: str, guidance: float, warp: Warp) -> list[int]:
+    return World(guidance, tier="eager").draw(*METHODS[which], warp).ids
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize(("warped", "guidance"), [("greedy", 1.0), ("warm", 3.0)])
-@pytest.mark.parametrize("which", list(METHODS))
-def test_the_graph_tier_draws_the_eager_tiers_picture(which: str, warped: str, guidance: float) -> None:
-    world = World(guidance, tier="graph")
-    assert world.target.tier == "graph"
-    assert world.draw(*METHODS[which], WARPS[warped]).ids == eager(which, warped, guidance)
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("guidance", [1.0, 3.0])
+@pytest.mark.parametrize(("guidance", "warp"), [(1.0, Warp()), (3.0, WARM)])
 @pytest.mark.parametrize("which", list(METHODS))
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
-    which: str, guidance: float, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
+    which: str, guidance: float, warp: Warp, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = RunState.deferred_steps
     monkeypatch.setattr(RunState, "deferred_steps", lambda run, deferred: plain(run, True))
-    assert World(guidance, tier="graph").draw(*METHODS[which]).ids == eager(which, "warm", guidance)
+    assert World(guidance, tier="graph").draw(*METHODS[which], warp).ids == eager(which, guidance, warp)
     assert graphs.replays > 5
 
 

@@ -141,17 +141,6 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]],
         assert guess.matched == length
 
 
-def test_the_longer_the_match_the_longer_the_draft() -> None:
-    known = list(range(100, 160))
-    lengths = []
-    for matched in (1, 5, 20):
-        tree = SuffixTree()
-        tree.start()
-        tree.extend([*known, 1, *known[:matched]])
-        lengths.append(len(best_guess(tree.present(), 64, LengthRule())[0].tokens))
-    assert lengths == [1, 5, 20]
-
-
 def test_the_store_forgets_its_oldest_outputs() -> None:
     store = OutputStore(most_outputs=3, most_tokens=50)
     for number in range(6):

@@ -87,30 +87,6 @@ def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) ->
     assert drafter.worst < 1e-9 and drafter.checked > 50
 
 
-@pytest.mark.slow
-def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind() -> None:
-    target = tiny_target()
-    truth = alone(target, PROMPT, 60).ids
-    ends = tiny_target(eos=[truth[17]])
-    drafter = audited(ends, True)
-    for _ in range(2):
-        run = decode(
-            ends, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), hidden_state_layers=drafter.taps), PROMPT, 60
-        )
-        assert run.ids == truth[: truth.index(truth[17]) + 1] and run.outcome.reason == "eos"
-    assert drafter.worst < 1e-9
-
-
-def test_a_full_target_context_ends_the_run_cleanly() -> None:
-    target = tiny_target(context=30)
-    drafter = audited(target, False)
-    run = decode(
-        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 60
-    )
-    assert run.outcome.reason == "context" and len(run.ids) == 30 - len(PROMPT)
-    assert drafter.worst < 1e-9
-
-
 @pytest.mark.parametrize("right", range(5))
 def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(right: int) -> None:
     """Paths of every length, to the last level too, which the network was not asked about while it drafted."""
