@@ -40,17 +40,17 @@ function curve(stage) {
 function picture(data, step, stage, size) {
   const { u } = stage;
   const width = stage.column;
-  const pitch = Math.max(20 * u, Math.min(34 * u, (stage.tall - 230 * u) / (data.depths + 1)));
+  const pitch = Math.max(20 * u, Math.min(46 * u, (stage.tall - 230 * u) / (data.depths + 1)));
   const cell = ({ node, left, wide }) => {
     const x = left * width,
       across = Math.max(0.7, wide * width - 1.2);
-    const look = node.id > size ? "sv-unpicked" : `sv-is-${step.veiled || node.status === "root" ? "skipped" : node.status}`;
+    const look = node.id > size ? "sv-left-out" : `sv-is-${step.veiled || node.status === "root" ? "skipped" : node.status}`;
     const most = Math.floor((across - 6 * u) / (7.2 * u));
     const top = node.depth * pitch;
     return dom.s(
       "g",
       { class: `sv-cell ${look}`, "data-id": node.id },
-      box(x, top, across, pitch - 2, "sv-cell-box", Math.min(3, across / 3)),
+      box(x, top, across, pitch - 2, across < 5 ? "sv-sliver" : "sv-cell-box", Math.min(3, across / 3)),
       most > 1 ? text(stage, x + 3 * u, top + pitch / 2 + 3 * u, format.token(node.text, most), { kind: "sv-word" }) : null,
     );
   };
@@ -91,10 +91,10 @@ function chart(means, stage, size) {
 /** @param {Data} data @param {Step} step @param {number[]} means @param {number} size */
 function sentence(data, step, means, size) {
   const expected = data.areas.slice(1, size + 1).reduce((sum, { node, wide }) => sum + wide * (data.reach[node.depth - 1] ?? 1), 1);
-  const came = step.veiled ? "" : `, and ${1 + accepted(step, size)} came`;
-  const whole = size === data.kept - 1 ? "The whole tree" : `Its first ${size}`;
+  const came = step.veiled ? "" : `, ${1 + accepted(step, size)} came`;
+  const whole = size === data.kept - 1 ? `The whole tree of ${format.count(size, "node")}` : `The first ${size} of ${data.kept - 1} nodes`;
   const mean = means.length > 1 ? ` Over the run, trees of at most ${size} give ${means[Math.min(size, means.length - 1)].toFixed(2)} tokens per pass.` : "";
-  return `${whole}: ${format.count(size, "node")}, from which ${expected.toFixed(2)} tokens were expected${came}.${mean}`;
+  return `${whole}: ${expected.toFixed(2)} tokens expected${came}.${mean}`;
 }
 
 /** @param {Data} data */
@@ -116,7 +116,7 @@ function draw(note, step, stage) {
   const key = svgKit.key(
     [dom.s("g", { class: "sv-cell sv-is-accepted" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "accepted"],
     [dom.s("g", { class: "sv-cell sv-is-skipped" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "in the tree"],
-    [dom.s("g", { class: "sv-cell sv-unpicked" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "left out"],
+    [dom.s("g", { class: "sv-cell sv-left-out" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "left out"],
   );
   const about =
     "One drafter pass gives each depth one list, whatever stands above. A path is as wide as its tokens' probabilities multiplied; the widest are taken first, so every smaller tree is the beginning of a larger one.";
