@@ -30,6 +30,10 @@ RAW = [
 ]  # fmt: skip
 
 
+ANSWERS = json.loads(Path(__file__).with_name("answers.json").read_text("utf-8"))
+"""The events of a stream and whole files, as servers write them."""
+
+
 def places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths to everything inside a JSON value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -66,26 +70,14 @@ def checked(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str])
     return status
 
 
-def chunk(text: str, number: int) -> dict[str, Any]:
-    weighed = {"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_logprobs": [{"token": text, "logprob": -0.5}]}
-    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None, "logprobs": {"content": [weighed]}}
-    return {"id": "c", "choices": [{**choice, "token_ids": [number]}], "timings": {"draft_n": 2 * number, "draft_n_accepted": 1}}
-
-
-COUNTS = {"per_step_accepted": [1, 0], "per_step_drafted": [2, 2], "num_spec_steps": 2, "num_draft_tokens": 4}
-LAST = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}, "prompt_token_ids": [1, 2, 3],
-        "metrics": {"speculative_decoding": {**COUNTS, "num_accepted_draft_tokens": 1}}}  # fmt: skip
-EVENTS = [*(chunk(text, number) for number, text in enumerate(["Hello", " wor", "ld", "!"])), LAST]
-
-
 def answer(rng: random.Random) -> tuple[bytes, bytes, bytes]:
     """The list of models, the counters and the events of a server that is not quite right."""
     models: Any = {"data": [{"id": "m", "owned_by": rng.choice(["vllm", "sglang", "llamacpp", "x"])}]}
-    events, metrics, kind = EVENTS, "", rng.choice(["models", *["events"] * 4, "metrics", "raw", "cut"])
+    events, metrics, kind = ANSWERS["events"], "", rng.choice(["models", *["events"] * 4, "metrics", "raw", "cut"])
     if kind == "models":
         models = mutated(models, rng)
     if kind == "events":
-        events = mutated(EVENTS, rng)
+        events = mutated(ANSWERS["events"], rng)
     if kind == "metrics":
         metrics = rng.choice(METRICS)
     stream = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
@@ -109,23 +101,11 @@ def served(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[st
     return statuses
 
 
-NAMES = ["a", "b", "c", " d"]
-WEIGHED = [{"token": name, "logprob": -0.1, "bytes": [97], "top_logprobs": [{"token": "z", "logprob": -3}]} for name in NAMES]
-CHOICE = {"finish_reason": "stop", "message": {"content": "abc d"}, "logprobs": {"content": WEIGHED}, "token_ids": [5, 6, 7, 8]}
-FILES: list[Any] = [
-    {"model": "m", "choices": [CHOICE], "usage": {"prompt_tokens": 4}, "metrics": {"speculative_decoding": COUNTS},
-     "prompt_token_ids": [1, 2, 3, 4]},
-    {"model": "m", "choices": [{"text": "abc", "finish_reason": "length",
-                                "logprobs": {"tokens": ["a", "b"], "token_logprobs": [-1, -2]}}], "usage": {"prompt_tokens": 3}},
-    [{"model": "m", "choices": [CHOICE], "usage": {"prompt_tokens": 4}} for _ in range(3)],
-]  # fmt: skip
-
-
 def imported(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> set[int]:
     rng = random.Random(seed)
     statuses = set()
     for _ in range(count):
-        told = mutated(rng.choice(FILES), rng)
+        told = mutated(rng.choice(ANSWERS["files"]), rng)
         lines = isinstance(told, list) and rng.random() < 0.7
         data = ("\n".join(map(json.dumps, told)) if lines else json.dumps(told)).encode()
         data = rng.choice(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,70 +13,29 @@ from specviz.interop.responses import Arrival, Choice, ServedToken, TokenReader,
 from specviz.trace.meaning import MAX_DEPTH
 
 
-def piece(content: str | None, *entries: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"delta": {} if content is None else {"content": content}, "finish_reason": finish,
-            "logprobs": {"content": list(entries)}, **more}  # fmt: skip
+def piece(content: str, *entries: dict[str, Any]) -> dict[str, Any]:
+    return {"delta": {"content": content}, "logprobs": {"content": list(entries)}}
 
 
-def entry(token: str, raw: list[int] | None = None, p: float | None = -0.5, **more: Any) -> dict[str, Any]:
-    return {"token": token, "logprob": p, **({} if raw is None else {"bytes": raw}), **more}
+def entry(token: str, p: float = -0.5, **more: Any) -> dict[str, Any]:
+    return {"token": token, "logprob": p, **more}
 
 
-FIRST, SECOND = [0xF0, 0x9F], [0x98, 0x80]
-BROKEN = "\ufffd"
-QUIRKS: dict[str, tuple[list[dict[str, Any]], list[str], list[bool]]] = {
-    # Streamed pieces; the text that each token adds; whether its p is known.
-    "llama.cpp cuts a token at broken UTF-8": (
-        [piece("", entry("", FIRST, id=5)), piece("😀", entry("", SECOND, id=6)), piece("!", entry("!", [33]))],
-        ["", "😀", "!"], [True] * 3,
-    ),
-    "vLLM decodes each token alone": (
-        [piece("", entry(BROKEN, list(BROKEN.encode()))), piece("😀", entry(BROKEN, list(BROKEN.encode())))],
-        ["", "😀"], [True] * 2,
-    ),
-    "the same in one event": (
-        [piece("Hi😀!", entry("Hi"), entry(BROKEN), entry(BROKEN), entry("!"))], ["Hi", "", "😀", "!"], [True] * 4,
-    ),
-    "vLLM writes bytes out": (
-        [piece("", entry("\\xf0\\x9f", FIRST)), piece("😀", entry("\\x98\\x80", SECOND))], ["", "😀"], [True] * 2,
-    ),
-    "vLLM names tokens by id": (
-        [piece("Hello", entry("token_id:10")), piece(" you", entry("token_id:11"))], ["Hello", " you"], [True] * 2,
-    ),
-    "one log probability for several words": (
-        [piece(" brave new world", entry(" brave")), piece(" again"), piece("!", entry("!"))],
-        [" brave", " new world", " again", "!"], [True, False, False, True],
-    ),
-    "words before the one that is named": ([piece("a brave", entry(" brave"))], ["a", " brave"], [False, True]),
-    "a first word without its space": (
-        [piece("Hello you Hello", entry(" Hello"), entry(" you"), entry(" Hello"))], ["Hello", " you", " Hello"], [True] * 3,
-    ),
-    "text that is held back for a stop word": (
-        [piece("", entry("ab")), piece("abc", entry("c"))], ["", "abc"], [True] * 2,
-    ),
-    "an end that is no text": ([piece(".", entry("."), entry("<|end|>"), finish="stop")], [".", ""], [True] * 2),
-    "an end without any content": ([piece(None, entry("<|end|>"), finish="stop")], [""], [True]),
-    "a call of a tool": ([piece(None, entry('{"a"'), entry(": 1}"))], ['{"a"', ": 1}"], [True] * 2),
-    "ids and no log probabilities": ([{"delta": {"content": "Hi you"}, "token_ids": [7, 8]}], ["", "Hi you"], [False] * 2),
-    "an unknown probability": ([piece("Hi", entry("Hi", p=None))], ["Hi"], [False]),
-    "a broken character that was really said": (
-        [piece(BROKEN, entry(BROKEN, list(BROKEN.encode())))], [BROKEN], [True],
-    ),
-    "a whole text at once": ([{"message": {"content": "x" * 5000}}], ["x" * 4096, "x" * 904], [False] * 2),
-    "thoughts and an answer": ([{"delta": {"reasoning": "so ", "content": "yes"}}], ["so yes"], [False]),
-    "a plain completion": (
-        [{"text": "Hi!", "logprobs": {"tokens": ["Hi", "!"], "token_logprobs": [None, -1.0]}}], ["Hi", "!"], [False, True],
-    ),
+CASES = json.loads(Path(__file__).with_name("choices.json").read_text("utf-8"))
+"""Pieces as servers streamed them, with the text that each token adds and whether its p is known; and wrong ones."""
+QUIRKS = CASES["quirks"] | {
+    "a whole text at once": {
+        "events": [{"message": {"content": "x" * 5000}}], "pieces": ["x" * 4096, "x" * 904], "known": [False] * 2,
+    }
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("quirk", QUIRKS)
 def test_the_text_is_the_content_whatever_the_tokens_say(quirk: str) -> None:
-    events, pieces, known = QUIRKS[quirk]
-    reader = TokenReader()
-    tokens = [token for event in events for token in reader.read(converted(Choice, event))]
-    assert [token.piece for token in tokens] == pieces
-    assert [token.p is not None for token in tokens] == known
+    case, reader = QUIRKS[quirk], TokenReader()
+    tokens = [token for event in case["events"] for token in reader.read(converted(Choice, event))]
+    assert [token.piece for token in tokens] == case["pieces"]
+    assert [token.p is not None for token in tokens] == case["known"]
 
 
 def test_ids_and_names_are_the_servers() -> None:
@@ -82,7 +43,7 @@ def test_ids_and_names_are_the_servers() -> None:
     top = [{"token": "token_id:10", "logprob": -0.1}, {"token": "token_id:99", "logprob": -3.0}]
     (token,) = reader.read(converted(Choice, piece("Hi", entry("token_id:10", top_logprobs=top))))
     assert token.token == 10 and [one for one, _ in token.top] == [10, 99] and reader.of(10) == "Hi" and reader.of(99) == "<99>"
-    (token,) = reader.read(converted(Choice, piece("", entry("", FIRST, id=5))))
+    (token,) = reader.read(converted(Choice, piece("", entry("", bytes=[0xF0, 0x9F], id=5))))
     assert token.token == 5 and reader.of(5) == "\\xf0\\x9f"
 
 
@@ -109,19 +70,7 @@ def test_a_whole_text_at_once_is_several_rounds() -> None:
     assert len(reader.bounded(Arrival(reader.read(converted(Choice, {"text": "x" * 4096})) * 40))) > 5
 
 
-@pytest.mark.parametrize(
-    ("choice", "path"),
-    [
-        ({"delta": 5}, "delta: expected `object"), ({"delta": {"content": [5]}}, "delta.content: expected"),
-        ({"logprobs": {"content": [{"token": 5}]}}, r"logprobs.content\[0\].token: expected `str"),
-        ({"logprobs": {"content": [{"token": "a", "logprob": "x"}]}}, r"logprobs.content\[0\].logprob: expected `float"),
-        ({"logprobs": {"content": [{"token": "a", "logprob": 7.0}]}}, "expected `float` <= 0.001"),
-        ({"logprobs": {"content": [{"token": "a", "logprob": -1, "top_logprobs": 5}]}}, "top_logprobs: expected `array"),
-        ({"logprobs": {"content": [{"token": "a", "bytes": [256]}]}}, r"bytes\[0\]: expected `int` <= 255"),
-        ({"token_ids": ["x"]}, r"token_ids\[0\]: expected `int`, got `str`"), ({"token_ids": [2**31]}, "token_ids"),
-        ({"token_ids": [-1]}, "`int` >= 0"), ({"token_ids": [True]}, "token_ids"), ({"token_ids": [1.5]}, "expected `int`"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("choice", "path"), CASES["wrong"])
 def test_a_field_of_another_type_is_named(choice: dict[str, Any], path: str) -> None:
     with pytest.raises(BadInput, match=path):
         converted(Choice, choice)

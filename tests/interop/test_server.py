@@ -10,7 +10,6 @@ import pytest
 
 from specviz.__main__ import main
 from specviz.errors import BadInput
-from specviz.interop.client import address
 from specviz.interop.server import Answer, Ask, look
 from specviz.interop.server_counters import Counters, counters, read_counters, with_samples
 from specviz.trace import metrics, store
@@ -113,9 +112,6 @@ def test_who_stops_keeps_what_came() -> None:
 def test_what_is_wrong_is_said_with_a_way_out() -> None:
     with pytest.raises(BadInput, match="Is the server running"):
         look("http://127.0.0.1:9")
-    for wrong in ("file:///etc/passwd", "http://user:secret@host", "ftp://host", ""):
-        with pytest.raises(BadInput, match="no server's address"):
-            address(wrong)
     with serving(Script([], status=404)) as url, pytest.raises(BadInput, match="status 404, no such model"):
         list(Answer(look(url), Ask("Why?")).events())
     with serving(Script([])) as url, pytest.raises(BadInput, match="without a token"):
