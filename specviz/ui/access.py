@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -52,14 +52,14 @@ def _without_port(host: str) -> str:
     return host[1:].split("]")[0] if host.startswith("[") else host.split(":")[0] if host.count(":") == 1 else host
 
 
+@dataclass(eq=False)
 class Gate:
     """Middleware of a private app: refuses foreign host names, by which another site's page could reach the app, and calls
     ``expose`` when a request comes through a proxy."""
 
-    def __init__(self, app: ASGIApp, settings: Callable[[], Settings], expose: Callable[[], None]) -> None:
-        self.app = app
-        self.settings = settings
-        self.expose = expose
+    app: ASGIApp
+    settings: Callable[[], Settings]
+    expose: Callable[[], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and self.settings().private:
@@ -115,15 +115,15 @@ class Line:
     present: int = 0
 
 
+@dataclass(eq=False)
 class Turns:
     """Middleware that shares the event loop fairly: a few requests of an address run at once, others wait, and beyond a
     bound they are refused. A body is read before its request's turn, up to the size of an upload."""
 
-    def __init__(self, app: ASGIApp, address: Callable[[Scope], str], most_bytes: int) -> None:
-        self.app = app
-        self.address = address
-        self.most_bytes = max(LEAST_BODY, most_bytes)
-        self._lines: dict[tuple[str, Kind], Line] = {}
+    app: ASGIApp
+    address: Callable[[Scope], str]
+    most_bytes: int = LEAST_BODY
+    _lines: dict[tuple[str, Kind], Line] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (wanted := kind(scope)) is None:

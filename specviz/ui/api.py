@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
+import msgspec
 
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.methods.registry import all_methods, get
@@ -69,9 +70,13 @@ def asked(
     for name in SWITCHES:
         if not isinstance(common[name], bool):  # the page's own forms send words as well
             raise BadInput.of_field(name, name, f"is {shown(common[name])}; give true or false.")
+    try:
+        parameters = msgspec.json.decode(own or "{}", type=dict[str, Any])
+    except (ValueError, TypeError, RecursionError):
+        raise BadInput('parameters must be a JSON object such as {"copied": 8}.') from None
     prompt_as = "raw" if common.pop("raw") else "chat"
     advanced = {**common, "prompt_as": prompt_as, "device": shared.settings.device}
-    named = (("basics", basics), ("advanced", advanced), (method, _object(own)))
+    named = (("basics", basics), ("advanced", advanced), (method, parameters))
     first, second, third = (json.dumps({"of": of, "values": values}) for of, values in named)
     return FormState(method, target or shared.settings.target, prompt, first, second, third, draft)
 
@@ -94,13 +99,3 @@ def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[
 def methods() -> list[dict[str, Any]]:
     """List every method: its name, title, description, guarantee, and parameters with their bounds."""
     return [{**method.plain(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        parameters = json.loads(text or "{}")
-    except (TypeError, ValueError, RecursionError):
-        parameters = None
-    if not isinstance(parameters, dict):
-        raise gr.Error('parameters must be a JSON object such as {"copied": 8}.', print_exception=False)
-    return parameters

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -59,11 +60,11 @@ def script_route() -> Route:
     return Route(f"/{script_address()}", script)
 
 
+@dataclass(eq=False)
 class Preload:
     """Middleware that makes the browser fetch the script while it is still reading the page."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_link(message: Message) -> None:

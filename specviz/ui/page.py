@@ -10,7 +10,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specviz.ui import api, browser_state, compression, lessons, temporary, theme
-from specviz.ui.access import Gate, Turns
+from specviz.ui.access import LEAST_BODY, Gate, Turns
 from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import sse
@@ -151,7 +151,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
             ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
-                Middleware(Turns, address=shared.presence.address_in, most_bytes=most_bytes),
+                Middleware(Turns, address=shared.presence.address_in, most_bytes=max(LEAST_BODY, most_bytes)),
                 Middleware(Watch, presence=shared.presence),
                 *compression.middleware(),
             ],

@@ -59,14 +59,14 @@ class PageSession:
         return running
 
 
+@dataclass(eq=False)
 class PageSessions:
     """Pages that have run something, by session name, which is known only to the server and that page."""
 
-    def __init__(self, most: int = MOST_PAGES, each: int = MOST_EACH) -> None:
-        self.most = most
-        self.each = each
-        self._open: OrderedDict[str, PageSession] = OrderedDict()
-        self._lock = threading.Lock()
+    most: int = MOST_PAGES
+    each: int = MOST_EACH
+    _open: OrderedDict[str, PageSession] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def enter(self, session: str | None, address: str = "") -> PageSession:
         """Return the session of a page that is about to run something, created if it is new.

@@ -105,7 +105,7 @@ class Busy:
         self.inside: list[str] = []
         self.bodies: list[bytes] = []
         self.free = asyncio.Event()
-        self.turns = access.Turns(self, lambda scope: scope["client"][0], 0)
+        self.turns = access.Turns(self, lambda scope: scope["client"][0])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.bodies.append(await Request(scope, receive).body())

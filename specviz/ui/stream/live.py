@@ -79,18 +79,18 @@ class Frame:
         return control("live", self.key, **states)
 
 
+@dataclass(eq=False)
 class Live:
     """The engine shared by all visitors: one run at a time."""
 
-    def __init__(
-        self, stream: Stream, queue: RunQueue, streams: EventStreams, seconds: int | None = None, preparing: float = math.inf
-    ) -> None:
-        self.stream = stream
-        self.seconds = seconds
-        self.preparing = preparing
-        self.queue = queue
-        self.streams = streams
-        self.store = streams.store
+    stream: Stream
+    queue: RunQueue
+    streams: EventStreams
+    seconds: int | None = None
+    preparing: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.store = self.streams.store
 
     def run(
         self, page: PageSession, request: Request, caller: Caller | None = None, memory: Memory | None = None

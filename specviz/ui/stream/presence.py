@@ -12,11 +12,12 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
 
 import gradio as gr
 from gradio.context import LocalContext
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specviz.ui.access import visitor
@@ -34,49 +35,45 @@ MOST_KEPT = 64
 """Number of open sessions per address that are protected from eviction: more than a class behind one router has."""
 
 
+@dataclass(eq=False)
 class Caller:
     """Sender of a request for runs: the page's session, its address, and whether it reads the events."""
 
-    def __init__(
-        self,
-        session: str | None = None,
-        address: str = "",
-        hears: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.session = session
-        self.address = address
-        self._hears = hears
-        self._clock = clock
-        self._last = clock()
-        self._came = False
+    session: str | None = None
+    address: str = ""
+    hears: Callable[[], bool] = lambda: True
+    clock: Callable[[], float] = time.monotonic
+    _came: bool = False
+
+    def __post_init__(self) -> None:
+        self._last = self.clock()
 
     @property
     def connected(self) -> bool:
         """Whether it is connected now."""
-        if self._hears():
-            self._came, self._last = True, self._clock()
+        if self.hears():
+            self._came, self._last = True, self.clock()
             return True
         return False
 
     @property
     def gone(self) -> bool:
         """Whether it left, or did not connect in time."""
-        return not self.connected and self._clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
+        return not self.connected and self.clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
 
 
+@dataclass(eq=False)
 class Presence:
     """Open streams, by the session or event that they serve. Used from the event loop and from threads."""
 
-    def __init__(self, proxied: bool = False) -> None:
-        self.proxied = proxied
-        """Whether requests come through a proxy that names the visitor's address, as on a Space."""
-        self.watching = False
-        """Whether requests pass through :class:`Watch`; otherwise every reader counts as connected."""
-        self._open: Counter[tuple[str, str, bool]] = Counter()
-        """Number of open streams by address, name, and whether they carry events."""
-        self._closed: OrderedDict[str, None] = OrderedDict()
-        self._lock = threading.Lock()
+    proxied: bool = False
+    """Whether requests come through a proxy that names the visitor's address, as on a Space."""
+    watching: bool = False
+    """Whether requests pass through :class:`Watch`; otherwise every reader counts as connected."""
+    _open: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    """Number of open streams by address, name, and whether they carry events."""
+    _closed: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def connected(self, name: str, address: str, reading: bool) -> Iterator[None]:
@@ -141,12 +138,12 @@ class Presence:
         return visitor(headers, peer) if self.proxied else peer
 
 
+@dataclass(eq=False)
 class Watch:
     """Middleware that reports open streams to :class:`Presence`."""
 
-    def __init__(self, app: ASGIApp, presence: Presence) -> None:
-        self.app = app
-        self.presence = presence
+    app: ASGIApp
+    presence: Presence
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.presence.watching = True
@@ -165,7 +162,7 @@ def stream(scope: Scope) -> tuple[str, bool]:
     if scope["method"] != "GET":
         return "", False
     if parts[-2:] == ["queue", "data"]:
-        return parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0], True
+        return Request(scope).query_params.get("session_hash", ""), True
     if len(parts) > 2 and parts[-2] == "heartbeat":
         return parts[-1], False
     if "call" in parts[:-2]:

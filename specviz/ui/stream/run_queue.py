@@ -8,6 +8,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from specviz.errors import SpecvizError
 
@@ -19,13 +20,13 @@ class LineFull(SpecvizError):
     """The queue is full."""
 
 
+@dataclass(eq=False)
 class Ticket:
     """One place in the queue, held from the request until the run is over. ``leave`` may be called more than once."""
 
-    def __init__(self, queue: RunQueue, kind: str) -> None:
-        self.queue = queue
-        self.kind = kind
-        self.started: float | None = None
+    queue: RunQueue
+    kind: str
+    started: float | None = None
 
     @property
     def ahead(self) -> list[Ticket]:
@@ -68,16 +69,16 @@ class Ticket:
                 self.queue.changed.notify_all()
 
 
+@dataclass(eq=False)
 class RunQueue:
     """First come, first served."""
 
-    def __init__(self, waiting: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.waiting = waiting
-        self.clock = clock
-        self.tickets: list[Ticket] = []
-        self.recent: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
-        """Durations of the latest runs of each kind."""
-        self.changed = threading.Condition()
+    waiting: int
+    clock: Callable[[], float] = time.monotonic
+    tickets: list[Ticket] = field(default_factory=list)
+    recent: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT)))
+    """Durations of the latest runs of each kind."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
 
     def join(self, kind: str = "run") -> Ticket:
         """Join the queue; work of one ``kind`` takes similarly long. Raises LineFull with the number waiting and a remedy."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -36,15 +37,15 @@ BACK_MS = 2000
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
+@dataclass(eq=False)
 class EventStreams:
     """Events of the runs in ``store``. An event's id is the number of the next line. Used from several threads."""
 
-    def __init__(self, store: TraceStore, every: float = EVERY_SECONDS, each: int = MOST_EACH) -> None:
-        self.store = store
-        self.every = every
-        self.each = each
-        self._live: set[str] = set()
-        self._open: Counter[str] = Counter()
+    store: TraceStore
+    every: float = EVERY_SECONDS
+    each: int = MOST_EACH
+    _live: set[str] = field(default_factory=set)
+    _open: Counter[str] = field(default_factory=Counter)
 
     def begin(self) -> str:
         """Return the key of a new run, to which lines may come until its end."""

@@ -57,6 +57,7 @@ class RunTab:
         """Lay the tab out and connect it. ``tab_page``, the tab itself, gets its run when it is opened; without it, the page
         opens with this tab and sends its run at once."""
         self.shared, gallery = shared, shared.archive.gallery
+        self.default_target = request_form.DEFAULT_TARGETS.get(self.modality, shared.settings.target)
         first = gallery.first(self.modality) if tab_page else gallery.default
         name, prefix = first.name if first else "", self.prefix
         self.run_name, self.runs = gr.State(name), gr.State([])
@@ -119,11 +120,6 @@ class RunTab:
         self.own = controls.form(own, elem_id=f"{self.prefix}-own")
         with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
             self.advanced = controls.form(advanced, elem_id=f"{self.prefix}-advanced")
-
-    @property
-    def default_target(self) -> str:
-        """Name of the target that the tab opens with."""
-        return request_form.DEFAULT_TARGETS[self.modality]
 
     def targets(self) -> list[tuple[str, str]]:
         """Title and name of every target that the tab offers."""
@@ -303,11 +299,7 @@ class RunTab:
     async def play_chosen(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run that was chosen in the list."""
         name, owner = str(name or ""), self.shared.presence.address_of(request)
-        return await self.shared.archive.of([name], lambda: self.play(name, runs, request), owner)
-
-    def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
-        """Show the run called ``name``."""
-        return self.show(name, list(runs), request.session_hash)
+        return await self.shared.archive.of([name], lambda: self.show(name, list(runs), request.session_hash), owner)
 
     def choose_method(
         self, method: str, runs: Runs, given: str, prompt: str, basics: str, advanced: str, request: gr.Request,
@@ -329,7 +321,7 @@ class RunTab:
             elif (page := self.shared.pages.find(request.session_hash)) and page.running:
                 updates = self.of_method(recording.run.method, dict(recording.run.parameters), recording.watch)
             else:
-                updates = self.play(recording.name, runs, request)
+                updates = self.show(recording.name, list(runs), request.session_hash)
         except SpecvizError as error:
             return self.of_method(method) | {self.banner: panels.banner(str(error))}
         filled = self.filled(prompt if own_prompt else given, (basics, advanced)) | {self.given: given}
@@ -375,11 +367,6 @@ class TextTab(RunTab):
             value=request_form.OWN_DRAFT, label="Draft model", allow_custom_value=settings.any_model,
             visible=all_methods()[method].needs_draft, elem_id="sp-draft",
         )  # fmt: skip
-
-    @property
-    def default_target(self) -> str:
-        """The configured target."""
-        return self.shared.settings.target
 
     def targets(self) -> list[tuple[str, str]]:
         """Title and name of every target, servers among them."""

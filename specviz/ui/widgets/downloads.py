@@ -7,6 +7,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
@@ -48,15 +49,15 @@ def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, st
     return f"{stem}{at}{SUFFIX if kind == TRACE else export.KINDS[kind]}", text
 
 
+@dataclass(eq=False)
 class Files:
     """Files made from runs in the pool, each once. A large one is sent as cached, compressed, and costs almost nothing."""
 
-    def __init__(self, archive: Archive, address: Callable[[Scope], str], kept_bytes: int = KEPT_BYTES) -> None:
-        self.archive = archive
-        self.address = address
-        self.kept_bytes = kept_bytes
-        self.cached: OrderedDict[tuple[str, str, int], tuple[str, bytes]] = OrderedDict()
-        self._lock = threading.Lock()
+    archive: Archive
+    address: Callable[[Scope], str]
+    kept_bytes: int = KEPT_BYTES
+    cached: OrderedDict[tuple[str, str, int], tuple[str, bytes]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def answer(self, request: Request) -> Response:
         """Answer with the file of the query, or with one sentence why there is none."""

@@ -80,8 +80,12 @@ def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
         return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
-    rows = "".join(_rows(terms, step_cost_label(trace)))
-    return f'<div class="sp-why">{_headline(trace, terms, timing, more)}<dl>{rows}</dl></div>'
+    rows = [(one.sentence, one.label, amount(one)) for name in ("predicted", "tau", "plain") if (one := terms.get(name))]
+    if costs := [terms[phase].value or 0.0 for phase in PHASES if phase in terms]:
+        parts = f"draft + verify + judge + commit + host = {' + '.join(map(duration, costs))}"
+        rows.append((parts, step_cost_label(trace), duration(sum(costs))))
+    html = "".join(f'<dt title="{markup(about)}">{markup(name)}</dt><dd>{markup(value)}</dd>' for about, name, value in rows)
+    return f'<div class="sp-why">{_headline(trace, terms, timing, more)}<dl>{html}</dl></div>'
 
 
 def _headline(trace: Trace, terms: dict[str, Term], timing: bool, more: str) -> str:
@@ -93,21 +97,6 @@ def _headline(trace: Trace, terms: dict[str, Term], timing: bool, more: str) -> 
     word = {"level": "no faster"}.get(measured.word, measured.word)
     formula = markup(metrics.FORMULAS["speedup"])
     return f'<p title="{sentence}">Why {word} {more}</p><p title="{formula}"><b>{measured.speedup:.2f}×</b> measured</p>'
-
-
-def _rows(terms: dict[str, Term], cost_label: str) -> list[str]:
-    rows = [_row(terms[name]) for name in ("predicted", "tau", "plain") if name in terms]
-    costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
-    if costs:
-        parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
-        rows.append(
-            f'<dt title="draft + verify + judge + commit + host = {parts}">{cost_label}</dt><dd>{duration(sum(costs))}</dd>'
-        )
-    return rows
-
-
-def _row(term: Term) -> str:
-    return f'<dt title="{markup(term.sentence)}">{markup(term.label)}</dt><dd>{markup(amount(term))}</dd>'
 
 
 def facts(rows: Mapping[str, str], attributes: str = ' class="sp-facts"') -> str:

@@ -53,7 +53,7 @@ class Visitor:
         self.fill()
 
     def show(self, name: str) -> None:
-        self.updates = self.tab.play(name, [(name, name)], VISITOR)
+        self.updates = self.tab.show(name, [(name, name)], VISITOR.session_hash)
         self.fill()
 
     def fill(self) -> None:
@@ -182,7 +182,7 @@ def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
 def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> None:
     visitor = enter("text")
     name = f"mine:{visitor.tab.shared.archive.store.new(lines(recorded('stand', 4)))}"
-    updates = visitor.tab.play(name, [("A run of mine", name)], VISITOR)
+    updates = visitor.tab.show(name, [("A run of mine", name)], VISITOR.session_hash)
     listed = json.loads(updates[visitor.tab.recording])
     assert listed["name"] == name and listed["groups"][0] == ["This session", [["A run of mine", name]]]
     shown = asyncio.run(visitor.tab.play_chosen("eagle2", [], VISITOR))

@@ -108,7 +108,7 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
     trace = beginning("dream", 4)
     name = f"mine:{tab.shared.archive.store.new(lines(trace))}"
     visitor: Any = SimpleNamespace(session_hash="a")
-    updates = tab.play(name, [("dream", name)], visitor)
+    updates = tab.show(name, [("dream", name)], visitor.session_hash)
     (note,) = [note for note in trace.steps[0].notes if note.type == "picture"]
     assert updates[tab.picture] == base64.b64decode("".join(note.data["png"])) and not updates[tab.by_hand]
     assert scene_shelf.address(updates[tab.picture]) in updates[tab.preview]
