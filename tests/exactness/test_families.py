@@ -1,4 +1,4 @@
-"""Every causal class that transformers registers: it writes what ``generate`` writes, by every exact method, or is refused.
+"""Every causal class that transformers registers writes what ``generate`` writes, by trees and chains too, or is refused.
 
 A new release of transformers brings its classes here first. Contexts are filled to the end, and windows are shorter than prompts.
 """
@@ -128,8 +128,8 @@ def test_a_class_writes_what_generate_writes_or_is_refused(kind: str, tmp_path: 
             folder.generated()
     else:
         assert greedy == folder.generated()
-    # A chain that is copied, a fixed tree, and a chain drafted by another session.
-    assert folder.run("prompt_lookup") == folder.run("token_recycling") == greedy
+    # A fixed tree, and a chain drafted by another session.
+    assert folder.run("token_recycling") == greedy
     assert folder.run("speculative_sampling", draft=folder.path) == greedy
 
 

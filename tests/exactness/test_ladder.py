@@ -195,11 +195,11 @@ def test_shortest_prompts(row: Row, prompt: tuple[int, ...]) -> None:
 def test_the_cache_equals_a_fresh_prefill_after_every_step(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     place, warp, memory = row.open(way), WARPS[way.warped], {}
     for _ in range(row.runs - 1):
-        decode(place.target, place.compose(row.method, row.values, warp, memory), place.prompt, shortened(60), warp, 3)
+        decode(place.target, place.compose(row.method, row.values, warp, memory), place.prompt, shortened(42), warp, 3)
     made, audit = place.compose(row.method, row.values, warp, memory), Audit(place.target)
     opens = SpecToken.open
     monkeypatch.setattr(place.target, "open", audit.open)
     monkeypatch.setattr(SpecToken, "open", lambda token, target, *given: audit.open(*given, opened=partial(opens, token, target)))
-    run = decode(place.target, made, place.prompt, shortened(60), warp)
+    run = decode(place.target, made, place.prompt, shortened(42), warp)
     assert audit.checked == len(run.steps)
     assert audit.worst < 1e-9

@@ -15,7 +15,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from specviz.targets.layers import layer_kinds
 
 VOCAB = 352
-CONTEXT = 40
+CONTEXT = 34
 WINDOW = 12
 LARGEST = 7_000_000
 """Parameters that no tiny model has."""
