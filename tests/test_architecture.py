@@ -58,7 +58,7 @@ BUDGETS = {
     "bench": 24_939,
     "commands": 8_399,
     "drafting": 53_555,
-    "engine": 23_324,
+    "engine": 23_243,
     "figures": 9_969,
     "inspection": 7_003,
     "interop": 20_390,

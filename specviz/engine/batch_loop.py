@@ -54,10 +54,6 @@ class BatchRow(RunState):
     number: int
     session: RowView
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.recorded = self.deferred_steps(deferred=False)
-
     @classmethod
     def of(cls, alone: RunState) -> BatchRow:
         """Turn a run built for its own session into a row, which updates the run's ``outcome``."""
@@ -79,7 +75,7 @@ class BatchRow(RunState):
         finished = settled.finished
         if note is not None:
             finished = replace(finished, draft=replace(finished.draft, notes=(*finished.draft.notes, note)))
-        step = self.recorded.push(finished, settled.cut, clock, padded)
+        step = self.recorder.push(finished, settled.cut, clock, padded)
         assert step is not None, "a row's steps are never deferred"
         return step
 

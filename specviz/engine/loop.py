@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator
 from specviz.engine import threads
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Session
-from specviz.engine.recorder import DeferredSteps
 from specviz.engine.run_state import Outcome, RoundResult, RunState, is_out_of_memory
 from specviz.engine.stop import Interrupted
 from specviz.trace.schema import Step
@@ -25,7 +24,7 @@ class Decoding(RunState):
         """Decode, yielding each step as it is recorded. A fault ends the run and is recorded in ``outcome``."""
         session: Session | None = None
         # On CUDA a step is made while the next round's pass runs, so it is yielded one round later.
-        recorded = self.deferred_steps(deferred=self.target.device.type == "cuda")
+        self.recorder.deferred = self.target.device.type == "cuda"
         try:
             composition, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
             if composition.opener is None:
@@ -33,13 +32,13 @@ class Decoding(RunState):
             else:
                 session = composition.opener.open(self.target, capacity, composition.hidden_state_layers)
             self.prefill(session)
-            yield from self._rounds(session, recorded)
+            yield from self._rounds(session)
         except Interrupted:
             self.stopped()
         except Exception as error:  # the steps so far must survive a fault in any component
             self.note_fault(error)
             try:
-                last = recorded.pop()
+                last = self.recorder.pop()
             except Exception as again:  # usually the same fault, already recorded
                 _LOG.warning("The last step before the fault is lost: %s", again)
             else:
@@ -52,22 +51,23 @@ class Decoding(RunState):
                 if session is not None:
                     session.close()
 
-    def _rounds(self, session: Session, recorded: DeferredSteps) -> Iterator[Step]:
+    def _rounds(self, session: Session) -> Iterator[Step]:
         """Yield steps until the run stops."""
         stop: str | None = None
+        recorder = self.recorder
         while stop is None and not self.cancel.is_set():
             threads.adjust()
             clock = Stopwatch(self.target.device, self.untimed)
             with self.untimed.here():
-                settled = self._round(session, recorded, clock)
-            stop, earlier = settled.stop, recorded.pop()
+                settled = self._round(session, clock)
+            stop, earlier = settled.stop, recorder.pop()
             nodes = len(settled.finished.draft.tree)
-            now = recorded.push(settled.finished, settled.cut, clock, session.padded(nodes))
+            now = recorder.push(settled.finished, settled.cut, clock, session.padded(nodes))
             for step in (earlier, now):
                 if step is not None:
-                    recorded.report_times(step, self.composition.learn)
+                    recorder.report_times(step, self.composition.learn)
                     yield step
-        last = recorded.pop()
+        last = self.recorder.pop()
         if stop is None:
             self.stopped()
         else:
@@ -75,13 +75,13 @@ class Decoding(RunState):
         if last is not None:
             yield last
 
-    def _round(self, session: Session, recorded: DeferredSteps, clock: Stopwatch) -> RoundResult:
+    def _round(self, session: Session, clock: Stopwatch) -> RoundResult:
         """Draft, verify, judge, commit."""
-        clock.start(recorded.spent_ns)
+        clock.start(self.recorder.spent_ns)
         context = self.context(clock.mark)
         draft = self.composition.controller.draft(context)
         clock.mark("draft")
         scored = session.score(draft.tree)
         clock.mark("verify")
-        recorded.make()
+        self.recorder.make()
         return self.commit_round(session, context, draft, scored, clock)

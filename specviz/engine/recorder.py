@@ -51,14 +51,20 @@ class Recorder:
     """Maker of a run's steps. ``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything.
 
     ``grid`` is (rows, columns) of a picture, whose cells are the tokens after the prompt in reading order. ``ends`` are
-    tokens that end a text: steps emit them, but with empty text.
+    tokens that end a text: steps emit them, but with empty text. A step is made at once, or if ``deferred`` while the next
+    round's pass runs; only then do its tokens join ``output_ids``, so the two always agree. ``spent_ns`` is the time spent so far
+    on recording the last round; it counts as host time of the round in which it is spent.
     """
 
     text: TokenText
     level: str = "tree"
     grid: tuple[int, int] | None = None
     ends: frozenset[int] = frozenset()
-    committed: list[int] = field(default_factory=list)
+    output_ids: list[int] = field(default_factory=list)
+    deferred: bool = False
+    spent_ns: int = 0
+    _waiting: Pending | None = None
+    _step: Step | None = None
     _index: int = 0
 
     def __post_init__(self) -> None:
@@ -70,7 +76,38 @@ class Recorder:
         """Whether to make notes that cost time."""
         return self.level == "tree"
 
-    def capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
+    def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
+        """Record a judged round; return its step, or None if deferred."""
+        started = time.perf_counter_ns()
+        self._waiting = self._capture(finished, cut, clock, padded)
+        self.spent_ns = time.perf_counter_ns() - started
+        return None if self.deferred else self.pop()
+
+    def make(self) -> None:
+        """Make the step of the pending round, if any. Raises ModelUnavailable for infinite or NaN rows."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        started = time.perf_counter_ns()
+        self._step = self._finish(waiting)
+        self.output_ids.extend(self._step.emitted)
+        self.spent_ns += time.perf_counter_ns() - started
+
+    def report_times(self, step: Step, learn: Callable[[Step], None] | None) -> None:
+        """Pass a step's times to ``learn``, which counts as host time of the next round."""
+        if learn is not None:
+            started = time.perf_counter_ns()
+            learn(step)
+            self.spent_ns += time.perf_counter_ns() - started
+
+    def pop(self) -> Step | None:
+        """Return the finished step not yet taken, or else the pending round's step; None without either."""
+        if self._step is None:
+            self.make()
+        step, self._step = self._step, None
+        return step
+
+    def _capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
         """Copy the step's numbers off the device, without synchronizing a GPU."""
         numbers = self._numbers(finished)
         pending = Pending(finished, cut, clock, padded, numbers)
@@ -97,8 +134,8 @@ class Recorder:
         ids = to_device([row + [0] * (width - len(row)) for row in child_ids], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
-    def finish(self, pending: Pending) -> Step:
-        """Make the step, after waiting for a pending copy. Raises ModelUnavailable for infinite or NaN rows."""
+    def _finish(self, pending: Pending) -> Step:
+        """Make the step, after waiting for a pending copy."""
         if pending.ready is not None:
             pending.ready.synchronize()
         finished, verdict = pending.round, pending.round.verdict
@@ -117,7 +154,7 @@ class Recorder:
             path=verdict.path if self.level == "tree" else tuple(range(1, len(verdict.path) + 1)),
             bonus=bonus,
             emitted=emitted,
-            pieces=written(self.text, self.committed, emitted, self.ends) if self.level != "off" else ("",) * len(emitted),
+            pieces=written(self.text, self.output_ids, emitted, self.ends) if self.level != "off" else ("",) * len(emitted),
             rule=verdict.rule if len(finished.draft.tree) > 1 else "none",
             time=pending.clock.read(),
             cut=pending.cut,
@@ -130,7 +167,6 @@ class Recorder:
             certain=verdict.certain and len(finished.draft.tree) > 1,
         )
         self._index += 1
-        self.committed.extend(emitted)
         return step
 
     def _read(self, pending: Pending) -> tuple[tuple[TargetRow, ...], dict[int, float], float | None]:
@@ -224,53 +260,6 @@ def _refuse_bad_numbers(pending: Pending) -> None:
             f"The {whose}'s numbers for token {finished.context.position + 2} of the text are infinite or NaN: its "
             "weights are damaged, or too large for its number format. Fetch the model again, or choose a wider format."
         )
-
-
-@dataclass
-class DeferredSteps:
-    """Turns recorded rounds into steps: at once, or ``deferred`` until the next round's pass runs.
-
-    A step's tokens join ``output_ids`` only when it is made, so the two always agree. ``spent_ns`` is the time spent so far on
-    recording the last round; it counts as host time of the round in which it is spent.
-    """
-
-    recorder: Recorder
-    output_ids: list[int]
-    deferred: bool = False
-    spent_ns: int = 0
-    _waiting: Pending | None = None
-    _step: Step | None = None
-
-    def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
-        """Record a judged round; return its step, or None if deferred."""
-        started = time.perf_counter_ns()
-        self._waiting = self.recorder.capture(finished, cut, clock, padded)
-        self.spent_ns = time.perf_counter_ns() - started
-        return None if self.deferred else self.pop()
-
-    def make(self) -> None:
-        """Make the step of the pending round, if any."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is None:
-            return
-        started = time.perf_counter_ns()
-        self._step = self.recorder.finish(waiting)
-        self.output_ids.extend(self._step.emitted)
-        self.spent_ns += time.perf_counter_ns() - started
-
-    def report_times(self, step: Step, learn: Callable[[Step], None] | None) -> None:
-        """Pass a step's times to ``learn``, which counts as host time of the next round."""
-        if learn is not None:
-            started = time.perf_counter_ns()
-            learn(step)
-            self.spent_ns += time.perf_counter_ns() - started
-
-    def pop(self) -> Step | None:
-        """Return the finished step not yet taken, or else the pending round's step; None without either."""
-        if self._step is None:
-            self.make()
-        step, self._step = self._step, None
-        return step
 
 
 def written(text: TokenText, ids: Sequence[int], more: Sequence[int], ends: frozenset[int]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import torch
 
 from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Composition, Context, Draft, Round, RunCache, Target, TargetPass
-from specviz.engine.recorder import DeferredSteps, Recorder
+from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import ProgressHook, heed, on_prefill_progress, stop_reason, stoppable
 from specviz.errors import ContextFull, OutOfMemory, SpecvizError
@@ -94,6 +94,7 @@ class RunState:
             )
         self.ids = list(self.prompt)
         self.round = 0
+        self.outcome.output_ids = self.recorder.output_ids
         self.untimed = self.outcome.untimed = Untimed(self.target.device)
 
     def context(self, mark: Callable[[str], None] = _ignore) -> Context:
@@ -170,10 +171,6 @@ class RunState:
         if len(tokens) >= limit:
             return tokens[:limit], why if len(tokens) > limit else None, why
         return tokens, None, None
-
-    def deferred_steps(self, deferred: bool) -> DeferredSteps:
-        """Return the queue that turns this run's rounds into steps, whose tokens then count as output."""
-        return DeferredSteps(self.recorder, self.outcome.output_ids, deferred)
 
     def note_fault(self, error: Exception) -> None:
         """Record in ``outcome`` that ``error`` ended the run: out of memory, a message for the user, or a bug."""

@@ -15,7 +15,6 @@ from specviz.engine.cache import FixedCache, GrowingCache
 from specviz.engine.cost import TIMED, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
-from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
@@ -64,8 +63,7 @@ def finish(run: Decoding) -> list[int]:
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
     which: str, warp: Warp, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = RunState.deferred_steps
-    monkeypatch.setattr(RunState, "deferred_steps", lambda run, deferred: plain(run, True))
+    monkeypatch.setattr(Recorder, "deferred", property(lambda recorder: True, lambda recorder, deferred: None), raising=False)
     name, values = COMPOSITIONS[which]
     written = []
     for captured in (False, True):

@@ -8,8 +8,7 @@ import pytest
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.loop import Decoding
-from specviz.engine.recorder import DeferredSteps, Recorder
-from specviz.engine.run_state import RunState
+from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
 from tests.support.tiny.text import Letters, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, compose
@@ -23,13 +22,8 @@ def decoding(budget: int = 40) -> Decoding:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    plain = RunState.deferred_steps
-
-    def always(run: RunState, deferred: bool) -> DeferredSteps:
-        return plain(run, True)
-
     with monkeypatch.context() as patch:
-        patch.setattr(RunState, "deferred_steps", always)
+        patch.setattr(Recorder, "deferred", property(lambda recorder: True, lambda recorder, deferred: None))
         yield
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.engine import tiers
-from specviz.engine.run_state import RunState
+from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
@@ -50,8 +50,7 @@ def eager(which: str, guidance: float, warp: Warp) -> list[int]:
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
     which: str, guidance: float, warp: Warp, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = RunState.deferred_steps
-    monkeypatch.setattr(RunState, "deferred_steps", lambda run, deferred: plain(run, True))
+    monkeypatch.setattr(Recorder, "deferred", property(lambda recorder: True, lambda recorder, deferred: None), raising=False)
     assert World(guidance, tier="graph").draw(*METHODS[which], warp).ids == eager(which, guidance, warp)
     assert graphs.replays > 5
 
