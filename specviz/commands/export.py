@@ -10,8 +10,6 @@ from specviz.trace import export, store
 
 def execute(options: argparse.Namespace) -> int:
     """Write the export and print its path."""
-    from specviz.viewer import replay
-
-    written = export.write(store.read(options.file), options.to, options.out, options.step, replay.of_trace)
+    written = export.write(store.read(options.file), options.to, options.out, options.step)
     print_message(f"Wrote {written}.")
     return 0

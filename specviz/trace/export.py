@@ -1,24 +1,27 @@
 """Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary with vLLM's names, an HTML replay.
 
+Perfetto does not draw overlapping events of one track, so every lane has its own track number in the file. Events are names
+("M"), complete ("X") and counters ("C"); ``ts`` is microseconds since the prefill began, ``dur`` is in microseconds.
+
 GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx is slow to import and most exports do not
 use it, so it is imported only when a graph is made.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
 from specviz.errors import BadInput
-from specviz.trace import perfetto
 from specviz.trace.metrics import histogram, ratio, summarise
-from specviz.trace.schema import PRUNED, Bonus, Node, Run, Step, Trace, rounded
+from specviz.trace.schema import PHASES, PRUNED, Bonus, Node, Step, Trace, rounded
 from specviz.trace.store import save
 
 if TYPE_CHECKING:
@@ -35,7 +38,14 @@ KINDS = {
 
 OF_ONE_STEP = ("graphml", "nodelink")
 
+Unit = tuple[str, int, int, dict[str, Any]]
+"""Name, nanoseconds, emitted tokens and details of a step or a token."""
+
 _BONUS = "bonus"
+_RUN, _PLAIN = 1, 2
+"""Perfetto's numbers of processes: this run, and the target's own autoregressive run."""
+_TRACKS = {lane: track for track, lane in enumerate(("steps", *PHASES, "tokens"), 1)}
+"""Perfetto's numbers of tracks, of which no two processes share one, by lane."""
 _NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot hold, and the carriage return, which XML readers convert to a line feed."""
 
@@ -51,19 +61,17 @@ DEFINITIONS = (
 def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
     """Return the fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed"."""
     drafted = [step for step in steps if step.verified]
-    depths = [_deepest(step) for step in drafted]
     accepted, proposed = sum(step.accepted for step in drafted), sum(step.verified for step in drafted)
-    most = max(depths, default=0)
-    by_length = {
-        str(depth): _dense([step for step, deep in zip(drafted, depths, strict=True) if deep == depth], depth)
-        for depth in sorted(set(depths))
-    }
+    by_depth: dict[int, list[Step]] = {}
+    for step in drafted:
+        by_depth.setdefault(_deepest(step), []).append(step)
+    most = max(by_depth, default=0)
     per_step = ratio(accepted, len(drafted))
     return {
         "mean_acceptance_length": None if per_step is None else 1 + per_step,
         "draft_acceptance_rate": ratio(accepted, proposed),
         "acceptance_histogram": _dense(drafted, most),
-        "acceptance_histogram_by_draft_length": by_length,
+        "acceptance_histogram_by_draft_length": {str(depth): _dense(by_depth[depth], depth) for depth in sorted(by_depth)},
         "num_spec_steps": len(drafted),
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": proposed,
@@ -92,33 +100,87 @@ def summary(trace: Trace) -> dict[str, Any]:
         "per_step_depth": [_deepest(step) for step in trace.steps],
         "per_step_emitted": [len(step.emitted) for step in trace.steps],
     }
+    about = to_builtins(trace.run, enc_hook=rounded)
+    for name in ("kind", "prompt", "prompt_pieces"):
+        del about[name]
     metrics = summarise(trace.steps, *outcome)
-    fields: dict[str, Any] = rounded({**vllm(trace.steps), **metrics, **trees, "run": _about(trace.run)})
-    return {**fields, "definitions": DEFINITIONS}
+    return {**rounded({**vllm(trace.steps), **metrics, **trees, "run": about}), "definitions": DEFINITIONS}
 
 
-def _about(run: Run) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in to_builtins(run, enc_hook=rounded).items()
-        if name not in ("kind", "prompt", "prompt_pieces")
-    }
+def timeline(trace: Trace) -> dict[str, Any]:
+    """Return the JSON object that Perfetto opens: one track per phase, and the autoregressive run on the same clock."""
+    run, end = trace.run, trace.end
+    clock = 0 if end is None else end.prefill_ns
+    about = ("accepted", "verified", "padded", "draft_calls", "rule", "cut")
+    steps = [
+        (f"step {step.index}", step.time.total, len(step.emitted),
+         {**{name: getattr(step, name) for name in about}, "emitted": len(step.emitted), "text": "".join(step.pieces)})
+        for step in trace.steps
+    ]  # fmt: skip
+    events = [*_named(_RUN, f"{run.title} on {run.target}", ("steps", *PHASES)), *_spans(_RUN, "steps", clock, steps)]
+    # A step records only the sum of each phase, so the phases are drawn one after the other, in the order of PHASES.
+    for step in trace.steps:
+        for phase in PHASES:
+            spent = getattr(step.time, phase)
+            events += _span(_RUN, phase, phase, clock, spent, {"step": step.index})
+            clock += spent
+    if end is not None and (baseline := end.baseline) is not None:
+        tokens: list[Unit] = [(f"token {place}", spent, 1, {}) for place, spent in enumerate(baseline.token_ns)]
+        events += _named(_PLAIN, f"One by one on {run.target}", ("tokens",))
+        events += _spans(_PLAIN, "tokens", baseline.prefill_ns, tokens)
+    names = ("method", "target", "draft", "device", "dtype", "tier", "machine", "recorded_at")
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {name: getattr(run, name) for name in names}}
 
 
-def content(trace: Trace, kind: str, step: int | None = None, page: Callable[[Trace], str] | None = None) -> str:
-    """Return the text of an export. ``step`` selects the tree of graphml and nodelink; the viewer's ``page`` makes the html.
+def _event(kind: str, name: str, process: int, track: int, about: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"ph": kind, "name": name, "pid": process, "tid": track, "args": about, **more}
+
+
+def _named(process: int, name: str, lanes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the names and the order of a process and its tracks."""
+    for track, called in ((0, name), *((_TRACKS[lane], lane) for lane in lanes)):
+        what = "thread" if track else "process"
+        yield _event("M", f"{what}_name", process, track, {"name": called})
+        yield _event("M", f"{what}_sort_index", process, track, {"sort_index": track or process})
+
+
+def _spans(process: int, lane: str, clock: int, units: Sequence[Unit]) -> Iterator[dict[str, Any]]:
+    """Yield the prefill, which takes until ``clock``, then the units one after the other, each with the output's length after
+    it."""
+    yield from _span(process, lane, "prefill", 0, clock, {})
+    written = 0
+    for name, spent, tokens, about in [("", 0, 0, {}), *units]:
+        yield from _span(process, lane, name, clock, spent, about)
+        clock += spent
+        written += tokens
+        yield _event("C", "output tokens", process, 0, {"tokens": written}, ts=clock / 1000)
+
+
+def _span(process: int, lane: str, name: str, start: int, length: int, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield one event, unless its length is 0: nanoseconds in, microseconds out."""
+    if length > 0:
+        yield _event("X", name, process, _TRACKS[lane], about, cat="specviz", ts=start / 1000, dur=length / 1000)
+
+
+def content(trace: Trace, kind: str, step: int | None = None) -> str:
+    """Return the text of an export. ``step`` selects the tree of graphml and nodelink.
 
     Raises BadInput for an unknown kind or step.
     """
     if kind not in KINDS:
         raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
-    if kind == "html":
-        if page is None:
-            raise ValueError("the caller hands in what makes the page, because the trace does not know the viewer")
-        return page(trace)
-    if kind in OF_ONE_STEP:
-        return _tree(_chosen(trace, kind, step), kind)
-    return json.dumps(perfetto.document(trace) if kind == "perfetto" else summary(trace), ensure_ascii=False)
+    if kind == "html":  # the viewer reads traces, and a trace knows nothing of it until one is asked for
+        return str(importlib.import_module("specviz.viewer.replay").of_trace(trace))
+    if kind not in OF_ONE_STEP:
+        return json.dumps(timeline(trace) if kind == "perfetto" else summary(trace), ensure_ascii=False)
+    last = len(trace.steps) - 1
+    if last < 0:
+        raise BadInput("This run has no step, so there is no tree to export.")
+    if step is None:
+        raise BadInput(f"A {kind} export is the tree of one step; choose it with --step, from 0 to {last}.")
+    if not 0 <= step <= last:
+        raise BadInput(f"There is no step {step}; this run's steps go from 0 to {last}.")
+    return _tree(trace.steps[step], kind)
 
 
 def graph(step: Step) -> nx.DiGraph:
@@ -172,17 +234,6 @@ def _tree(step: Step, kind: str) -> str:
     return buffer.getvalue().decode("utf-8")
 
 
-def _chosen(trace: Trace, kind: str, step: int | None) -> Step:
-    if not trace.steps:
-        raise BadInput("This run has no step, so there is no tree to export.")
-    last = len(trace.steps) - 1
-    if step is None:
-        raise BadInput(f"A {kind} export is the tree of one step; choose it with --step, from 0 to {last}.")
-    if not 0 <= step <= last:
-        raise BadInput(f"There is no step {step}; this run's steps go from 0 to {last}.")
-    return trace.steps[step]
-
-
-def write(trace: Trace, kind: str, out: str | Path, step: int | None = None, page: Callable[[Trace], str] | None = None) -> Path:
+def write(trace: Trace, kind: str, out: str | Path, step: int | None = None) -> Path:
     """Write an export to the file ``out`` and return its path. Arguments and errors are as in ``content``."""
-    return save(content(trace, kind, step, page), out)
+    return save(content(trace, kind, step), out)

@@ -21,7 +21,6 @@ from specviz.trace import export
 from specviz.trace.store import SUFFIX
 from specviz.ui import theme
 from specviz.ui.archive import Archive
-from specviz.viewer import replay
 
 PATH = "specviz/file"
 """Path of the files below the app's address; ``run``, ``kind`` and ``step`` follow as its query."""
@@ -43,7 +42,7 @@ TYPES = {"html": "text/html", "graphml": "application/xml", "jsonl": "applicatio
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
     """Return the name and text of a run's file, ``step`` counted from 1. Raises SpecvizError."""
     trace = archive.trace(name)
-    text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, replay.of_trace)
+    text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1)
     stem = re.sub(r"[^a-z0-9]+", "-", f"{trace.run.method}-{trace.run.target}".lower()).strip("-")[:60]
     at = f"-step-{step}" if kind in export.OF_ONE_STEP else ""
     return f"{stem}{at}{SUFFIX if kind == TRACE else export.KINDS[kind]}", text
