@@ -55,9 +55,9 @@ def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None
         visitor.until("String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'")
     visitor.tab("Text")
     box = visitor.page.locator("#sp-stage .sv-transport").bounding_box()
-    assert box is not None and box["y"] + box["height"] <= 720
+    assert box["y"] + box["height"] <= 720
     run = visitor.button("Run live").bounding_box()
-    assert run is not None and run["y"] + run["height"] <= 720
+    assert run["y"] + run["height"] <= 720
 
 
 def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(browser: Browser, url: str) -> None:
@@ -76,7 +76,7 @@ def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(brows
         play.click()
         for _ in range(4):
             box, tabs = play.bounding_box(), phone.page.locator("#sp-stage .sv-tabs").bounding_box()
-            assert box and tabs and box["y"] + box["height"] <= 844 and tabs["y"] + tabs["height"] <= box["y"]
+            assert box["y"] + box["height"] <= 844 and tabs["y"] + tabs["height"] <= box["y"]
             phone.page.evaluate("scrollBy(0, 150)")
         expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
         phone.page.evaluate("scrollTo(0, 0)")
@@ -315,7 +315,7 @@ def test_no_serious_accessibility_violation_of_ours(browser: Browser, url: str, 
 def test_the_list_of_runs_stands_in_the_header_under_the_headings_of_methods(visitor: AppPage) -> None:
     chosen = visitor.page.locator("#sp-recording select")
     box = chosen.bounding_box()
-    assert box and box["y"] + box["height"] <= 44 and box["width"] >= 280 and box["x"] + box["width"] < 1280 - 80
+    assert box["y"] + box["height"] <= 44 and box["width"] >= 280 and box["x"] + box["width"] < 1280 - 80
     headings = chosen.evaluate("(one) => [...one.querySelectorAll('optgroup')].map((group) => group.label)")
     offered = visitor.page.locator("#sp-method select").evaluate(
         "(one) => [...one.querySelectorAll('optgroup')].map((group) => group.label)"

@@ -36,7 +36,7 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
     visitor.until("String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'")
     visitor.page.evaluate(f"{visitor.stage(stage)}.player.pause(); {visitor.stage(stage)}.go({visitor.stage(stage)}.last)")
     box = visitor.page.locator(f"{stage} .sv-picture-marks").bounding_box()
-    assert box and box["width"] > 200 and box["y"] + box["height"] < 720
+    assert box["width"] > 200 and box["y"] + box["height"] < 720
     visitor.page.mouse.click(box["x"] + 4, box["y"] + 4)
     visitor.until(f"{visitor.stage(stage)}.cursor === 0")
 

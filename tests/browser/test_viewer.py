@@ -75,7 +75,6 @@ def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
     tab.page.locator(".sv-token").first.hover()
     expect(tip).to_contain_text("step 1")
     box = tab.page.locator(".sv-clock-layer").bounding_box()
-    assert box
     tab.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] - 32)
     expect(tip).to_contain_text("verify 42.0 ms")
     tab.page.mouse.move(5, 5)
@@ -87,25 +86,8 @@ def test_a_click_on_a_word_or_on_the_overview_goes_there(show: Open) -> None:
     tab.page.locator('.sv-step-tokens[data-step="7"] .sv-token').first.click()
     assert tab.step() == 7
     box = tab.page.locator(".sv-clock-layer").bounding_box()
-    assert box
     tab.page.mouse.click(box["x"] + 84, box["y"] + 40)
     assert tab.step() == 0
-
-
-OFFSPRING = """[...stage.stage.panels.find((one) => one.plan?.items).plan.items.values()]
-  .filter((one) => one.parent === 2).length"""
-
-
-def test_a_huge_tree_is_drawn_in_part_and_opened_by_a_click(show: Open) -> None:
-    tab = show(cases.trace(cases.wide()))
-    assert tab.page.locator(".sv-tree [data-id]").count() <= 400
-    chip = tab.page.locator('.sv-tree [data-id="chip2"]')
-    expect(chip).to_contain_text("+2")
-    before = tab.run(OFFSPRING)
-    chip.click()
-    tab.run("stage.flush()")
-    after = tab.run(OFFSPRING)
-    assert after == 30 > before
 
 
 def test_whatever_a_token_says_stays_text(show: Open) -> None:
@@ -177,7 +159,6 @@ def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_s
         tab.page.get_by_role("button", name="Zoom in").click()
         tab.run("stage.flush()")
         after = node.bounding_box()
-        assert before and after
         assert abs(after["x"] + after["width"] / 2 - before["x"] - before["width"] / 2) < 4
         assert abs(after["y"] + after["height"] / 2 - before["y"] - before["height"] / 2) < 4
     assert tab.run(f"{frame}.scrollWidth > {frame}.clientWidth && {frame}.scrollHeight > {frame}.clientHeight")
@@ -203,7 +184,6 @@ def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(sho
     box = tab.page.locator(".sv-clock-layer").bounding_box()
     left, plot, map_top = tab.run(f"[{lanes}.at.left, {lanes}.at.plot, {lanes}.at.map]")
     length = tab.run(f"{lanes}.at.plot * stage.stage.total / {lanes}.zoom.whole")
-    assert box
     tab.page.mouse.click(box["x"] + left + 0.8 * length, box["y"] + map_top + 5)
     tab.run("stage.flush()")
     first, last = tab.run(seen)

@@ -116,13 +116,6 @@ def test_playing_catches_up_with_a_live_run_and_follows_it(tab: StagePage) -> No
     assert tab.step() == 23
 
 
-def test_a_new_run_takes_the_stage_from_the_old_one(tab: StagePage) -> None:
-    grow(tab, 0, 20)
-    tab.follow(FIRST, "other")
-    assert tab.steps() == 1
-    assert tab.run("document.querySelectorAll('.sv-step-tokens').length") == 1
-
-
 PLAIN = "stage.stage.panels.find((one) => one.constructor.name === 'Overview').plain"
 
 

@@ -55,7 +55,6 @@ def places(trace: Trace) -> dict[int, tuple[int, Any]]:
 
 def click_cell(tab: StagePage, place: int) -> None:
     box = tab.page.locator(".sv-picture-marks").bounding_box()
-    assert box
     row, column = divmod(place, GRID)
     tab.page.mouse.click(box["x"] + (column + 0.5) * box["width"] / GRID, box["y"] + (row + 0.5) * box["height"] / GRID)
 
@@ -69,7 +68,6 @@ def cell_of(tab: StagePage, mark: str) -> int:
     """The cell that a mark stands on, from where the browser put it."""
     inside = tab.page.locator(mark).bounding_box()
     frame = tab.page.locator(".sv-picture-box").bounding_box()
-    assert inside and frame
     column = (inside["x"] + inside["width"] / 2 - frame["x"]) / frame["width"] * GRID
     row = (inside["y"] + inside["height"] / 2 - frame["y"]) / frame["height"] * GRID
     return int(row) * GRID + int(column)
@@ -128,7 +126,6 @@ def test_a_click_on_a_node_frames_its_cell_or_where_it_would_have_gone(show: Ope
     for node, mark in ((step.path[0], ".sv-chosen-cell"), (lost, ".sv-rejected-cell")):
         tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
         grid = step.nodes[node].grid
-        assert grid is not None
         expect(tab.page.locator(f".sv-picture {mark}")).to_have_count(1)
         assert cell_of(tab, f".sv-picture {mark}") == grid[0] * GRID + grid[1]
 
@@ -171,7 +168,7 @@ def test_the_picture_is_what_one_sees_first(show: Open, size: tuple[int, int], l
     """On a stage as wide as the app leaves it at 1280 x 720 and at 1600 x 1000."""
     tab = show(text("lantern"), size={"width": size[0], "height": size[1]})
     picture = tab.page.locator(".sv-picture-box").bounding_box()
-    assert picture and picture["width"] == pytest.approx(picture["height"], abs=1) and picture["width"] >= least
+    assert picture["width"] == pytest.approx(picture["height"], abs=1) and picture["width"] >= least
 
 
 def test_a_code_is_shown_as_its_patch_wherever_it_is_named(show: Open) -> None:

@@ -50,7 +50,7 @@ def test_the_last_row_can_read_all_of_it(show: Open, size: dict[str, int], make:
         expect(tab.page.locator(hidden)).to_be_hidden()
     assert tab.page.locator(".specviz button:visible").count() == 0
     line = tab.page.locator(".sv-plots").bounding_box()
-    assert line and line["height"] < 0.06 * size["height"]
+    assert line["height"] < 0.06 * size["height"]
     expect(tab.page.locator(".sv-tree-card .sv-card-title")).to_contain_text("Step 1 of 2 · Token recycling, recorded")
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
 
@@ -131,7 +131,6 @@ def test_a_picture_stays_beside_its_tree(show: Open) -> None:
     project(tab)
     picture = tab.page.locator(".sv-picture-box").bounding_box()
     tree = tab.page.locator(".sv-scroll").bounding_box()
-    assert picture and tree
     assert picture["height"] > 300 and picture["x"] + picture["width"] <= tree["x"]
     assert tab.run(SIZES, PARTS)[".sv-tree text"] >= 18
 

@@ -78,7 +78,7 @@ def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(s
 def test_an_empty_line_does_not_stand_above_the_text(show: Open) -> None:
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), cases.bushy(1)))
     strip, head = (tab.page.locator(f".sv-{name}").bounding_box() for name in ("strip", "head"))
-    assert strip and head and strip["y"] - head["y"] - head["height"] < 14
+    assert strip["y"] - head["y"] - head["height"] < 14
 
 
 @pytest.mark.parametrize("step", [0, 3])
@@ -91,7 +91,6 @@ def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: i
     patches = tab.page.locator(".sv-note .sv-patch")
     expect(patches).to_have_count(PATCHES)
     frame, last = image.bounding_box(), patches.last.bounding_box()
-    assert frame and last
     assert last["x"] + last["width"] == pytest.approx(frame["x"] + frame["width"], abs=2)
     assert last["width"] == pytest.approx(frame["width"] / GRID, abs=2)
     expect(tab.page.locator(".sv-note .sv-patch.sv-greyed")).to_have_count(PATCHES - len(KEPT))

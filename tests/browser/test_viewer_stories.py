@@ -15,7 +15,6 @@ from tests.support.traces.recordings import beginning
 pytestmark = pytest.mark.browser
 
 OPEN = "stage.stage.set({ tab: 'method' }); stage.flush()"
-RECORDED = ("eagle2", "ddd", "gto", "traversal", "falcon", "medusa", "deer", "diffuspec", "stree", "owl", "not_a_bandit")
 
 
 def text(method: str, steps: int = 8) -> str:

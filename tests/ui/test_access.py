@@ -83,7 +83,7 @@ def test_the_first_forwarded_request_takes_a_private_apps_privileges(tmp_path: P
 
 def test_what_the_owner_set_explicitly_stays() -> None:
     exposed = settings.read({"SPECVIZ_ANY_MODEL": "1", "SPECVIZ_MAX_SECONDS": "900", "SPECVIZ_MODELS": "qwen3-8b"}).exposed
-    assert exposed is not None and not exposed.private
+    assert not exposed.private
     assert (exposed.any_model, exposed.max_seconds, exposed.models) == (True, 900, ("qwen3-8b",))
 
 

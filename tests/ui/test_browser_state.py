@@ -74,7 +74,7 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: TextTab, text: str, 
     name = updates[tab.run_name]
     assert name.startswith(MINE) and updates[tab.runs][0][1] == name
     trace = tab.shared.archive.trace(name)
-    assert len(trace.steps) == steps and trace.end is not None and trace.end.reason == reason
+    assert len(trace.steps) == steps and trace.end.reason == reason
     assert ("loaded anew" in trace.end.message) == (reason == "cancelled")
     assert updates[tab.prompt] == trace.run.prompt and updates[tab.method] == "prompt_lookup"
     assert store.read(store.text(Trace(trace.run, trace.steps, trace.end)).encode()) == trace

@@ -25,7 +25,6 @@ from tests.support.traces.samples import sample_trace
 
 def timed(trace: Trace, speedup: float, title: str, **run: object) -> Trace:
     """The trace as one that is so much faster than its autoregressive run, at temperature 0 unless said otherwise."""
-    assert trace.end is not None and trace.end.baseline is not None
     own = sum(step.time.total for step in trace.steps) / sum(len(step.emitted) for step in trace.steps)
     count = len(trace.end.baseline.token_ns)
     baseline = replace(trace.end.baseline, token_ns=(round(own * speedup),) * count)

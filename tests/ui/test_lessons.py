@@ -82,7 +82,6 @@ def test_a_place_is_looked_for_behind_the_steps_that_were_shown() -> None:
 
 
 def right(ask: Question | None) -> str:
-    assert ask is not None
     return ask.choices[ask.answer]
 
 
@@ -93,7 +92,7 @@ def test_the_answer_is_what_the_run_did(step: int) -> None:
     bonus = lessons.page(lesson(at={"step": step}, ask={"about": "bonus"}), 0, trace).ask
     assert right(kept) == str(trace.steps[step].accepted)
     said = trace.steps[step].bonus
-    assert said is not None and right(bonus) == lessons.show_whitespace(said.text)
+    assert right(bonus) == lessons.show_whitespace(said.text)
 
 
 def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
@@ -271,7 +270,6 @@ def test_the_first_lesson_is_greedy_and_says_how_exact_its_run_was() -> None:
     one, trace, _ = shipped(next(iter(SHIPPED)))
     assert trace.run.sampling.temperature == 0 and trace.run.exactness == "exact"
     last = lessons.page(one, len(one.pages) - 1, trace).reveal
-    assert trace.end is not None and trace.end.baseline is not None
     parting = trace.end.baseline.first_divergence
     assert ("Token for token" if parting is None else f"up to token {parting.position}") in last
     assert f"{metrics.tau(trace.steps):.2f}" in lessons.page(one, len(one.pages) - 2, trace).reveal
@@ -279,7 +277,6 @@ def test_the_first_lesson_is_greedy_and_says_how_exact_its_run_was() -> None:
 
 def test_what_is_said_of_a_run_depends_on_how_its_text_differs() -> None:
     trace = sample_trace(12, method="token_recycling", baseline=True)
-    assert trace.end is not None and trace.end.baseline is not None
     greedy = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.0)))
 
     def said(parting: Divergence | None, of: Trace = greedy) -> str:
@@ -298,7 +295,6 @@ def told(name: str, number: int, kind: str) -> Any:
     """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
     one, trace, _ = shipped(name)
     at = lessons.places(one, trace)[number - 1]
-    assert at is not None
     return next(note.data for note in trace.steps[at].notes if note.type == kind)
 
 

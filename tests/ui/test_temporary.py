@@ -35,7 +35,6 @@ def started(base: Path, how: str) -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    assert process.stdout is not None
     folder, mode, named = process.stdout.readline().split()
     assert mode == "0o700" and named == folder and Path(folder).parent == base
     return process, Path(folder)

@@ -38,7 +38,7 @@ def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) ->
     )
     size, colour, x, y, beyond = node(body, told("lantern_pp"))
     book = image_trace("lantern_pp").run.codebook
-    assert book is not None and size == 60 and beyond is None
+    assert size == 60 and beyond is None
     paints, places = base64.b64decode(book.colours), struct.unpack_from("<2H", base64.b64decode(book.places), 4 * 7)
     assert colour == "rgb({} {} {})".format(*paints[21:24])
     assert (x, y) == pytest.approx([place / 65535 for place in places], abs=1e-4)
@@ -46,7 +46,6 @@ def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) ->
 
 def test_a_code_s_patch_is_a_picture_of_its_pixels(node: Evaluate) -> None:
     book = image_trace("lantern_pp").run.codebook
-    assert book is not None
     pixels = base64.b64decode(book.patches)
     side = round((len(pixels) / 3 / book.size) ** 0.5)
     address = node(READ + "return codes.address(codes.of(trace.run), 7);", told("lantern_pp"))
@@ -58,7 +57,6 @@ def test_a_code_s_patch_is_a_picture_of_its_pixels(node: Evaluate) -> None:
 @pytest.mark.parametrize("patches", ["", "AAAA", "***"])
 def test_without_whole_patches_codes_keep_their_numbers(node: Evaluate, patches: str) -> None:
     trace = image_trace("lantern_pp")
-    assert trace.run.codebook is not None
     run = replace(trace.run, codebook=replace(trace.run.codebook, patches=patches))
     text = "".join(line + "\n" for line in store.lines(replace(trace, run=run)))
     body = "const book = codes.of(trace.run); return [codes.named(book, 'after “#7”'), codes.address(book, 7)];"

@@ -26,7 +26,7 @@ def test_both_traces_are_in_the_page_as_they_were() -> None:
     page = pair.page(left, right, ("Told <b>so</b>.",))
     for side, trace in (("left", left), ("right", right)):
         found = re.search(rf'<script type="application/json" id="{side}-trace">(.*?)</script>', page, re.DOTALL)
-        assert found and [json.loads(line) for line in found[1].splitlines()] == [
+        assert [json.loads(line) for line in found[1].splitlines()] == [
             json.loads(line) for line in store.text(trace).splitlines()
         ]
     assert "<li>Told &lt;b&gt;so&lt;/b&gt;.</li>" in page and page.lower().count("</script") == 3
@@ -36,7 +36,6 @@ def test_both_traces_are_in_the_page_as_they_were() -> None:
 
 def test_where_the_texts_part_is_said() -> None:
     left = titled("A")
-    assert left.end is not None
     right = replace(left, end=replace(left.end, text=left.end.text[:5] + "§"))
     assert pair.parting(left, right) == "the same for 5 letters, then others"
 

@@ -119,7 +119,6 @@ def test_nobody_is_first_where_the_prompts_differ(node: Evaluate) -> None:
 
 def test_codes_of_a_picture_know_their_cells(node: Evaluate) -> None:
     trace = image_trace("lantern_pp")
-    assert trace.end is not None
     end = replace(trace.end, baseline=Baseline((MS,) * 64, 1, False, Divergence(9, 0.1)))
     body = LANES + "return lanes.map((lane) => [lane.grid, lane.known, lane.tokens.map((token) => token.cell)]);"
     found = node(body, {"texts": ["\n".join(lines(replace(trace, end=end)))]})

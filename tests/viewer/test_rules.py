@@ -56,18 +56,6 @@ def test_without_replacement_counts_the_siblings_that_failed_before(node: Evalua
     assert "1 guess before it failed" in found[2]
 
 
-def test_traversal_explains_a_path_kept_at_once(node: Evaluate) -> None:
-    nodes = [
-        cases.node(-1, " a", "root"),
-        cases.node(0, " b", "accepted", 0.5, 0.4),
-        cases.node(1, " c", "accepted", 0.5, 0.4, 0.64, 0.2),
-    ]
-    step = cases.step(0, nodes, [1, 2], [2, 9, " d", 0.4, "target"], rule="traversal")
-    found = node(EXPLAIN, {"step": step})
-    assert "needed no draw of its own" in found[1]
-    assert "weighs 0.64" in found[2] and "kept at once" in found[2]
-
-
 def test_relaxed_says_what_the_strict_rule_would_have_said(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.1, 0.9, 0.6)]
     step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")

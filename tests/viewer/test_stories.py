@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from specviz.trace import store
-from tests.support.traces.recordings import beginning
 from tests.support.viewer import cases
 from tests.support.viewer.layouts import EXPLAIN, drawn, overlaps
 from tests.support.viewer.node import Evaluate
@@ -43,16 +41,6 @@ def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
     """
     step = pruned(90)
     assert node(body, step) == len(step["nodes"])
-
-
-def test_a_real_tree_of_sixty_keeps_to_its_frame(node: Evaluate) -> None:
-    step = store.lines(beginning("eagle2", 2))[2]
-    body = """
-    const made = layout.tree(parseStep(JSON.parse(given)), room({ width: 940, height: 330 }));
-    return [made.width, made.height, [...made.items.values()].filter((item) => item.kind === "chip").length];
-    """
-    width, height, chips = node(body, step)
-    assert width <= 941 and height <= 331 and chips == 1
 
 
 def test_guesses_are_counted_without_the_pruned(node: Evaluate) -> None:

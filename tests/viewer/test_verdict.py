@@ -48,7 +48,6 @@ def recordings() -> dict[str, Trace]:
 def against(ms: float, tokens: int, **run: object) -> Trace:
     """A run of 16 steps against ``tokens`` baseline tokens, each ``ms`` times as long as one of the run's own."""
     trace = sample_trace(16)
-    assert trace.end is not None
     written = sum(len(step.emitted) for step in trace.steps)
     own = sum(step.time.total for step in trace.steps) / written
     parts = Divergence(3, 0.0)
@@ -75,7 +74,6 @@ def test_race_card_panel_and_sentence_print_the_same(node: Evaluate) -> None:
     traces = [trace for trace in [*recordings().values(), *LENGTHS] if metrics.verdict(trace)]
     for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
         found = metrics.verdict(trace)
-        assert found is not None
         number, level = f"{found.speedup:.2f}×", found.word == "level"
         run, alone = said["results"]
         assert number in run and number in said["card"]["label"], trace.run.title
@@ -89,7 +87,6 @@ def test_race_card_panel_and_sentence_print_the_same(node: Evaluate) -> None:
         verdict = next(term for term in explain(trace) if term.name == "verdict")
         assert trace.run.method == "autoregressive" or (verdict.sentence.startswith(found.sentence) and number in found.sentence)
         assert lessons.facts(trace, None)["speedup"] in number
-        assert trace.end is not None
         if trace.run.title in {one.run.title for one in recordings().values()}:
             assert trace.end.metrics["speedup"] == pytest.approx(found.speedup, rel=1e-3)
 
@@ -117,7 +114,6 @@ def test_a_run_that_parts_from_its_baseline_says_so_wherever_equality_is_spoken_
 
 def test_an_old_record_without_the_gap_says_the_position_alone(node: Evaluate) -> None:
     trace = recordings()["diffuspec"]
-    assert trace.end is not None and trace.end.baseline is not None
     bare = replace(trace, end=replace(trace.end, baseline=replace(trace.end.baseline, first_divergence=Divergence(14))))
     assert metrics.parting(bare) == "after token 14"
     assert node(SAID, ["\n".join(lines(bare))])[0]["badge"] == "exact in float32 · parts after token 14"

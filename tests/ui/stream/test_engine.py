@@ -108,7 +108,7 @@ def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.Mo
     assert (shown[3 * side : 4 * side, 2 * side :] == 238).all() and (shown[4 * side :] == 238).all()
     assert not (shown[3 * side : 4 * side, : 2 * side] == 238).all()
     book, code = image_trace("autoregressive").run.codebook, end.output_ids[3 * GRID]
-    assert book is not None and bytes(shown[3 * side, 0].tolist()) == base64.b64decode(book.colours)[3 * code : 3 * code + 3]
+    assert bytes(shown[3 * side, 0].tolist()) == base64.b64decode(book.colours)[3 * code : 3 * code + 3]
 
 
 def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

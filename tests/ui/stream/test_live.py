@@ -56,7 +56,7 @@ def test_a_run_streams_and_its_file_is_kept() -> None:
     room = Room(FakeEngine(steps=8))
     frames = list(room.live.run(PageSession(), REQUEST))
     last = frames[-1]
-    assert last.trace is not None and last.trace.end is not None and last.trace.end.baseline is not None
+    assert last.trace.end.baseline is not None
     kept = store.read(room.store.text(last.key).encode())
     assert kept == last.trace and len(kept.steps) == 8
     assert room.free()
@@ -88,7 +88,7 @@ def test_no_line_can_be_read_before_there_is_a_step_to_show() -> None:
     for frame in room.live.run(PageSession(), REQUEST):
         lines = room.store.lines(frame.key)
         assert len(lines) >= 2 if frame.begun else not lines and frame.trace is None
-        assert before or not frame.begun or (frame.trace is not None and frame.trace.steps)
+        assert before or not frame.begun or (frame.trace.steps)
         before += frame.begun
     assert before
 
@@ -111,7 +111,6 @@ def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
         last = frame
         if frame.begun:
             threading.Timer(0.1, page.stop).start()
-    assert last is not None and last.trace is not None and last.trace.end is not None
     assert last.trace.end.reason == "cancelled" and 2 < len(last.trace.steps) < 60
     assert room.engine.cancelled == 1 and room.free()
 
@@ -179,7 +178,6 @@ def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
     room.live.seconds = 1
     # A frame that only takes the wait for the baseline back may follow.
     last = [frame for frame in room.live.run(PageSession(), REQUEST) if frame.trace is not None][-1]
-    assert last.trace is not None and last.trace.end is not None
     assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run has 1 s here.")
     assert len(last.trace.steps) < 400 and room.free()
 
@@ -196,7 +194,7 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     first.leave()
     trace = list(frames)[-1].trace
     assert room.engine.asked[0].max_new_tokens == 32
-    assert trace is not None and "32 tokens at most instead of 96" in trace.run.warnings[-1]
+    assert "32 tokens at most instead of 96" in trace.run.warnings[-1]
 
 
 def test_the_limit_follows_how_many_wait() -> None:
@@ -242,7 +240,7 @@ def test_a_run_that_breaks_off_keeps_its_steps() -> None:
     room = Room(FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=5))
     last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.failure == "The disk is full; make room."
-    assert last.trace is not None and len(last.trace.steps) == 5 and last.trace.end is None
+    assert len(last.trace.steps) == 5 and last.trace.end is None
     assert last.feed is not None and "The disk is full" in last.feed
 
 
@@ -325,7 +323,6 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end:
     if end != "left":
         last = shown[-1]
         if "behind" in kind:
-            assert last.trace is not None and last.trace.end is not None
             assert last.trace.end.reason == ("cancelled" if end == "stop" else "time_limit")
             assert store.read(room.store.text(last.key).encode()) == last.trace
         else:
@@ -339,7 +336,7 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end:
         told.append(frame.feed or "")
         if "Waiting for a stopped run" in told[-1]:
             wait.set()
-    assert frame.trace is not None and frame.trace.end is not None
+    assert frame.trace.end is not None
     assert any("Waiting for a stopped run" in one for one in told) == ("computing" in kind)
     wait.set()
 

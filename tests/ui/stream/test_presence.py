@@ -71,7 +71,7 @@ def whole(message: dict[str, Any]) -> int:
     """How many steps the trace has that a run ended with; it has to be one that ended by itself."""
     found = message["output"]["data"][0]
     trace = store.read(found if isinstance(found, bytes) else found.encode())
-    assert trace.end is not None and trace.end.reason == "budget"
+    assert trace.end.reason == "budget"
     return len(trace.steps)
 
 

@@ -102,7 +102,7 @@ def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: A
     with tiny_models():
         changes = run(page, asked())
     trace = [change.trace for change in changes if change.trace is not None][-1]
-    assert trace.end is not None and trace.end.reason == "budget" and len(trace.end.output_ids) == GRID * GRID
+    assert trace.end.reason == "budget" and len(trace.end.output_ids) == GRID * GRID
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
     bands = [note.data for step in trace.steps for note in step.notes if note.type == "canvas"]
     assert {row for band in bands for row in range(band["row"], band["row"] + band["rows"])} == set(range(GRID))
@@ -138,7 +138,7 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monke
     with tiny_models():
         changes = run(page, asked(method="autoregressive"), stop_after=4)
     trace = [change.trace for change in changes if change.trace is not None][-1]
-    assert trace.end is not None and trace.end.reason == "cancelled"
+    assert trace.end.reason == "cancelled"
     assert 0 < len(trace.end.output_ids) < GRID * GRID
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
@@ -158,7 +158,7 @@ def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: AppSt
 
     monkeypatch.setattr(load, "WEIGHTS", Path("nowhere"))
     said = [change.banner for change in run(page, asked()) if change.banner]
-    assert said and "python -m specviz train" in said[-1]
+    assert "python -m specviz train" in said[-1]
 
 
 @pytest.mark.spread(2)
@@ -179,7 +179,7 @@ def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
         monkeypatch.setattr(LoadedImage, "picture", broken)
         changes = run(page, asked(method="autoregressive"))
     trace = [change.trace for change in changes if change.trace is not None][-1]
-    assert trace.end is not None and (trace.end.reason, trace.end.picture) == (reason, "")
+    assert (trace.end.reason, trace.end.picture) == (reason, "")
     assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
     assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)
     store.validate(store.text(trace))

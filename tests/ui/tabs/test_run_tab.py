@@ -63,7 +63,7 @@ def test_a_live_run_streams_is_kept_and_explained(tab: TextTab) -> None:
     ((_, name),) = runs
     assert name.startswith(MINE) and {one[tab.run_name] for one in updates if tab.run_name in one} == {name}
     trace = tab.shared.archive.trace(name)
-    assert trace.end is not None and trace.end.baseline is not None
+    assert trace.end.baseline is not None
     assert [one[tab.why] for one in updates if tab.why in one][-1] == tab.explained(trace)[tab.why]
 
 

@@ -20,15 +20,15 @@ from tests.support.traces.samples import lines, sample_trace
 def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None:
     found = Gallery(gallery(tmp_path, ("stand", "prompt_lookup")))
     assert list(found.by_family().values()) == [[("A run of prompt_lookup", "prompt_lookup"), ("A run of stand", "stand")]]
-    assert found.default is not None and found.default.name == "stand" and found.default.trace.run.method == "stand"
+    assert found.default.name == "stand" and found.default.trace.run.method == "stand"
     other = found.of_method("prompt_lookup")
-    assert other is not None and other.name == "prompt_lookup" and found.of_method("autoregressive") is None
+    assert other.name == "prompt_lookup" and found.of_method("autoregressive") is None
 
 
 def test_the_page_opens_on_a_greedy_run_that_is_twice_as_fast_and_writes_the_baseline_s_text() -> None:
     opening = Gallery(Settings().traces).default
-    assert opening is not None and opening.run.sampling.temperature == 0 and "chosen among" in opening.note
-    assert opening.end is not None and opening.end.baseline is not None and opening.end.baseline.equal
+    assert opening.run.sampling.temperature == 0 and "chosen among" in opening.note
+    assert opening.end.baseline.equal
     assert opening.end.reason == "eos" and 2 <= opening.end.metrics["speedup"] <= 3 and opening.end.message == ""
 
 

@@ -13,7 +13,6 @@ from tests.support.traces.samples import sample_trace
 
 def test_the_headline_is_the_measured_speed_up() -> None:
     trace = sample_trace(20)
-    assert trace.end is not None
     made = panels.why(trace)
     assert f"<b>{trace.end.metrics['speedup']:.2f}×</b>" in made and "predicted speed-up" in made
     assert "Why faster" in made
@@ -82,5 +81,5 @@ def test_a_card_tells_the_claim_from_what_was_seen_here() -> None:
     recorded = sample_trace(20, method="stand")
     made = panels.cards({"stand": panels.measured(recorded.run, recorded.end, "<a run>")})
     assert all_methods()["stand"].claim in made and "Claimed" in made
-    assert recorded.end is not None and f"τ {recorded.end.metrics['tau']:.2f}" in made
+    assert f"τ {recorded.end.metrics['tau']:.2f}" in made
     assert 'href="?trace=&lt;a run&gt;"' in made
