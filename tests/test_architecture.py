@@ -67,7 +67,7 @@ BUDGETS = {
     "pipeline": 7_679,
     "specviz": 1_503,
     "targets": 14_043,
-    "trace": 15_438,
+    "trace": 15_322,
     "training": 67_799,
     "ui": 40_140,
     "viewer": 3_338,

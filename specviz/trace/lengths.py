@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import DecodeError, Meta, convert, json, to_builtins
 
@@ -40,6 +40,13 @@ class LengthCurves(Frozen, frozen=True):
     lengths: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=2)]
     curves: Annotated[tuple[Curve, ...], Meta(min_length=1)]
 
+    def __post_init__(self) -> None:
+        if list(self.lengths) != sorted(set(self.lengths)):
+            raise ValueError("lengths do not ascend")
+        for curve in self.curves:
+            if len(curve.tau) != len(self.lengths):
+                raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
+
     def after(self, earlier: LengthCurves | None) -> LengthCurves:
         """Return the curves of ``earlier`` not measured again, then these; only these if target, source or lengths differ."""
         alike = ("target", "source", "lengths")
@@ -53,7 +60,7 @@ class LengthCurves(Frozen, frozen=True):
     def load(path: Path) -> LengthCurves:
         """Read a file. Raises BadInput, with the way out, if it is damaged."""
         try:
-            return _checked(json.decode(path.read_bytes()))
+            return json.decode(path.read_bytes(), type=LengthCurves)
         except (OSError, ValueError, DecodeError) as problem:
             raise BadInput(f"The lengths in {path.name} cannot be read ({problem}): {REMAKE}.") from problem
 
@@ -61,23 +68,13 @@ class LengthCurves(Frozen, frozen=True):
         """Write the target's file and return its path. Raises BadInput for invalid curves."""
         fields = to_builtins(self)
         try:
-            _checked(fields)
+            convert(fields, LengthCurves)
         except (ValueError, DecodeError) as problem:
             raise BadInput(f"These lengths are not kept: {problem}.") from problem
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.target).name).strip(".-") + ".json")
         path.write_bytes(json.format(json.encode(fields), indent=1) + b"\n")
         return path
-
-
-def _checked(fields: Any) -> LengthCurves:
-    found = convert(fields, LengthCurves)
-    if list(found.lengths) != sorted(set(found.lengths)):
-        raise ValueError("lengths do not ascend")
-    for curve in found.curves:
-        if len(curve.tau) != len(found.lengths):
-            raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
-    return found
 
 
 def measured(folder: Path = FOLDER) -> list[LengthCurves]:

@@ -55,22 +55,17 @@ def _wrong(field: str, message: str) -> NoReturn:
 
 
 def _check_tree(step: Step) -> None:
-    depths: list[int] = []
-    for place, node in enumerate(step.nodes):
-        if place == 0:
-            if node.parent != -1 or node.status != ROOT:
-                _wrong("nodes[0]", "the first node is the root: its parent is -1 and its status root.")
-            depths.append(0)
-            continue
+    if step.nodes[0].parent != -1 or step.nodes[0].status != ROOT:
+        _wrong("nodes[0]", "the first node is the root: its parent is -1 and its status root.")
+    for place, node in enumerate(step.nodes[1:], 1):
         if not 0 <= node.parent < place:
             _wrong(f"nodes[{place}][0]", f"the parent is {node.parent}; a parent comes before its child.")
-        depths.append(depths[node.parent] + 1)
-        if depths[-1] > MAX_DEPTH:
-            _wrong(f"nodes[{place}][0]", f"the node is deeper than {MAX_DEPTH}.")
         if node.status == ROOT:
             _wrong(f"nodes[{place}][5]", "only the first node is the root.")
         if step.nodes[node.parent].status == PRUNED and node.status != PRUNED:
             _wrong(f"nodes[{place}][5]", "its parent was pruned, so the target never saw it: it is pruned too.")
+    if max(step.depths) > MAX_DEPTH:
+        _wrong("nodes", f"a node is deeper than {MAX_DEPTH}.")
 
 
 def _check_path(step: Step) -> None:

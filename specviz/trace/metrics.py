@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,10 +107,8 @@ def tau(steps: Sequence[Step]) -> float | None:
 
 def histogram(steps: Sequence[Step]) -> list[int]:
     """Return in entry i the number of steps with exactly i accepted tokens. Empty without steps."""
-    counts = [0] * (1 + max((step.accepted for step in steps), default=-1))
-    for step in steps:
-        counts[step.accepted] += 1
-    return counts
+    counts = Counter(step.accepted for step in steps)
+    return [counts[number] for number in range(1 + max(counts, default=-1))]
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
@@ -186,19 +185,14 @@ def summarise(
         "tokens_per_second": ratio(emitted, spent["total"]),
     }
     if baseline is not None:
-        summary.update(_against(baseline, steps))
+        found, divergence = _verdict(steps, baseline), baseline.first_divergence
+        summary |= {
+            "baseline_tokens_per_second": ratio(len(baseline.token_ns), baseline.total_ns / 1e9),
+            "speedup": found and found.speedup,
+            "predicted_speedup": predicted_speedup(steps, baseline),
+            "first_divergence": divergence and {"position": divergence.position, "gap": divergence.gap},
+        }
     return summary
-
-
-def _against(baseline: Baseline, steps: Sequence[Step]) -> dict[str, Any]:
-    found = _verdict(steps, baseline)
-    divergence = baseline.first_divergence
-    return {
-        "baseline_tokens_per_second": ratio(len(baseline.token_ns), baseline.total_ns / 1e9),
-        "speedup": found and found.speedup,
-        "predicted_speedup": predicted_speedup(steps, baseline),
-        "first_divergence": None if divergence is None else {"position": divergence.position, "gap": divergence.gap},
-    }
 
 
 class Totals:

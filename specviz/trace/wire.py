@@ -211,9 +211,3 @@ class _PackedNote(Mapping[str, Any]):
     def items(self) -> Any:
         """Return all items, decoded once."""
         return self._read().items()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and self._read() == dict(other.items())
-
-    def __repr__(self) -> str:
-        return repr(self._read())

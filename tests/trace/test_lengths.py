@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trace.lengths import Curve, LengthCurves, measured, measured_on
+from specviz.trace.lengths import LengthCurves, measured, measured_on
 from tests.support.traces.length_curves import MADE_UP
 
 
@@ -44,9 +44,8 @@ def test_a_damaged_file_says_how_to_make_it_again(tmp_path: Path, change: dict[s
 
 
 def test_nothing_is_kept_that_could_not_be_drawn(tmp_path: Path) -> None:
-    for empty in (MADE_UP.replace(curves=()), MADE_UP.replace(curves=(Curve("owl", "answers", (1.0,)),))):
-        with pytest.raises(BadInput, match="not kept"):
-            empty.save(tmp_path / "here")
+    with pytest.raises(BadInput, match="not kept"):
+        MADE_UP.replace(curves=()).save(tmp_path / "here")
     assert not (tmp_path / "here").exists()
 
 
