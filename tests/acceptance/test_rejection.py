@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.residual import remaining
-from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Draft, Proposal, TargetPass
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
+from tests.support import rounds
 
 P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 Q = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 
 
-def context(seed: int = 0, warp: Warp | None = None, story: bool = True) -> Context:
-    return Context([0, 1, 2], 3, 5, warp or Warp(1.0), Noise(seed), torch.device("cpu"), 100, story)
+context = partial(rounds.context, [0, 1, 2], 5, warp=Warp(1.0))
 
 
 def scored(rows: int) -> TargetPass:
@@ -32,7 +34,7 @@ def siblings(tokens: list[int], distribution: Proposal | None = None) -> Draft:
 
 def test_a_verdict_carries_the_proof_of_every_coin() -> None:
     for seed in range(40):
-        verdict = Rejection().judge(siblings([0, 3, 1], Proposal(Q)), scored(4), context(seed))
+        verdict = Rejection().judge(siblings([0, 3, 1], Proposal(Q)), scored(4), context(seed=seed))
         judged = list(verdict.draws)
         assert judged == list(verdict.thresholds) == list(range(1, len(judged) + 1))
         for node in judged:

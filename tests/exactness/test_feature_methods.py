@@ -8,8 +8,9 @@ from specviz.engine.interfaces import SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.methods.ddd import CANDIDATES, CalibratedDepth
 from specviz.methods.resources import TREES, published_tree
+from tests.support.rounds import context
 from tests.support.tiny.text import composed, decode, parts_for, tiny_target
-from tests.support.worlds.fancy import Fancy, context, outside
+from tests.support.worlds.fancy import Fancy, outside
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, compose
 

@@ -16,9 +16,9 @@ from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.stree.drafter import TreeModelDrafter
 from specviz.targets.hybrid import HybridTarget
+from tests.support import rounds
 from tests.support.tiny.hybrid import hybrid, target
 from tests.support.tiny.text import decode, tiny_target
-from tests.support.worlds import fancy
 from tests.support.worlds.fancy import Fancy, outside
 from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, Audited, alone, compose, models, run
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
@@ -158,7 +158,7 @@ def test_a_fixed_tree_stays_inside_the_nucleus() -> None:
     warp, drafter = Warp(0.8, top_p=0.7), Fancy(3)
     composition = compose({"tree": "fixed", "depth": 3, "width": 4, "nodes": 20}, *models("hybrid"), warp)
     assert isinstance(composition.controller, SingleDrafter)
-    draft = composition.controller.builder.build(drafter, fancy.context(warp=warp))
+    draft = composition.controller.builder.build(drafter, rounds.context(warp=warp))
     assert 1 < len(draft.tree) < 21 and not outside(draft, drafter, warp)
 
 

@@ -12,7 +12,8 @@ import pytest
 from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
 from specviz.errors import BadInput
 from specviz.methods.ddd import CANDIDATES, BeamMass, CalibratedDepth, CalibratedRound
-from tests.support.worlds.fancy import Fancy, context, paths, searched
+from tests.support.rounds import context
+from tests.support.worlds.fancy import Fancy, paths, searched
 
 
 def test_the_mass_is_that_of_the_kept_beam_only() -> None:

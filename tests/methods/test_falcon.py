@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -11,18 +12,18 @@ from torch import Tensor
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context, Pick
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.falcon import Blocks
 from specviz.methods.resources import published_tree
 from specviz.trace.schema import Note
+from tests.support import rounds
 from tests.support.worlds.host_levels import ByTokens
 
 VOCAB = 30
 
 
-def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Context:
-    return Context([3, 4], 2, 0, warp or Warp(0.9), Noise(0), torch.device("cpu"), room, story)
+context = partial(rounds.context, [3, 4], warp=Warp(0.9))
 
 
 class Pairs(ByTokens):

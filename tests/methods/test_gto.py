@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,17 +11,17 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.drafting.trees.copied import Copied
-from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter, TargetPass
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Composition, Draft, SingleDrafter, TargetPass
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto import Rewarded, ShadowDrafting, branch_lengths, probabilities, tree_reward
+from tests.support import rounds
 from tests.support.tiny.text import Decoded, decode, tiny_target
 
 P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
 
-def context(warp: Warp | None = None, story: bool = True) -> Context:
-    return Context([0, 1, 2], 3, 5, warp or Warp(), Noise(0), torch.device("cpu"), 100, story)
+context = partial(rounds.context, [0, 1, 2], 5)
 
 
 def scored(*rows: torch.Tensor) -> TargetPass:
@@ -52,7 +53,7 @@ def test_probabilities_are_the_targets_own_at_the_parent() -> None:
     flipped = P.flip(0)
     found = probabilities(tree, scored(P, flipped, P, P), context())
     assert found == pytest.approx([1.0, 0.4, 0.2, 0.4])
-    nucleus = probabilities(tree, scored(P, flipped, P, P), context(Warp(1.0, top_k=1)))
+    nucleus = probabilities(tree, scored(P, flipped, P, P), context(warp=Warp(1.0, top_k=1)))
     assert nucleus == pytest.approx([1.0, 1.0, 0.0, 1.0]), "the warped distribution, as the accept rule sees it"
 
 
@@ -73,8 +74,8 @@ def test_the_note_says_what_each_branch_is_worth() -> None:
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.0)])
 def test_the_verdict_itself_is_the_rules(warp: Warp) -> None:
     rows = scored(P, P.flip(0), P, P)
-    plain = Match().judge(draft(), rows, context(warp))
-    told, silent = (Rewarded(Match()).judge(draft(), rows, context(warp, story)) for story in (True, False))
+    plain = Match().judge(draft(), rows, context(warp=warp))
+    told, silent = (Rewarded(Match()).judge(draft(), rows, context(warp=warp, story=story)) for story in (True, False))
     assert silent == plain, "nobody looks, so nothing is worked out"
     assert (told.path, told.bonus, told.statuses) == (plain.path, plain.bonus, plain.statuses)
 

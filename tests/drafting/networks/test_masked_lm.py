@@ -8,21 +8,16 @@ import torch.nn.functional as F
 
 from specviz.drafting.networks.lora import merge_lora
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Context
-from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
 from specviz.methods.diffuspec.lattice import MaskedBlock
 from specviz.models.heads.heads import with_lora
 from specviz.training.families.gto import LowRank
+from tests.support.rounds import context
 from tests.support.tiny.networks import masked_lm
 from tests.support.tiny.text import tiny_target
 
 TARGET = tiny_target()
 TEXT = torch.randint(0, 48, (20,), generator=torch.Generator().manual_seed(2))
-
-
-def context(ids: list[int], warp: Warp, seed: int = 0, room: int = 100) -> Context:
-    return Context(ids, 1, 0, warp, Noise(seed), torch.device("cpu"), room)
 
 
 def test_a_row_sees_what_comes_after_it_but_not_behind_a_mask() -> None:
@@ -80,7 +75,7 @@ def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> 
 
 def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
     model = masked_lm(TARGET)
-    draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist(), Warp()))
+    draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist()))
     assert list(draft.tree.host_tokens[1:]) == model.draft_ids[model(TEXT, 6).argmax(-1)].tolist()
     assert draft.calls == 1 and not draft.proposals
     (note,) = draft.notes
@@ -91,7 +86,7 @@ def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
 def test_no_room_no_block() -> None:
     model = masked_lm(TARGET)
     for room, nodes in ((1, 1), (2, 2), (4, 4), (50, 7)):
-        draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist(), Warp(), room=room))
+        draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist(), room=room))
         assert len(draft.tree) == nodes
     with pytest.raises(ValueError, match="does not fit"):
         MaskedBlock(model, 64)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
-from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Draft, Round, TargetPass, Verdict
 from specviz.engine.tree import DraftTree
+from tests.support.rounds import context
 from tests.support.tiny.networks import TAP, block_net
 from tests.support.tiny.text import tiny_target
 
@@ -29,10 +29,6 @@ def random_text(length: int, seed: int = 0) -> tuple[list[int], Tensor]:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 48, (length,), generator=generator).tolist()
     return tokens, torch.randn(length, 32, generator=generator, dtype=torch.float64)
-
-
-def context(ids: list[int]) -> Context:
-    return Context(ids, 1, 0, Warp(1.0), Noise(0), torch.device("cpu"), 100)
 
 
 def started(network: BlockNet, tokens: list[int], features: Tensor) -> BlockDrafter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.guided_drafter import PADDING, GuidedDrafter
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
-from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
+from tests.support import rounds
 from tests.support.tiny.images import tiny_image, tiny_image_drafter
 
 SCALE, HIDDEN = 2.5, 32
@@ -22,8 +23,7 @@ PARENTS = ([0, 0, 0], [2, 0, 0, 1], [3, 3, 1])
 """By level below the first: rows of the level above."""
 
 
-def context(ids: Sequence[int], round_: int) -> Context:
-    return Context(list(ids), len(CONDITIONAL), round_, Warp(), Noise(0), torch.device("cpu"), 9)
+context = partial(rounds.context, prompt=len(CONDITIONAL), room=9)
 
 
 def drafted(drafter: FeatureDrafter, ids: Sequence[int], features: Tensor, first: int) -> list[Tensor]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
 
 from specviz.drafting.memory.prompt_copy import PromptCopy
-from specviz.engine.interfaces import Context
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.methods.resources import published_tree
 from specviz.methods.stand.ngram_store import Entry, NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
+from tests.support import rounds
 
-
-def context(ids: Sequence[int], room: int = 10_000) -> Context:
-    return Context(ids, len(ids), 0, Warp(), Noise(0), torch.device("cpu"), room)
+context = partial(rounds.context, room=10_000)
 
 
 def as_published(ids: list[int], longest: int, copied: int) -> list[int]:

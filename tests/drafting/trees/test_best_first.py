@@ -15,7 +15,7 @@ from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.best_first import SPARE, WIDTH, BestFirst, Depth, best_paths, ranked
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Warp
-from tests.support.worlds.fancy import context
+from tests.support.rounds import context
 
 VOCAB, DEEPEST = 5, 4
 

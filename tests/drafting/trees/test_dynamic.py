@@ -12,7 +12,8 @@ from torch import Tensor
 from specviz.drafting.trees.dynamic import FORWARD, SHARPER, Dynamic, SpeedupMaximising
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
-from tests.support.worlds.fancy import Fancy, Path, context, paths, searched
+from tests.support.rounds import context
+from tests.support.worlds.fancy import Fancy, Path, paths, searched
 
 
 @pytest.mark.parametrize(("depth", "width", "nodes"), [(1, 3, 2), (3, 2, 6), (4, 3, 12), (5, 4, 30), (3, 9, 25)])
@@ -84,7 +85,7 @@ def test_confidences_are_sharper_where_a_trees_size_follows_from_them(nodes: int
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 5)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    draft = Dynamic(5, 2, 40).build(Fancy(), context(room))
+    draft = Dynamic(5, 2, 40).build(Fancy(), context(room=room))
     assert max(draft.tree.shape.depths) == depth == draft.calls
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +13,10 @@ from specviz.drafting.memory.retrieval import Retrieval
 from specviz.drafting.memory.suffix_guess import LengthRule
 from specviz.drafting.trees.retrieved import Retrieved
 from specviz.engine.interfaces import Context, Proposal
-from specviz.engine.sampling import Noise, Warp
 from specviz.methods.reader.merged_tree import Ladder
+from tests.support import rounds
 
-
-def context(ids: Sequence[int], room: int = 1000) -> Context:
-    return Context(ids, len(ids), 0, Warp(), Noise(0), torch.device("cpu"), room)
+context = partial(rounds.context, room=1000)
 
 
 class Chain:

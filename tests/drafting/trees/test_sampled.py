@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context, Pick, Proposal
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.trace.schema import Note
+from tests.support import rounds
 
 LAW = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 
@@ -40,8 +42,7 @@ class Told:
         return (Note("told", {}),)
 
 
-def context(number: int = 0, warp: Warp | None = None, room: int = 100, seed: int = 0, story: bool = False) -> Context:
-    return Context([8, 9], 2, number, warp or Warp(1.0), Noise(seed), torch.device("cpu"), room, story)
+context = partial(rounds.context, [8, 9], warp=Warp(1.0), story=False)
 
 
 ROUNDS = [1500, pytest.param(6000, marks=pytest.mark.slow)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from heapq import heapify, heappop, heappush
 
 import pytest
@@ -15,13 +16,12 @@ from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, gain_of, gains
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Context, Draft
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Draft
+from specviz.engine.sampling import Warp
+from tests.support import rounds
 from tests.support.worlds.fancy import Fancy, path_to, paths
 
-
-def context(number: int = 0, room: int = 100, warp: Warp | None = None) -> Context:
-    return Context([5, 1], 2, number, warp or Warp(1.0), Noise(0), torch.device("cpu"), room, True)
+context = partial(rounds.context, [5, 1], warp=Warp(1.0))
 
 
 def pays(node: float, forward: float) -> SpeedupMaximising:
@@ -76,7 +76,7 @@ def test_rows_that_stand_for_nothing_change_nothing(
 
     def grown() -> tuple[Draft, Fancy]:
         drafter = Fancy(seed, temperature, support, most)
-        return SampledDynamicTree(*sizes, pays(*costs)).build(drafter, context(seed, 6, warp)), drafter
+        return SampledDynamicTree(*sizes, pays(*costs)).build(drafter, context(seed, room=6, warp=warp)), drafter
 
     here, short = grown()
     with pytest.MonkeyPatch.context() as patched:
@@ -123,7 +123,7 @@ def best_first(
 def test_each_level_takes_what_a_best_first_search_takes(
     seed: int, temperature: float, support: list[int] | None, sizes: tuple[int, int, int], costs: tuple[float, float], warp: Warp
 ) -> None:
-    (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, 6, warp)
+    (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, room=6, warp=warp)
     policy, limit = None if nodes else pays(*costs), min(depth, where.max_depth - 1)
     draft = SampledDynamicTree(depth, width, nodes, policy).build(drafter, where)
     shape, tokens, found = draft.tree.shape, draft.tree.host_tokens, paths(draft)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context
-from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
 from specviz.methods.medusa.drafter import Product, paths_of
 from specviz.methods.resources import published_tree
+from tests.support import rounds
 
 
 class Lists:
@@ -38,8 +39,7 @@ class Lists:
 LISTS = Lists([10, 11, 12], [11, 12, 10], [12, 10, 11])
 
 
-def context(room: int = 100, story: bool = True) -> Context:
-    return Context([8, 9], 2, 0, Warp(), Noise(0), torch.device("cpu"), room, story)
+context = partial(rounds.context, [8, 9])
 
 
 def test_the_published_tree_has_63_paths_at_the_published_depths() -> None:
@@ -71,7 +71,7 @@ def test_paths_past_the_heads_or_their_lists_stay_empty() -> None:
 
 @pytest.mark.parametrize(("room", "depth"), [(0, 0), (1, 0), (2, 1), (3, 2), (50, 3)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    draft = Product([(0,), (0, 0), (0, 0, 0)]).build(LISTS, context(room))
+    draft = Product([(0,), (0, 0), (0, 0, 0)]).build(LISTS, context(room=room))
     assert max(draft.tree.shape.depths) == depth
 
 

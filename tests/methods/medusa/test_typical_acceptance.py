@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
-from specviz.engine.interfaces import Context, Draft, TargetPass
+from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, ROOT, SKIPPED
+from tests.support import rounds
 
 SURE = [0.9, 0.05, 0.03, 0.02]
 FLAT = [0.28, 0.26, 0.24, 0.22]
 
 
-def context(seed: int = 0, warp: Warp | None = None, story: bool = True) -> Context:
-    return Context([0, 1, 2], 3, 5, warp or Warp(1.0), Noise(seed), torch.device("cpu"), 100, story)
+context = partial(rounds.context, [0, 1, 2], 5, warp=Warp(1.0))
 
 
 def scored(*distributions: list[float]) -> TargetPass:
@@ -75,7 +76,7 @@ def test_what_the_exact_rule_would_not_have_taken_is_relaxed() -> None:
     chain, target = tree([0, 1], [0, 1]), scored(FLAT, FLAT, FLAT)
     seen = set()
     for seed in range(60):
-        found = Typical().judge(chain, target, context(seed))
+        found = Typical().judge(chain, target, context(seed=seed))
         assert found.path == (1, 2)
         for node, token in ((1, 0), (2, 1)):
             own = int(Warp(1.0).choose(torch.tensor(FLAT).log().double()[None], [2 + node], Noise(seed)))
@@ -92,7 +93,7 @@ def test_a_path_that_lost_is_rejected_though_it_was_good_enough() -> None:
 
 def test_the_bonus_is_the_targets_own_token_behind_the_path() -> None:
     for seed in range(20):
-        found = Typical().judge(tree([0], [0]), scored(SURE, FLAT), context(seed))
+        found = Typical().judge(tree([0], [0]), scored(SURE, FLAT), context(seed=seed))
         own = Warp(1.0).choose(torch.tensor(FLAT).log().double()[None], [4], Noise(seed))
         assert (found.path, found.bonus, found.source) == ((1,), int(own), "target")
 
@@ -107,7 +108,7 @@ def test_a_warped_distribution_is_what_is_judged() -> None:
 def test_at_its_strict_end_nothing_is_kept() -> None:
     strict = Typical(1.0, math.inf)
     for distribution in (SURE, FLAT, [1.0, 0.0, 0.0, 0.0]):
-        found = strict.judge(tree([0, 1], [0, 0]), scored(distribution, distribution, distribution), context(4))
+        found = strict.judge(tree([0, 1], [0, 0]), scored(distribution, distribution, distribution), context(seed=4))
         assert found.path == ()
         assert found.bonus == int(Warp(1.0).choose(torch.tensor(distribution, dtype=torch.float64).log()[None], [3], Noise(4)))
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft
-from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.reader.merged_tree import Estimates, Merged
+from tests.support import rounds
 
-
-def context(ids: Sequence[int], room: int = 1000, warp: Warp = Warp()) -> Context:
-    return Context(ids, len(ids), 0, warp, Noise(0), torch.device("cpu"), room)
+context = partial(rounds.context, room=1000)
 
 
 @dataclass

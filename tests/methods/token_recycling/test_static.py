@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from specviz.drafting.trees.copied import Copied
 from specviz.engine.interfaces import Context
-from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.token_recycling.successors import Static
 from specviz.trace.schema import Note
-
-
-def context(room: int = 100) -> Context:
-    return Context([5, 1], 2, 0, Warp(), Noise(0), torch.device("cpu"), room)
+from tests.support.rounds import context
 
 
 class Ranked:
@@ -48,7 +43,7 @@ def test_branches_end_where_nothing_is_known_and_others_go_on() -> None:
 
 @pytest.mark.parametrize(("room", "nodes"), [(1, 1), (2, 3), (3, 6)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, nodes: int) -> None:
-    assert len(Static(shape_from_counts([[2], [2, 1]])).build(Ranked(), context(room)).tree) == nodes
+    assert len(Static(shape_from_counts([[2], [2, 1]])).build(Ranked(), context(room=room)).tree) == nodes
 
 
 class Quoting:
@@ -60,7 +55,7 @@ class Quoting:
 
 @pytest.mark.parametrize(("room", "tokens"), [(100, (1, 4, 5, 6)), (3, (1, 4, 5)), (1, (1,))])
 def test_a_copied_chain_fits_the_room(room: int, tokens: tuple[int, ...]) -> None:
-    draft = Copied().build(Quoting(), context(room))
+    draft = Copied().build(Quoting(), context(room=room))
     assert draft.tree.host_tokens == tokens
     assert draft.tree.shape.parents == tuple(range(-1, len(tokens) - 1))
     assert draft.calls == (len(tokens) > 1)

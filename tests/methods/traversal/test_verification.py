@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Draft, Proposal, TargetPass, Verdict
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.traversal.verification import NodeResidual, Traversal
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
+from tests.support import rounds
 
 P = torch.tensor([0.1, 0.2, 0.35, 0.35], dtype=torch.float64)
 Q = torch.tensor([0.4, 0.3, 0.15, 0.15], dtype=torch.float64)
@@ -19,8 +22,7 @@ PARENTS = [-1, 0, 0, 1, 1, 2, 5]
 TOKENS = [9, 1, 3, 0, 2, 2, 0]
 
 
-def context(seed: int = 0, warp: Warp | None = None, story: bool = True) -> Context:
-    return Context([0, 1, 2], 3, 5, warp or Warp(1.0), Noise(seed), torch.device("cpu"), 100, story)
+context = partial(rounds.context, [0, 1, 2], 5, warp=Warp(1.0))
 
 
 def scored(rows: int) -> TargetPass:
@@ -33,7 +35,7 @@ def tree(distribution: Proposal | None = DRAWN) -> Draft:
 
 
 def verdicts(count: int = 300, distribution: Proposal | None = DRAWN) -> list[Verdict]:
-    return [Traversal().judge(tree(distribution), scored(len(TOKENS)), context(seed)) for seed in range(count)]
+    return [Traversal().judge(tree(distribution), scored(len(TOKENS)), context(seed=seed)) for seed in range(count)]
 
 
 def visits(verdict: Verdict) -> list[dict[str, object]]:
@@ -91,7 +93,7 @@ def test_the_note_tells_the_walk_in_its_order() -> None:
 def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
     rescues = 0
     for seed, found in enumerate(verdicts()):
-        above = Rejection().judge(tree(), scored(len(TOKENS)), context(seed)).path
+        above = Rejection().judge(tree(), scored(len(TOKENS)), context(seed=seed)).path
         assert found.notes[0].data["top_down"] == len(above)
         assert found.notes[0].data["rescued"] == [node for node in found.path if node not in above]
         rescues += bool(found.notes[0].data["rescued"])
@@ -129,6 +131,6 @@ def test_when_every_token_was_drafted_and_failed_the_distribution_stays_one(dtyp
     logits = P.log().to(dtype).expand(5, -1)
     every = Draft(DraftTree.of([9, 0, 1, 2, 3], [-1, 0, 0, 0, 0]), {0: Proposal(P.to(dtype), torch.arange(4))})
     for seed in range(100):
-        found = Traversal().judge(every, TargetPass(logits), context(seed))
+        found = Traversal().judge(every, TargetPass(logits), context(seed=seed))
         assert 0 <= found.bonus < 4
         assert len(found.path) == 1

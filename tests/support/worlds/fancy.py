@@ -8,16 +8,12 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Pick
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.trace.schema import Note
 from tests.support.worlds.host_levels import ByTokens
 
 VOCAB = 7
 Path = tuple[int, ...]
-
-
-def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Context:
-    return Context([5, 1], 2, 0, warp or Warp(), Noise(0), torch.device("cpu"), room, story)
 
 
 class Fancy(ByTokens):

@@ -1,0 +1,19 @@
+"""The context of a round, for drafters and rules that are asked about one round alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from specviz.engine.interfaces import Context
+from specviz.engine.sampling import Noise, Warp
+
+
+def context(
+    ids: Sequence[int] = (5, 1), number: int = 0, *, prompt: int | None = None, warp: Warp | None = None, seed: int = 0,
+    room: int = 100, story: bool = True,
+) -> Context:  # fmt: skip
+    """Round ``number`` after ``ids``, with ``room`` free places. By default all ids are the prompt, and the run is greedy."""
+    places = len(ids) if prompt is None else prompt
+    return Context(ids, places, number, warp or Warp(), Noise(seed), torch.device("cpu"), room, story)
