@@ -231,4 +231,4 @@ def test_the_schema_is_one_and_knows_every_word_of_the_format() -> None:
     assert parts["Step"]["properties"]["index"]["maximum"] == validate.MAX_STEPS - 1
     for record in (schema.Run, schema.Step, schema.End):
         assert set(parts[record.__name__]["properties"]) - {"v", "seq", "kind"} == set(record.__struct_fields__)
-    assert parts["GrowthNote"]["properties"]["kept"]["description"].startswith("Nodes that went to the target")
+    assert parts["GrowthNote"]["properties"]["kept"]["description"].startswith("Number of nodes sent to the target")

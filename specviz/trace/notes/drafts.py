@@ -12,69 +12,69 @@ from specviz.trace.schema import one_of
 
 
 class TreeDepth(Part, frozen=True):
-    """Depth of a tree that nobody stated, and by what it was chosen (``trees.depth_profile``)."""
+    """Depth of a tree chosen by default, from the calibration in ``trees.depth_profile`` where there is one."""
 
     levels: int
     nodes: int | None = None
     tau: float | None = None
-    """Tokens a pass that the profile foretells."""
+    """Predicted tokens per pass."""
     gain: float | None = None
-    """Foretold speed-up over the target alone; missing where nobody measured a profile and the depth is the usual one."""
+    """Predicted speed-up over the target alone; null without a calibration."""
     forward: float | None = None
-    """A drafter forward in target passes of one token."""
+    """Cost of a drafter forward, in target passes of one token."""
 
 
 class GrowthNote(TypedNote, frozen=True):
-    """Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and all that grow as it does."""
+    """Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors."""
 
     beams: Sequence[Sequence[int]]
     """[level, beam]: nodes that were expanded at each level, the root's first."""
     value: Sequence[float]
-    """[node]: log of the drafter's probability of the whole path, pruned nodes included; of drawn tokens the log of the
-    probability that the target accepts so far, as it was expected."""
+    """[node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the
+    expected probability that the target accepts the path."""
     kept: int
-    """Nodes that went to the target, the root included: they come first."""
+    """Number of nodes sent to the target, which come first, the root included."""
     considered: int
-    """Drafted candidates, the root not counted."""
+    """Number of drafted candidates, without the root."""
     depth: TreeDepth | None = None
 
 
 class BeamMassNote(TypedNote, frozen=True):
-    """Beam mass by level and where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
+    """Beam mass by level, and the level where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
 
     mass: Sequence[float]
-    """[level]: log of the probability that the beam holds, level 1 first."""
+    """[level]: log of the beam's probability mass, level 1 first."""
     tested: Sequence[int]
-    """Levels, from 1, whose mass was held against the threshold."""
+    """Levels, from 1, whose mass was compared with the threshold."""
     threshold: float
-    """A logarithm, as the mass."""
+    """Log of a probability mass."""
     stopped: int | None
-    """The level behind which growth stopped; null where nothing stopped it."""
+    """Last level, if the threshold stopped the growth."""
     limit: int
-    """Deepest level there was room for."""
+    """Deepest possible level."""
     below: Sequence[float] = ()
-    """[level]: fraction of the calibration's beams that held less than the threshold."""
+    """[level]: fraction of the calibration's beams below the threshold."""
     forward: float | None = None
-    """A drafter forward in target passes of one token, where the threshold was chosen by what that costs."""
+    """Cost of a drafter forward, in target passes of one token, if the threshold was chosen by it."""
 
 
 class Block(Part, frozen=True):
-    """Nodes that one drafter forward gave, pruned ones included. ``depths`` are its first and last level."""
+    """Nodes drafted by one forward, pruned ones included. ``depths`` are its first and last level."""
 
     nodes: Sequence[int]
     depths: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
 
 
 class BlocksNote(TypedNote, frozen=True):
-    """Nodes of a tree by the drafter forward that gave them, by Falcon (arXiv 2412.12639)."""
+    """Nodes of a tree by drafter forward, by Falcon (arXiv 2412.12639)."""
 
     blocks: Sequence[Block]
     width: int
-    """Levels a forward."""
+    """Levels per forward."""
 
 
 class Graft(Part, frozen=True):
-    """A continuation out of memory that hangs from ``node``: ``matched`` tokens led to it, ``count`` tokens came."""
+    """A continuation of ``count`` tokens retrieved for ``node``, after a match of ``matched`` tokens."""
 
     node: int
     source: str
@@ -83,24 +83,24 @@ class Graft(Part, frozen=True):
 
 
 class MergedTreeNote(TypedNote, frozen=True):
-    """Sources of a tree that several drafters and memories share, by READER (arXiv 2508.09072)."""
+    """Sources of a tree merged from several drafters and memories, by READER (arXiv 2508.09072)."""
 
     sources: Sequence[str]
-    """[node]: "root", or the sources that agree on it with a plus between them: drafter, context, outputs."""
+    """[node]: "root", or its sources joined by a plus: drafter, context, outputs."""
     value: Sequence[float]
     """[node]: estimated probability that the whole path is accepted."""
     kept: int
-    """Nodes that went to the target, the root included: they come first."""
+    """Number of nodes sent to the target, which come first, the root included."""
     considered: int
     expected: float
-    """Tokens a pass that the estimates foretell."""
+    """Predicted tokens per pass."""
     fitted: bool
-    """Whether the size follows the cost curve; else it was stated."""
+    """Whether the size follows the cost curve; else it is a parameter."""
     grafts: Sequence[Graft]
 
 
 class Offer(Part, frozen=True):
-    """Tokens of one place, likeliest first, with the drafter's probability of each."""
+    """Tokens of one position, most likely first, with the drafter's probability of each."""
 
     tokens: Sequence[int]
     probability: Sequence[float]
@@ -114,7 +114,7 @@ class FrontierNote(TypedNote, frozen=True):
     value: Sequence[float]
     """[node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last."""
     kept: int
-    """Nodes that went to the target, the root included: they come first."""
+    """Number of nodes sent to the target, which come first, the root included."""
     reach: Sequence[float]
     """[depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first."""
     places: Sequence[Offer]
@@ -122,7 +122,7 @@ class FrontierNote(TypedNote, frozen=True):
 
 
 class HeadOffer(Part, frozen=True):
-    """What one Medusa head said: head 1 speaks of the token after the root."""
+    """Predictions of one Medusa head; head 1 predicts the token after the root."""
 
     head: int
     tokens: Sequence[int]
@@ -131,24 +131,24 @@ class HeadOffer(Part, frozen=True):
 
 
 class HeadsNote(TypedNote, frozen=True):
-    """Offers of parallel heads, whose Cartesian product is the tree, by Medusa (arXiv 2401.10774)."""
+    """Predictions of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774)."""
 
     heads: Sequence[HeadOffer]
 
 
 class CopyNote(TypedNote, frozen=True):
-    """Suffix that occurred before and what followed it, by prompt lookup decoding. A length of 0: nothing occurred."""
+    """Matched suffix and copied continuation, by prompt lookup decoding. A length of 0 means no match."""
 
     suffix_start: int
     suffix_length: int
     source: int
-    """Place of the first token copied."""
+    """Position of the first copied token."""
     length: int
-    """Tokens copied."""
+    """Number of copied tokens."""
 
 
 class SuffixRow(Part, frozen=True):
-    """What followed where a draft token was chosen: ``counts`` of each token, of ``count`` in all; ``others`` are not shown."""
+    """Continuations counted at a node: ``counts`` of each token, ``count`` in total, ``others`` not shown."""
 
     node: int
     count: int
@@ -159,7 +159,7 @@ class SuffixRow(Part, frozen=True):
 
 
 class SuffixTrial(Part, frozen=True):
-    """Score of the draft that a match of ``length`` tokens gives; ``limit`` is the longest draft it allows."""
+    """Score of the draft after a match of ``length`` tokens; ``limit`` is its maximum length."""
 
     length: int
     limit: int
@@ -174,9 +174,9 @@ class SuffixNote(TypedNote, frozen=True):
     suffix_length: int
     occurrences: int
     limit: int
-    """Most tokens that a match of this length may draft."""
+    """Maximum draft length for a match of this length."""
     score: float
-    """Expected accepted tokens, by counts in the tree."""
+    """Expected number of accepted tokens, from the tree's counts."""
     threshold: float | None
     used: bool
     scores: Mapping[str, float]
@@ -184,11 +184,11 @@ class SuffixNote(TypedNote, frozen=True):
     tried: Sequence[SuffixTrial]
     rows: Sequence[SuffixRow]
     remembered: int
-    """Tokens in the memory of earlier outputs."""
+    """Number of stored tokens of earlier outputs."""
 
 
 class NgramRow(Part, frozen=True):
-    """A row of the store and the children drawn of it without replacement.
+    """A row of the store and the children sampled from it without replacement.
 
     ``order`` is the n of the n-gram, ``probability`` the warped distribution, ``perturbed`` its logarithm with Gumbel noise
     (empty at temperature 0), ``order_taken`` the entries by that; the first ``picked`` became children.
@@ -205,11 +205,11 @@ class NgramRow(Part, frozen=True):
 
 
 class NgramRowsNote(TypedNote, frozen=True):
-    """Rows of the n-gram store that a tree was drawn of, by STAND (arXiv 2506.04708)."""
+    """Rows of the n-gram store that a tree was sampled from, by STAND (arXiv 2506.04708)."""
 
     rows: Sequence[NgramRow]
     entries: int
-    """n-grams in the store."""
+    """Number of n-grams in the store."""
 
 
 class SuccessorRow(Part, frozen=True):
@@ -224,21 +224,21 @@ class SuccessorRow(Part, frozen=True):
 
 
 class SuccessorsNote(TypedNote, frozen=True):
-    """Rows of the adjacency matrix that a tree was unfolded from, by Token Recycling (arXiv 2408.08696)."""
+    """Rows of the adjacency matrix that the tree was built from, by Token Recycling (arXiv 2408.08696)."""
 
     rows: Sequence[SuccessorRow]
     updated: int
-    """Rows that the last pass wrote anew."""
+    """Number of rows that the last pass updated."""
 
 
 class DenoisedNote(TypedNote, frozen=True):
-    """Distributions of a block of masks that one forward resolved, by DEER (arXiv 2512.15176)."""
+    """Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176)."""
 
     places: Sequence[Offer]
 
 
 class LatticeColumn(Part, frozen=True):
-    """Candidates of one place of the block, of ``size`` that the search considered."""
+    """Candidates at one position of the block; the search considered ``size``."""
 
     tokens: Sequence[int]
     probability: Sequence[float]
@@ -247,7 +247,7 @@ class LatticeColumn(Part, frozen=True):
 
 
 class LatticeBeams(Part, frozen=True):
-    """Best beams after one place, best first: the beam before that each goes on, its row in the column, its score."""
+    """Best beams after one position, best first: each one's parent beam, row in the column, and score."""
 
     parents: Sequence[int]
     picks: Sequence[int]
@@ -255,7 +255,7 @@ class LatticeBeams(Part, frozen=True):
 
 
 class DraftLength(Part, frozen=True):
-    """How many masks stand in the block now, its bounds, and the running means that the next length follows."""
+    """Number of masks in the block, its bounds, and the running means that determine the next length."""
 
     length: int
     shortest: int
@@ -266,14 +266,14 @@ class DraftLength(Part, frozen=True):
 
 
 class LatticeNote(TypedNote, frozen=True):
-    """Beam search through a block's candidates and the next draft length, by DiffuSpec (arXiv 2510.02358)."""
+    """Beam search through a block's candidates, and the next draft length, by DiffuSpec (arXiv 2510.02358)."""
 
     columns: Sequence[LatticeColumn]
     beams: Sequence[LatticeBeams]
     fence: int | None
-    """Places before an end of the text that is likely everywhere; null where there is none."""
+    """Number of positions up to an end of the text that every path is likely to take; null without one."""
     gauge: DraftLength
     weight: float
-    """Fraction of a score that is the drafter's log-probability; the rest is an n-gram model's."""
+    """Weight of the drafter's log-probability in a score; the rest is the n-gram model's."""
     ended: bool | None = None
-    """Whether the path takes the end of the text; missing in older traces."""
+    """Whether the path ends the text; missing in older traces."""

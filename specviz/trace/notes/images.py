@@ -1,4 +1,4 @@
-"""Notes of runs that draw a picture and of runs that read one.
+"""Notes of image runs and of vision-language runs.
 
 Spans are [first place, how many] of unbroken rows of places in the prompt.
 """
@@ -19,44 +19,44 @@ class CanvasNote(TypedNote, frozen=True):
     """Rows of a picture that this step completed, in any image run."""
 
     row: int
-    """The first of them, from 0."""
+    """First row, from 0."""
     rows: int
     codes: int
-    """Codes drawn so far."""
+    """Number of codes generated so far."""
     png: str
     """The band, base64."""
 
 
 class CoarseCodesNote(TypedNote, frozen=True):
-    """Coarse codes and the finer ones that were made of them, by MuLo-SD (arXiv 2601.05149)."""
+    """Coarse codes and the fine codes drafted from them, by MuLo-SD (arXiv 2601.05149)."""
 
     codes: Sequence[int]
     fine: Sequence[int]
 
 
 class JacobiWindowNote(TypedNote, frozen=True):
-    """Window of codes that the target keeps renewing, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
+    """Window of codes resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
 
     codes: Sequence[int]
     redrawn: int
-    """Codes, first ones of the window, that were drawn from the last pass's distributions."""
+    """Number of codes at the window's start sampled from the last pass's distributions."""
 
 
 class PictureNote(TypedNote, frozen=True):
-    """Picture of a prompt as the model sees it and where its tokens stand, in the first step of a vision-language run."""
+    """Preprocessed picture of a prompt and the positions of its tokens, in the first step of a vision-language run."""
 
     png: Sequence[str]
-    """Base64 in pieces, as no text in a note is longer than 4096 characters."""
+    """Base64 in pieces, since a note's texts have at most 4096 characters."""
     size: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
     """Width and height in pixels."""
     grid: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
-    """Rows and columns of patches; 0 and 0 where they are no plain grid."""
+    """Rows and columns of patches; zeros if they form no plain grid."""
     spans: Sequence[Span]
     prompt: int
-    """Tokens of the prompt."""
+    """Number of prompt tokens."""
     encoding_ns: int
     boxes: Sequence[Annotated[Sequence[float], Meta(min_length=4, max_length=4)]] | None = None
-    """[patch]: left, top, right and bottom in fractions of the picture, where they are no plain grid."""
+    """[patch]: left, top, right and bottom in fractions of the picture, if they form no plain grid."""
 
 
 class VisualTokensNote(TypedNote, frozen=True):
@@ -70,13 +70,13 @@ class VisualTokensNote(TypedNote, frozen=True):
     visual: Sequence[Span]
     """Spans of image tokens."""
     kept: Sequence[Span]
-    """Spans of those that the drafter sees too."""
+    """Spans of image tokens visible to the drafter."""
     unseen: Sequence[Span]
-    """Spans of other places that it does not see."""
+    """Spans of other tokens hidden from it."""
 
 
 class AttentionLook(Part, frozen=True):
-    """Attention of the drafter after ``tokens``: its sum over the picture, and [place, weight] of the largest."""
+    """Attention of the drafter after ``tokens``: its sum over the picture, and [position, weight] of the largest."""
 
     tokens: Sequence[int]
     picture: float
@@ -85,19 +85,19 @@ class AttentionLook(Part, frozen=True):
 
 
 class AttentionEntropyNote(TypedNote, frozen=True):
-    """Attention of a drafter in the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201)."""
+    """Attention of a drafter to the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201)."""
 
     looks: Sequence[AttentionLook]
     entropy: Sequence[Sequence[float]] | None = None
-    """[layer, place]: entropy of the target's attention."""
+    """[layer, position]: entropy of the target's attention."""
     middle: Sequence[int] | None = None
-    """Layers among which the drafter's feature is chosen."""
+    """Candidate layers for the drafter's feature."""
     chosen: Sequence[int] | None = None
-    """[place]: the middle layer of least entropy."""
+    """[position]: the candidate layer of least entropy."""
 
 
 class StepEmbeddingsNote(TypedNote, frozen=True):
-    """Step embeddings and how far drafts came with and without them, by HiViS (arXiv 2509.23928).
+    """Step embeddings, and the acceptance of drafts with and without them, by HiViS (arXiv 2509.23928).
 
     Counts are of the run so far.
     """
@@ -105,9 +105,9 @@ class StepEmbeddingsNote(TypedNote, frozen=True):
     norms: Sequence[float]
     """[depth]: length of the learned vector."""
     reached: Sequence[int]
-    """[depth]: rounds in which the target judged a child there, and ``kept`` those in which it took one."""
+    """[depth]: rounds in which a child there was judged; ``kept``: those in which one was accepted."""
     kept: Sequence[int]
     asked: Sequence[int] | None = None
-    """[depth]: tokens that both drafters were asked to foretell; those right ``with`` and ``without`` the vectors."""
+    """[depth]: tokens predicted by both drafters; those right ``with`` and ``without`` the vectors."""
     with_: Sequence[int] | None = None
     without: Sequence[int] | None = None

@@ -1,4 +1,4 @@
-"""Notes of several models or drafters at work together, of shared batches, of other engines, and of what goes on in a model."""
+"""Notes of cooperating models and drafters, of shared batches, of other engines, and of a model's internals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specviz.trace.schema import one_of
 
 
 class CascadePass(Part, frozen=True):
-    """One pass of the intermediate model over a draft: ``tokens`` are what it kept and its own one. Times in ms."""
+    """One pass of the intermediate model over a draft: ``tokens`` are the accepted ones and its own. Times in ms."""
 
     drafted: int
     kept: int
@@ -36,24 +36,24 @@ class CascadeTotals(Part, frozen=True):
 
 
 class CascadeCosts(Part, frozen=True):
-    """What the levels cost and accept by calibration: milliseconds a pass, tokens a pass, and the two conditions."""
+    """Calibrated cost and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions."""
 
     target: float
     target_block: float
     middle: float
     drafter: float
     without: float
-    """Tokens a target pass without the intermediate model, in ``with`` with it."""
+    """Tokens per target pass without the intermediate model; ``with``: with it."""
     with_: float
     below: float
-    """Tokens that stay of an intermediate pass."""
+    """Tokens of an intermediate pass that the target accepts."""
     ratio: float
     """Cost of an intermediate pass in target passes; below ``bound`` the published condition holds."""
     bound: float
     margin: float
     gain: float
     before: float | None = None
-    """Milliseconds a token without the intermediate model; missing in older traces."""
+    """Milliseconds per token without the intermediate model; missing in older traces."""
 
 
 class CascadeNote(TypedNote, frozen=True):
@@ -62,9 +62,9 @@ class CascadeNote(TypedNote, frozen=True):
     middle: str
     """The intermediate model."""
     gathered: int
-    """μ: tokens that make a round of the target."""
+    """μ: number of buffered tokens that triggers a target pass."""
     length: int
-    """Tokens the target was given."""
+    """Number of tokens sent to the target."""
     passes: Sequence[CascadePass]
     so_far: CascadeTotals | None = None
     forecast: CascadeCosts | None = None
@@ -83,7 +83,7 @@ class LayerGroupsNote(TypedNote, frozen=True):
     drafted: int
     devices: Sequence[str]
     exact: int | None = None
-    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` ones stay."""
+    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` remain."""
     repaired: int | None = None
     fuzzy: int | None = None
     likeness: Sequence[Sequence[float]] | None = None
@@ -91,16 +91,16 @@ class LayerGroupsNote(TypedNote, frozen=True):
 
 
 class Waiting(Part, frozen=True):
-    """A chain in the delay queue: its start, and how many of its places are judged."""
+    """A chain in the delay queue: its start, and the number of its positions already judged."""
 
     place: int
     known: int
 
 
 class DrafterSelectionNote(TypedNote, frozen=True):
-    """Drafter selected among several and what each would have brought, by HedgeSpec (arXiv 2510.20064).
+    """Drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064).
 
-    All from ``tokens`` on is known once the round is verified; a chooser that learns from its own rounds alone may lack it.
+    Fields from ``tokens`` on are known after verification; a bandit, which learns from the selected drafter alone, lacks some.
     """
 
     names: Sequence[str]
@@ -109,7 +109,7 @@ class DrafterSelectionNote(TypedNote, frozen=True):
     drafted: int
     """The arm that drafted."""
     informed: bool
-    """Whether the chooser learns of all arms; else of the one that drafted."""
+    """Whether the learner receives feedback on all arms, or on the selected one alone."""
     loss: str
     ahead: int
     """Longest chain."""
@@ -118,7 +118,7 @@ class DrafterSelectionNote(TypedNote, frozen=True):
     ghosts: Sequence[Sequence[float]] = ()
     """[arm, place]: acceptance probability of each arm's chain along the emitted tokens."""
     expected: Sequence[float] = ()
-    """[arm]: expected tokens a pass."""
+    """[arm]: expected tokens per pass."""
     settled: int | None = None
     """Chains whose loss became known."""
     waiting: Sequence[Waiting] = ()
@@ -134,7 +134,7 @@ class LastStateNote(TypedNote, frozen=True):
     length: int
     """Tokens of text so far."""
     score: float | None
-    """Score of the suffix tree's draft; null where there is none to ask."""
+    """Score of the suffix tree's draft; null without a suffix tree."""
     threshold: float | None
     probed: bool
     """Whether the drafter reads the state of a [SPEC] token."""
@@ -149,13 +149,13 @@ class BatchRowCache(Part, frozen=True):
 
 
 class BatchCacheNote(TypedNote, frozen=True):
-    """Cache of several runs that share one batch, as it stood after a round of batched decoding."""
+    """Cache of several runs in one batch, after a round of batched decoding."""
 
     row: int
     """The row of this run."""
     round: int
     every: int
-    """Rounds from sweep to sweep; 0: never."""
+    """Number of rounds between sweeps; 0: never."""
     swept: bool
     rows: Sequence[BatchRowCache]
 
@@ -178,33 +178,33 @@ class DecayMaskNote(TypedNote, frozen=True):
     layers: Sequence[str]
     """[layer]: "state" or "attention"."""
     state_bytes: int
-    """A copy of the state; ``per_node_bytes`` is one a node, ``replay_bytes`` what a replay keeps instead."""
+    """Size of one state copy; ``per_node_bytes``: of one per node, ``replay_bytes``: of what a replay stores instead."""
     per_node_bytes: int
     replay_bytes: int
 
 
 class ServedNote(TypedNote, frozen=True):
-    """What a production engine says of a round that other requests may share."""
+    """A production engine's record of a round, which other requests may share."""
 
     batch: Annotated[int, Meta(ge=1, le=1_000_000)] | None
-    """Requests in the target's pass; null where the engine does not tell."""
+    """Requests in the target's pass; null if unknown."""
     untold: Annotated[int, Meta(ge=0, le=2047)]
-    """Rejected drafts whose tokens the engine counts and does not name."""
+    """Number of rejected draft tokens without ids."""
     drafted: Annotated[int, Meta(ge=0, le=2047)] | None = None
-    """Tokens drafted in this round; null where the engine does not tell."""
+    """Tokens drafted in this round; null if unknown."""
 
 
 class CounterSample(Part, frozen=True):
-    """A server's counters at ``ms`` milliseconds after the run began, less what they were then."""
+    """Increase of a server's counters in the first ``ms`` milliseconds of the run."""
 
     ms: float
     drafts: int
     """Drafts verified."""
     accepted: Sequence[int]
-    """Of those, how many had their token accepted [place in the draft]."""
+    """[draft position]: drafts whose token there was accepted."""
 
 
 class ServedCountersNote(TypedNote, frozen=True):
-    """A server's own counters of all that it did meanwhile, as they were sampled in the time of this step."""
+    """A server's counters over all its requests, sampled during this step."""
 
     samples: Sequence[CounterSample]

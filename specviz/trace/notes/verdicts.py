@@ -1,4 +1,4 @@
-"""Notes of accept rules: what was compared at each judged node, and what a drafted tree was worth."""
+"""Notes of acceptance rules: the numbers compared at each judged node, and the reward of a drafted tree."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Visit(Part, frozen=True):
 
 
 class TraversalNote(TypedNote, frozen=True):
-    """Verdicts from leaf to root in the order they fell, by Traversal Verification (arXiv 2505.12398)."""
+    """Verdicts from leaf to root, in order, by Traversal Verification (arXiv 2505.12398)."""
 
     visits: Sequence[Visit]
     rescued: Sequence[int]
-    """Nodes on the path that the rule from the root downwards would not have reached."""
+    """Nodes on the path that the top-down rule would not have reached."""
     top_down: int
-    """Path length of that rule with the same draws."""
+    """Path length of the top-down rule with the same draws."""
 
 
 class Branch(Part, frozen=True):
@@ -92,15 +92,15 @@ class TreeRewardNote(TypedNote, frozen=True):
 class RelaxedJudgement(Part, frozen=True):
     """A judged code with its nearest latent codes, enough to judge it again under another limit.
 
-    p and q are of the code itself, before the relaxation. ``count`` of the nearest codes were ``limit`` enough to lend it
-    their probability, ``moved`` in all.
+    p and q are the code's own, before the relaxation. ``count`` is the number of nearest codes whose probability, ``moved``
+    in total, was added within ``limit``.
     """
 
     node: int
     p: float
     q: float
     limit: float
-    """Most probability that the nearest codes may add."""
+    """Maximum probability added by the nearest codes."""
     count: int
     moved: float
     near: str | Sequence[int]
@@ -108,7 +108,7 @@ class RelaxedJudgement(Part, frozen=True):
     mass: Sequence[float]
     """The target's probability of the first few of them."""
     sums: Sequence[tuple[int, float]]
-    """[how many, their probability in all], for a ladder of sizes."""
+    """[number of nearest codes, their total probability], for several numbers."""
 
 
 class RelaxedNote(TypedNote, frozen=True):
@@ -118,7 +118,7 @@ class RelaxedNote(TypedNote, frozen=True):
     """
 
     k: int
-    """Neighbours that are looked at."""
+    """Number of neighbours considered."""
     form: str
     """Form of the residual: exact, aggregated, repository."""
     nodes: Sequence[RelaxedJudgement]
@@ -127,7 +127,7 @@ class RelaxedNote(TypedNote, frozen=True):
 
 
 class LocalVerificationNote(TypedNote, frozen=True):
-    """Islands of an image block that failed and were drawn again in waves, by MuLo-SD (arXiv 2601.05149).
+    """Islands of rejected codes in an image block, resampled in waves, by MuLo-SD (arXiv 2601.05149).
 
     Nodes count from 1 in reading order, so entry i of ``mass`` and ``waves`` is that of node i + 1.
     """
@@ -137,13 +137,13 @@ class LocalVerificationNote(TypedNote, frozen=True):
     tau: float
     pool: int
     radius: int
-    """Rows and columns around a failed code that are drawn again with it."""
+    """Rows and columns around a rejected code that are resampled with it."""
     rewritten: bool
     """Whether stale cache entries are renewed."""
     failed: Sequence[int]
     islands: Sequence[Sequence[int]]
     waves: Sequence[int]
-    """The wave that drew each code again, 0 for none."""
+    """The wave that resampled each code, 0 for none."""
     passes: int
     stale: Sequence[int] | None = None
     """Nodes whose cache entries were left as they were; missing in older traces."""

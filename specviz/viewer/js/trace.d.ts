@@ -156,57 +156,57 @@ declare namespace Trace {
     judge: number | null;
     verify: number | null;
   }
-  /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and all that grow as it does. */
+  /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors. */
   interface GrowthNote {
     type: "growth";
     /** [level, beam]: nodes that were expanded at each level, the root's first. */ beams: integer[][];
-    /** [node]: log of the drafter's probability of the whole path, pruned nodes included; of drawn tokens the log of the probability that the target accepts so far, as it was expected. */ value: number[];
-    /** Nodes that went to the target, the root included: they come first. */ kept: integer;
-    /** Drafted candidates, the root not counted. */ considered: integer;
+    /** [node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the expected probability that the target accepts the path. */ value: number[];
+    /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
+    /** Number of drafted candidates, without the root. */ considered: integer;
     depth: TreeDepth | null;
   }
-  /** Depth of a tree that nobody stated, and by what it was chosen (trees.depth_profile). */
+  /** Depth of a tree chosen by default, from the calibration in trees.depth_profile where there is one. */
   interface TreeDepth {
     levels: integer;
     nodes: integer | null;
-    /** Tokens a pass that the profile foretells. */ tau: number | null;
-    /** Foretold speed-up over the target alone; missing where nobody measured a profile and the depth is the usual one. */ gain: number | null;
-    /** A drafter forward in target passes of one token. */ forward: number | null;
+    /** Predicted tokens per pass. */ tau: number | null;
+    /** Predicted speed-up over the target alone; null without a calibration. */ gain: number | null;
+    /** Cost of a drafter forward, in target passes of one token. */ forward: number | null;
   }
-  /** Beam mass by level and where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
+  /** Beam mass by level, and the level where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
   interface BeamMassNote {
     type: "beam_mass";
-    /** [level]: log of the probability that the beam holds, level 1 first. */ mass: number[];
-    /** Levels, from 1, whose mass was held against the threshold. */ tested: integer[];
-    /** A logarithm, as the mass. */ threshold: number;
-    /** The level behind which growth stopped; null where nothing stopped it. */ stopped: integer | null;
-    /** Deepest level there was room for. */ limit: integer;
-    /** [level]: fraction of the calibration's beams that held less than the threshold. */ below: number[];
-    /** A drafter forward in target passes of one token, where the threshold was chosen by what that costs. */ forward: number | null;
+    /** [level]: log of the beam's probability mass, level 1 first. */ mass: number[];
+    /** Levels, from 1, whose mass was compared with the threshold. */ tested: integer[];
+    /** Log of a probability mass. */ threshold: number;
+    /** Last level, if the threshold stopped the growth. */ stopped: integer | null;
+    /** Deepest possible level. */ limit: integer;
+    /** [level]: fraction of the calibration's beams below the threshold. */ below: number[];
+    /** Cost of a drafter forward, in target passes of one token, if the threshold was chosen by it. */ forward: number | null;
   }
-  /** Nodes of a tree by the drafter forward that gave them, by Falcon (arXiv 2412.12639). */
+  /** Nodes of a tree by drafter forward, by Falcon (arXiv 2412.12639). */
   interface BlocksNote {
     type: "blocks";
     blocks: Block[];
-    /** Levels a forward. */ width: integer;
+    /** Levels per forward. */ width: integer;
   }
-  /** Nodes that one drafter forward gave, pruned ones included. depths are its first and last level. */
+  /** Nodes drafted by one forward, pruned ones included. depths are its first and last level. */
   interface Block {
     nodes: integer[];
     depths: [integer, integer];
   }
-  /** Sources of a tree that several drafters and memories share, by READER (arXiv 2508.09072). */
+  /** Sources of a tree merged from several drafters and memories, by READER (arXiv 2508.09072). */
   interface MergedTreeNote {
     type: "merged_tree";
-    /** [node]: "root", or the sources that agree on it with a plus between them: drafter, context, outputs. */ sources: string[];
+    /** [node]: "root", or its sources joined by a plus: drafter, context, outputs. */ sources: string[];
     /** [node]: estimated probability that the whole path is accepted. */ value: number[];
-    /** Nodes that went to the target, the root included: they come first. */ kept: integer;
+    /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
     considered: integer;
-    /** Tokens a pass that the estimates foretell. */ expected: number;
-    /** Whether the size follows the cost curve; else it was stated. */ fitted: boolean;
+    /** Predicted tokens per pass. */ expected: number;
+    /** Whether the size follows the cost curve; else it is a parameter. */ fitted: boolean;
     grafts: Graft[];
   }
-  /** A continuation out of memory that hangs from node: matched tokens led to it, count tokens came. */
+  /** A continuation of count tokens retrieved for node, after a match of matched tokens. */
   interface Graft {
     node: integer;
     source: string;
@@ -217,35 +217,35 @@ declare namespace Trace {
   interface FrontierNote {
     type: "frontier";
     /** [node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last. */ value: number[];
-    /** Nodes that went to the target, the root included: they come first. */ kept: integer;
+    /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
     /** [depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first. */ reach: number[];
     /** [depth]: top tokens, the same below every node. */ places: Offer[];
   }
-  /** Tokens of one place, likeliest first, with the drafter's probability of each. */
+  /** Tokens of one position, most likely first, with the drafter's probability of each. */
   interface Offer {
     tokens: integer[];
     probability: number[];
     texts: string[];
   }
-  /** Offers of parallel heads, whose Cartesian product is the tree, by Medusa (arXiv 2401.10774). */
+  /** Predictions of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774). */
   interface HeadsNote {
     type: "heads";
     heads: HeadOffer[];
   }
-  /** What one Medusa head said: head 1 speaks of the token after the root. */
+  /** Predictions of one Medusa head; head 1 predicts the token after the root. */
   interface HeadOffer {
     head: integer;
     tokens: integer[];
     probability: number[];
     texts: string[];
   }
-  /** Suffix that occurred before and what followed it, by prompt lookup decoding. A length of 0: nothing occurred. */
+  /** Matched suffix and copied continuation, by prompt lookup decoding. A length of 0 means no match. */
   interface CopyNote {
     type: "copy";
     suffix_start: integer;
     suffix_length: integer;
-    /** Place of the first token copied. */ source: integer;
-    /** Tokens copied. */ length: integer;
+    /** Position of the first copied token. */ source: integer;
+    /** Number of copied tokens. */ length: integer;
   }
   /** Best match in the suffix trees and its score, by SuffixDecoding (arXiv 2411.04975). */
   interface SuffixNote {
@@ -254,22 +254,22 @@ declare namespace Trace {
     suffix_start: integer;
     suffix_length: integer;
     occurrences: integer;
-    /** Most tokens that a match of this length may draft. */ limit: integer;
-    /** Expected accepted tokens, by counts in the tree. */ score: number;
+    /** Maximum draft length for a match of this length. */ limit: integer;
+    /** Expected number of accepted tokens, from the tree's counts. */ score: number;
     threshold: number | null;
     used: boolean;
     /** Best score of each memory. */ scores: Record<string, number>;
     tried: SuffixTrial[];
     rows: SuffixRow[];
-    /** Tokens in the memory of earlier outputs. */ remembered: integer;
+    /** Number of stored tokens of earlier outputs. */ remembered: integer;
   }
-  /** Score of the draft that a match of length tokens gives; limit is the longest draft it allows. */
+  /** Score of the draft after a match of length tokens; limit is its maximum length. */
   interface SuffixTrial {
     length: integer;
     limit: integer;
     score: number;
   }
-  /** What followed where a draft token was chosen: counts of each token, of count in all; others are not shown. */
+  /** Continuations counted at a node: counts of each token, count in total, others not shown. */
   interface SuffixRow {
     node: integer;
     count: integer;
@@ -278,13 +278,13 @@ declare namespace Trace {
     others: integer;
     texts: string[];
   }
-  /** Rows of the n-gram store that a tree was drawn of, by STAND (arXiv 2506.04708). */
+  /** Rows of the n-gram store that a tree was sampled from, by STAND (arXiv 2506.04708). */
   interface NgramRowsNote {
     type: "ngram_rows";
     rows: NgramRow[];
-    /** n-grams in the store. */ entries: integer;
+    /** Number of n-grams in the store. */ entries: integer;
   }
-  /** A row of the store and the children drawn of it without replacement. */
+  /** A row of the store and the children sampled from it without replacement. */
   interface NgramRow {
     node: integer;
     order: integer;
@@ -295,11 +295,11 @@ declare namespace Trace {
     order_taken: integer[];
     texts: string[];
   }
-  /** Rows of the adjacency matrix that a tree was unfolded from, by Token Recycling (arXiv 2408.08696). */
+  /** Rows of the adjacency matrix that the tree was built from, by Token Recycling (arXiv 2408.08696). */
   interface SuccessorsNote {
     type: "successors";
     rows: SuccessorRow[];
-    /** Rows that the last pass wrote anew. */ updated: integer;
+    /** Number of rows that the last pass updated. */ updated: integer;
   }
   /** The matrix row of a node's token; its first used successors became children. */
   interface SuccessorRow {
@@ -310,35 +310,35 @@ declare namespace Trace {
     text: string;
     texts: string[];
   }
-  /** Distributions of a block of masks that one forward resolved, by DEER (arXiv 2512.15176). */
+  /** Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176). */
   interface DenoisedNote {
     type: "denoised";
     places: Offer[];
   }
-  /** Beam search through a block's candidates and the next draft length, by DiffuSpec (arXiv 2510.02358). */
+  /** Beam search through a block's candidates, and the next draft length, by DiffuSpec (arXiv 2510.02358). */
   interface LatticeNote {
     type: "lattice";
     columns: LatticeColumn[];
     beams: LatticeBeams[];
-    /** Places before an end of the text that is likely everywhere; null where there is none. */ fence: integer | null;
+    /** Number of positions up to an end of the text that every path is likely to take; null without one. */ fence: integer | null;
     gauge: DraftLength;
-    /** Fraction of a score that is the drafter's log-probability; the rest is an n-gram model's. */ weight: number;
-    /** Whether the path takes the end of the text; missing in older traces. */ ended: boolean | null;
+    /** Weight of the drafter's log-probability in a score; the rest is the n-gram model's. */ weight: number;
+    /** Whether the path ends the text; missing in older traces. */ ended: boolean | null;
   }
-  /** Candidates of one place of the block, of size that the search considered. */
+  /** Candidates at one position of the block; the search considered size. */
   interface LatticeColumn {
     tokens: integer[];
     probability: number[];
     size: integer;
     texts: string[];
   }
-  /** Best beams after one place, best first: the beam before that each goes on, its row in the column, its score. */
+  /** Best beams after one position, best first: each one's parent beam, row in the column, and score. */
   interface LatticeBeams {
     parents: integer[];
     picks: integer[];
     score: number[];
   }
-  /** How many masks stand in the block now, its bounds, and the running means that the next length follows. */
+  /** Number of masks in the block, its bounds, and the running means that determine the next length. */
   interface DraftLength {
     length: integer;
     shortest: integer;
@@ -350,33 +350,33 @@ declare namespace Trace {
   /** Rows of a picture that this step completed, in any image run. */
   interface CanvasNote {
     type: "canvas";
-    /** The first of them, from 0. */ row: integer;
+    /** First row, from 0. */ row: integer;
     rows: integer;
-    /** Codes drawn so far. */ codes: integer;
+    /** Number of codes generated so far. */ codes: integer;
     /** The band, base64. */ png: string;
   }
-  /** Coarse codes and the finer ones that were made of them, by MuLo-SD (arXiv 2601.05149). */
+  /** Coarse codes and the fine codes drafted from them, by MuLo-SD (arXiv 2601.05149). */
   interface CoarseCodesNote {
     type: "coarse_codes";
     codes: integer[];
     fine: integer[];
   }
-  /** Window of codes that the target keeps renewing, by Speculative Jacobi Decoding (arXiv 2410.01699). */
+  /** Window of codes resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699). */
   interface JacobiWindowNote {
     type: "jacobi_window";
     codes: integer[];
-    /** Codes, first ones of the window, that were drawn from the last pass's distributions. */ redrawn: integer;
+    /** Number of codes at the window's start sampled from the last pass's distributions. */ redrawn: integer;
   }
-  /** Picture of a prompt as the model sees it and where its tokens stand, in the first step of a vision-language run. */
+  /** Preprocessed picture of a prompt and the positions of its tokens, in the first step of a vision-language run. */
   interface PictureNote {
     type: "picture";
-    /** Base64 in pieces, as no text in a note is longer than 4096 characters. */ png: string[];
+    /** Base64 in pieces, since a note's texts have at most 4096 characters. */ png: string[];
     /** Width and height in pixels. */ size: [integer, integer];
-    /** Rows and columns of patches; 0 and 0 where they are no plain grid. */ grid: [integer, integer];
+    /** Rows and columns of patches; zeros if they form no plain grid. */ grid: [integer, integer];
     spans: [integer, integer][];
-    /** Tokens of the prompt. */ prompt: integer;
+    /** Number of prompt tokens. */ prompt: integer;
     encoding_ns: integer;
-    /** [patch]: left, top, right and bottom in fractions of the picture, where they are no plain grid. */ boxes: [number, number, number, number][] | null;
+    /** [patch]: left, top, right and bottom in fractions of the picture, if they form no plain grid. */ boxes: [number, number, number, number][] | null;
   }
   /** Prompt as target and drafter read it: image tokens that the drafter sees, by DREAM, HiViS and visual drafters. */
   interface VisualTokensNote {
@@ -384,31 +384,31 @@ declare namespace Trace {
     target: integer;
     drafter: integer;
     /** Spans of image tokens. */ visual: [integer, integer][];
-    /** Spans of those that the drafter sees too. */ kept: [integer, integer][];
-    /** Spans of other places that it does not see. */ unseen: [integer, integer][];
+    /** Spans of image tokens visible to the drafter. */ kept: [integer, integer][];
+    /** Spans of other tokens hidden from it. */ unseen: [integer, integer][];
   }
-  /** Attention of a drafter in the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201). */
+  /** Attention of a drafter to the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201). */
   interface AttentionEntropyNote {
     type: "attention_entropy";
     looks: AttentionLook[];
-    /** [layer, place]: entropy of the target's attention. */ entropy: number[][] | null;
-    /** Layers among which the drafter's feature is chosen. */ middle: integer[] | null;
-    /** [place]: the middle layer of least entropy. */ chosen: integer[] | null;
+    /** [layer, position]: entropy of the target's attention. */ entropy: number[][] | null;
+    /** Candidate layers for the drafter's feature. */ middle: integer[] | null;
+    /** [position]: the candidate layer of least entropy. */ chosen: integer[] | null;
   }
-  /** Attention of the drafter after tokens: its sum over the picture, and [place, weight] of the largest. */
+  /** Attention of the drafter after tokens: its sum over the picture, and [position, weight] of the largest. */
   interface AttentionLook {
     tokens: integer[];
     picture: number;
     at: [integer, number][];
     texts: string[];
   }
-  /** Step embeddings and how far drafts came with and without them, by HiViS (arXiv 2509.23928). */
+  /** Step embeddings, and the acceptance of drafts with and without them, by HiViS (arXiv 2509.23928). */
   interface StepEmbeddingsNote {
     type: "step_embeddings";
     /** [depth]: length of the learned vector. */ norms: number[];
-    /** [depth]: rounds in which the target judged a child there, and kept those in which it took one. */ reached: integer[];
+    /** [depth]: rounds in which a child there was judged; kept: those in which one was accepted. */ reached: integer[];
     kept: integer[];
-    /** [depth]: tokens that both drafters were asked to foretell; those right with and without the vectors. */ asked: integer[] | null;
+    /** [depth]: tokens predicted by both drafters; those right with and without the vectors. */ asked: integer[] | null;
     with: integer[] | null;
     without: integer[] | null;
   }
@@ -416,13 +416,13 @@ declare namespace Trace {
   interface CascadeNote {
     type: "cascade";
     /** The intermediate model. */ middle: string;
-    /** μ: tokens that make a round of the target. */ gathered: integer;
-    /** Tokens the target was given. */ length: integer;
+    /** μ: number of buffered tokens that triggers a target pass. */ gathered: integer;
+    /** Number of tokens sent to the target. */ length: integer;
     passes: CascadePass[];
     so_far: CascadeTotals | null;
     forecast: CascadeCosts | null;
   }
-  /** One pass of the intermediate model over a draft: tokens are what it kept and its own one. Times in ms. */
+  /** One pass of the intermediate model over a draft: tokens are the accepted ones and its own. Times in ms. */
   interface CascadePass {
     drafted: integer;
     kept: integer;
@@ -442,20 +442,20 @@ declare namespace Trace {
     drafting: number;
     verifying: number;
   }
-  /** What the levels cost and accept by calibration: milliseconds a pass, tokens a pass, and the two conditions. */
+  /** Calibrated cost and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions. */
   interface CascadeCosts {
     target: number;
     target_block: number;
     middle: number;
     drafter: number;
-    /** Tokens a target pass without the intermediate model, in with with it. */ without: number;
+    /** Tokens per target pass without the intermediate model; with: with it. */ without: number;
     with: number;
-    /** Tokens that stay of an intermediate pass. */ below: number;
+    /** Tokens of an intermediate pass that the target accepts. */ below: number;
     /** Cost of an intermediate pass in target passes; below bound the published condition holds. */ ratio: number;
     bound: number;
     margin: number;
     gain: number;
-    /** Milliseconds a token without the intermediate model; missing in older traces. */ before: number | null;
+    /** Milliseconds per token without the intermediate model; missing in older traces. */ before: number | null;
   }
   /** Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493). */
   interface LayerGroupsNote {
@@ -467,29 +467,29 @@ declare namespace Trace {
     cached: integer;
     drafted: integer;
     devices: string[];
-    /** Tokens of the exact pass, of which repaired had fuzzy entries; fuzzy ones stay. */ exact: integer | null;
+    /** Tokens of the exact pass, of which repaired had fuzzy entries; fuzzy remain. */ exact: integer | null;
     repaired: integer | null;
     fuzzy: integer | null;
     /** [layer, token]: cosine between the fuzzy and the exact entry. */ likeness: number[][] | null;
   }
-  /** Drafter selected among several and what each would have brought, by HedgeSpec (arXiv 2510.20064). */
+  /** Drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064). */
   interface DrafterSelectionNote {
     type: "drafter_selection";
     names: string[];
     /** [arm]: probability of drafting. */ chances: number[];
     /** The arm that drafted. */ drafted: integer;
-    /** Whether the chooser learns of all arms; else of the one that drafted. */ informed: boolean;
+    /** Whether the learner receives feedback on all arms, or on the selected one alone. */ informed: boolean;
     loss: string;
     /** Longest chain. */ ahead: integer;
     /** Tokens that the round emitted. */ tokens: integer[];
     /** [arm, place]: acceptance probability of each arm's chain along the emitted tokens. */ ghosts: number[][];
-    /** [arm]: expected tokens a pass. */ expected: number[];
+    /** [arm]: expected tokens per pass. */ expected: number[];
     /** Chains whose loss became known. */ settled: integer | null;
     waiting: Waiting[];
     /** [arm]: chances of the next round. */ after: number[];
     texts: string[];
   }
-  /** A chain in the delay queue: its start, and how many of its places are judged. */
+  /** A chain in the delay queue: its start, and the number of its positions already judged. */
   interface Waiting {
     place: integer;
     known: integer;
@@ -499,16 +499,16 @@ declare namespace Trace {
     type: "last_state";
     half: "suffix" | "tree";
     /** Tokens of text so far. */ length: integer;
-    /** Score of the suffix tree's draft; null where there is none to ask. */ score: number | null;
+    /** Score of the suffix tree's draft; null without a suffix tree. */ score: number | null;
     threshold: number | null;
     /** Whether the drafter reads the state of a [SPEC] token. */ probed: boolean;
   }
-  /** Cache of several runs that share one batch, as it stood after a round of batched decoding. */
+  /** Cache of several runs in one batch, after a round of batched decoding. */
   interface BatchCacheNote {
     type: "batch_cache";
     /** The row of this run. */ row: integer;
     round: integer;
-    /** Rounds from sweep to sweep; 0: never. */ every: integer;
+    /** Number of rounds between sweeps; 0: never. */ every: integer;
     swept: boolean;
     rows: BatchRowCache[];
   }
@@ -524,7 +524,7 @@ declare namespace Trace {
     heads: DecayHead[];
     /** Width of the convolution. */ taps: integer;
     /** [layer]: "state" or "attention". */ layers: string[];
-    /** A copy of the state; per_node_bytes is one a node, replay_bytes what a replay keeps instead. */ state_bytes: integer;
+    /** Size of one state copy; per_node_bytes: of one per node, replay_bytes: of what a replay stores instead. */ state_bytes: integer;
     per_node_bytes: integer;
     replay_bytes: integer;
   }
@@ -535,23 +535,23 @@ declare namespace Trace {
     head: integer;
     fade: number[];
   }
-  /** What a production engine says of a round that other requests may share. */
+  /** A production engine's record of a round, which other requests may share. */
   interface ServedNote {
     type: "served";
-    /** Requests in the target's pass; null where the engine does not tell. */ batch: integer | null;
-    /** Rejected drafts whose tokens the engine counts and does not name. */ untold: integer;
-    /** Tokens drafted in this round; null where the engine does not tell. */ drafted: integer | null;
+    /** Requests in the target's pass; null if unknown. */ batch: integer | null;
+    /** Number of rejected draft tokens without ids. */ untold: integer;
+    /** Tokens drafted in this round; null if unknown. */ drafted: integer | null;
   }
-  /** A server's own counters of all that it did meanwhile, as they were sampled in the time of this step. */
+  /** A server's counters over all its requests, sampled during this step. */
   interface ServedCountersNote {
     type: "served_counters";
     samples: CounterSample[];
   }
-  /** A server's counters at ms milliseconds after the run began, less what they were then. */
+  /** Increase of a server's counters in the first ms milliseconds of the run. */
   interface CounterSample {
     ms: number;
     /** Drafts verified. */ drafts: integer;
-    /** Of those, how many had their token accepted [place in the draft]. */ accepted: integer[];
+    /** [draft position]: drafts whose token there was accepted. */ accepted: integer[];
   }
   /** Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192). */
   interface OverlapNote {
@@ -581,12 +581,12 @@ declare namespace Trace {
     entropy: number;
     text: string;
   }
-  /** Verdicts from leaf to root in the order they fell, by Traversal Verification (arXiv 2505.12398). */
+  /** Verdicts from leaf to root, in order, by Traversal Verification (arXiv 2505.12398). */
   interface TraversalNote {
     type: "traversal";
     visits: Visit[];
-    /** Nodes on the path that the rule from the root downwards would not have reached. */ rescued: integer[];
-    /** Path length of that rule with the same draws. */ top_down: integer;
+    /** Nodes on the path that the top-down rule would not have reached. */ rescued: integer[];
+    /** Path length of the top-down rule with the same draws. */ top_down: integer;
   }
   /** A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one. */
   interface Visit {
@@ -618,7 +618,7 @@ declare namespace Trace {
   /** Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++. */
   interface RelaxedNote {
     type: "relaxed";
-    /** Neighbours that are looked at. */ k: integer;
+    /** Number of neighbours considered. */ k: integer;
     /** Form of the residual: exact, aggregated, repository. */ form: string;
     nodes: RelaxedJudgement[];
     delta: number | null;
@@ -629,24 +629,24 @@ declare namespace Trace {
     node: integer;
     p: number;
     q: number;
-    /** Most probability that the nearest codes may add. */ limit: number;
+    /** Maximum probability added by the nearest codes. */ limit: number;
     count: integer;
     moved: number;
     /** Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces. */ near: integer[] | string;
     /** The target's probability of the first few of them. */ mass: number[];
-    /** [how many, their probability in all], for a ladder of sizes. */ sums: [integer, number][];
+    /** [number of nearest codes, their total probability], for several numbers. */ sums: [integer, number][];
   }
-  /** Islands of an image block that failed and were drawn again in waves, by MuLo-SD (arXiv 2601.05149). */
+  /** Islands of rejected codes in an image block, resampled in waves, by MuLo-SD (arXiv 2601.05149). */
   interface LocalVerificationNote {
     type: "local_verification";
     /** The target's probability of the code and its pool nearest ones; below tau the code fails. */ mass: number[];
     tau: number;
     pool: integer;
-    /** Rows and columns around a failed code that are drawn again with it. */ radius: integer;
+    /** Rows and columns around a rejected code that are resampled with it. */ radius: integer;
     /** Whether stale cache entries are renewed. */ rewritten: boolean;
     failed: integer[];
     islands: integer[][];
-    /** The wave that drew each code again, 0 for none. */ waves: integer[];
+    /** The wave that resampled each code, 0 for none. */ waves: integer[];
     passes: integer;
     /** Nodes whose cache entries were left as they were; missing in older traces. */ stale: integer[] | null;
   }
