@@ -163,14 +163,19 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] =
     headline = f"{winner} is {fast / slow:.1f}× as fast as {other}"
     if left_speeds.overlaps(right_speeds):
         headline = f"{winner} and {other} are about as fast"
-    beside.append(_baselines(left, right) if len(rounds) == 1 else _turns(left, right, rounds))
+    beside.append(_measured(rounds))
     words = " ".join(part for part in beside if part)
     return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
 
 
-def _turns(left: Trace, right: Trace, rounds: Sequence[tuple[Trace, Trace]]) -> str:
-    """Describe the measurement and the range of the autoregressive runs, in milliseconds per token."""
+def _measured(rounds: Sequence[tuple[Trace, Trace]]) -> str:
+    """Describe the measurement and the autoregressive runs that the speed-ups are relative to, in milliseconds per token."""
     alone = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
+    if len(rounds) == 1:
+        times = " and ".join(f"{ms:.1f}" for ms in alone)
+        return (
+            f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {times} ms a token."
+        )
     return (
         f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run beside it, "
         f"{min(alone):.1f} to {max(alone):.1f} ms a token."
@@ -194,13 +199,6 @@ def _remembered(run: Run, rehearsals: int) -> str:
     count = rehearsals or run.sampling.generation
     times = {1: "once", 2: "twice"}.get(count, f"{count} times")
     return f"{run.title} had answered {'this' if rehearsals else 'a'} prompt {times} before." if count else ""
-
-
-def _baselines(left: Trace, right: Trace) -> str:
-    """Describe the autoregressive runs that the speed-ups are relative to, in milliseconds per token."""
-    rates = [trace.end.metrics["baseline_tokens_per_second"] if trace.end else 0 for trace in (left, right)]
-    times = " and ".join(f"{1000 / rate:.1f}" for rate in rates if rate)
-    return f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {times} ms a token."
 
 
 def race(left: Trace, right: Trace, judged: Verdict) -> str:

@@ -103,9 +103,7 @@ def _unhurried(page: gr.Blocks) -> None:
 
     Elsewhere Gradio polls a thousand times a second, which takes a tenth of a core from the engine.
     """
-    for name, seconds in (("sleep_when_free", 0.05), ("progress_update_sleep_when_free", 0.1)):
-        if hasattr(page._queue, name):
-            setattr(page._queue, name, seconds)
+    page._queue.sleep_when_free, page._queue.progress_update_sleep_when_free = 0.05, 0.1
 
 
 def _settled(page: gr.Blocks) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest.mock import patch
 
 
-@contextmanager
-def without_gradio_stubs() -> Iterator[None]:
+def without_gradio_stubs() -> AbstractContextManager[Any]:
     """Hide the source files of component classes in this context, so that Gradio writes no stubs."""
     original_getfile = inspect.getfile
 
@@ -23,23 +22,9 @@ def without_gradio_stubs() -> Iterator[None]:
             raise OSError("no stub is wanted")
         return original_getfile(of)
 
-    inspect.getfile = getfile  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        inspect.getfile = original_getfile
+    return patch.object(inspect, "getfile", getfile)
 
 
-@contextmanager
-def without_proxies() -> Iterator[None]:
+def without_proxies() -> AbstractContextManager[Any]:
     """Make HTTP clients created in this context ignore the environment's proxies, including SOCKS ones they cannot use."""
-    before = {variable: os.environ.get(variable) for variable in ("no_proxy", "NO_PROXY")}
-    os.environ.update(dict.fromkeys(before, "*"))
-    try:
-        yield
-    finally:
-        for variable, value in before.items():
-            if value is None:
-                os.environ.pop(variable)
-            else:
-                os.environ[variable] = value
+    return patch.dict(os.environ, no_proxy="*", NO_PROXY="*")

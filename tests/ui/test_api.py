@@ -36,11 +36,9 @@ def test_a_draft_is_used_or_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"method": {}}, {"method": None}, {"method": 5}, {"method": "no_such"}, {"target": ["x"]}, {"target": "a" * 301},
-        {"prompt": 5}, {"prompt": None}, {"seed": 1.5}, {"seed": 10**400}, {"seed": "x"}, {"top_k": 3_000_000_000},
-        {"top_p": float("nan")}, {"temperature": float("inf")}, {"temperature": []}, {"max_new_tokens": True},
-        {"baseline": "perhaps"}, {"parameters": '{"copied": 1e999}'}, {"parameters": '{"wings": 2}'},
-        {"method": "speculative_sampling", "draft": 7},
+        {"method": {}}, {"method": None}, {"target": ["x"]}, {"target": "a" * 301}, {"prompt": 5}, {"seed": 10**400},
+        {"top_p": float("nan")}, {"temperature": []}, {"max_new_tokens": True}, {"parameters": '{"copied": 1e999}'},
+        {"parameters": '{"wings": 2}'}, {"method": "speculative_sampling", "draft": 7},
     ],
     ids=lambda given: "-".join(given),
 )  # fmt: skip

@@ -117,11 +117,9 @@ def test_token_text_cannot_become_markup() -> None:
     assert lessons.filled("{unknown} {x.__class__}", {"x": "1"}) == "{unknown} {x.__class__}"
 
 
-@pytest.mark.parametrize(
-    ("written", "opened"), [("rows", "batch_cache"), ("batch_cache", "batch_cache"), ("reveal", "reveal"), (True, True)]
-)
-def test_a_panel_may_have_the_name_that_its_note_had_before(written: bool | str, opened: bool | str) -> None:
-    assert lessons.page(lesson(panel=written), 0, sample_trace(4)).panel == opened
+def test_a_panel_may_have_the_name_that_its_note_had_before() -> None:
+    panels = [lessons.page(lesson(panel=written), 0, sample_trace(4)).panel for written in ("rows", "batch_cache", True)]
+    assert panels == ["batch_cache", "batch_cache", True]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,6 @@ import pytest
 
 from specviz.errors import BadInput
 from specviz.ui import settings
-from specviz.ui.stream import engine
-
-
-def test_an_empty_environment_gives_the_defaults() -> None:
-    assert settings.read({}) == settings.Settings()
 
 
 def test_every_variable_is_read() -> None:
@@ -104,7 +99,3 @@ def test_a_value_that_makes_no_sense_is_named(variable: str, value: str) -> None
     with pytest.raises(BadInput, match=f"{variable} is ") as refused:
         settings.read({variable: value})
     assert len(str(refused.value)) < 200
-
-
-def test_without_a_lent_gpu_runs_are_local() -> None:
-    assert engine.choose(zero_gpu=False) is engine.local

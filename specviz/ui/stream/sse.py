@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -83,12 +84,7 @@ class EventStreams:
     def _some(self, key: str, start: int) -> list[str]:
         """The next lines that fit into one event."""
         lines = self.store.lines(key, start, start + MOST_LINES)
-        size = 0
-        for count, line in enumerate(lines):
-            size += len(line)
-            if count and size > MOST_LETTERS:
-                return lines[:count]
-        return lines
+        return lines[: max(1, sum(size <= MOST_LETTERS for size in accumulate(map(len, lines))))]
 
 
 def route(streams: EventStreams, address: Callable[[Scope], str]) -> Route:

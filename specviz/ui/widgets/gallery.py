@@ -120,21 +120,21 @@ class Gallery:
     def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
         """Title and name of each run, of these modalities if given, by the title of their method's family, as in the drop-down of
         methods."""
-        left = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
+        family = {method.name: title for title, methods in families().items() for method in methods}
+        rank = {name: at for at, name in enumerate(family)}
         grouped = dict[str, list[tuple[str, str]]]()
-        for title, methods in families().items():
-            found = [one for method in methods for one in left if one.run.method == method.name]
-            left = [one for one in left if one not in found]
-            grouped[title] = [(one.title, one.name) for one in found]
-        grouped[OTHERS] = [(one.title, one.name) for one in left]
-        return {title: listed for title, listed in grouped.items() if listed}
+        for one in sorted(self.of(*modalities), key=lambda one: rank.get(one.run.method, len(rank))):
+            grouped.setdefault(family.get(one.run.method, OTHERS), []).append((one.title, one.name))
+        return grouped
+
+    def of(self, *modalities: str) -> list[Recording]:
+        """The recorded runs of these modalities, by default of all."""
+        return [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
 
     def first(self, modality: str) -> Recording | None:
         """Return the recorded run with which the tab of a modality opens, if there is one."""
-        named = self.recordings.get(self._first.get(modality, ""))
-        return named or next((recording for recording in self.recordings.values() if recording.run.modality == modality), None)
+        return self.recordings.get(self._first.get(modality, "")) or next(iter(self.of(modality)), None)
 
     def of_method(self, method: str, *modalities: str) -> Recording | None:
         """Return the first recorded run of a method, of these modalities if given, if there is one."""
-        wanted = (one for one in self.recordings.values() if not modalities or one.run.modality in modalities)
-        return next((one for one in wanted if one.run.method == method), None)
+        return next((one for one in self.of(*modalities) if one.run.method == method), None)

@@ -92,14 +92,6 @@ def test_what_is_asked_holds_the_picture() -> None:
     assert request_form.request(ask(settings, None), settings).image is None
 
 
-def test_a_guarded_app_keeps_to_its_own_models() -> None:
-    guarded = Settings(any_model=False)
-    assert request_form.request(ask(guarded, png()), guarded).target == "scenes-vlm"
-    for target in ("somebody/their-model", "/etc", "smollm2-360m-instruct"):
-        with pytest.raises(BadInput, match="only the models on its list"):
-            request_form.request(ask(guarded, png(), target), guarded)
-
-
 def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
     assert isinstance(tab.picture, gr.State) and tab.picture in tab.request_controls
 
