@@ -14,7 +14,7 @@ from specviz.drafting.networks.weights import write_weights
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image import image, load
 from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS
-from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
+from tests.support.tiny.images import tiny_image, tiny_pair, tiny_prompts, tiny_samplers
 
 
 def test_both_rows_are_equally_long_and_differ_in_the_words() -> None:
@@ -38,14 +38,6 @@ def test_empty_and_endless_prompts_are_refused(prompt: str) -> None:
         tiny_prompts().rows(prompt)
 
 
-def test_ids_of_prompts_and_codes_share_one_table() -> None:
-    loaded = tiny_image()
-    ids = torch.tensor([3, loaded.first_code, loaded.first_code + loaded.codes - 1])
-    found = image.embedding_table(loaded.model, loaded.first_code)[ids]
-    torch.testing.assert_close(found[0], loaded.model.get_input_embeddings().weight[3])
-    torch.testing.assert_close(found[2], loaded.model.prepare_embeddings_for_image_generation(torch.tensor(loaded.codes - 1)))
-
-
 def test_a_half_drawn_picture_shows_what_is_there_and_grey() -> None:
     loaded = tiny_image(dtype=torch.float32)
     shown = loaded.picture([1] * 7)
@@ -67,13 +59,6 @@ def test_samplers_never_look_at_rows_below() -> None:
     for rows in (1, 2):
         assert torch.equal(net.up(coarse[:rows]), whole[: 2 * rows])
         assert torch.equal(net.down(whole[: 2 * rows]), net.down(whole)[:rows])
-
-
-def test_the_drafter_speaks_in_the_ids_of_a_run() -> None:
-    loaded = tiny_image()
-    net = tiny_image_drafter(loaded)
-    assert net.draft_ids is not None and net.draft_ids.tolist() == list(range(loaded.first_code, net.config.vocab_size))
-    assert net.head.shape == (loaded.codes, net.config.hidden)
 
 
 def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, monkeypatch) -> None:

@@ -18,7 +18,7 @@ from specviz.models.heads.layouts import LAYOUTS, layout_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, Repository
 from tests.support.referee.speculators_heads import DEPTH, filled
-from tests.support.referee.stored_heads import FIT, HEADS, LOGITS, furthest
+from tests.support.referee.stored_heads import FIT, HEADS, furthest
 from tests.support.tiny.published_heads import (
     CONFIG,
     HEAD_SIZE,
@@ -206,11 +206,3 @@ def test_every_layout_is_told_from_the_others(tmp_path: Path) -> None:
         if not dialect.method:
             with pytest.raises(ModelUnavailable, match="eagle3 wants heads made for it"):
                 read("eagle3", stored, target())
-
-
-def test_the_referee_has_a_case_for_every_flag() -> None:
-    flags = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-    seen = {(case["config"]["transformer_layer_config"]["model_type"], *(case["config"][flag] for flag in flags))
-            for case in HEADS.values()}  # fmt: skip
-    assert len(seen) == 2 * 2 * 3 * 2
-    assert len(LOGITS) == DEPTH * len(HEADS)

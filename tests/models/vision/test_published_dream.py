@@ -18,6 +18,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import drafting_heads, fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
+from tests.support.referee.decoder_layer import decoder_layer
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import composed, decode, parts_for
 from tests.support.worlds.vision import GREEDY, World, world
@@ -64,22 +65,8 @@ def fed(part: dict[str, Tensor], layer: str, x: Tensor, gate: Tensor | float) ->
 
 
 def decoder(part: dict[str, Tensor], number: int, x: Tensor) -> Tensor:
-    layer, rows = f"layers.{number}.", len(x)
-    inputs = norm(x, part[f"{layer}input_layernorm.weight"]) if number else x
-    angle = torch.arange(rows)[:, None].double() * 10000.0 ** -(torch.arange(SIZE // 2).double() * 2 / SIZE)
-    turn = torch.polar(torch.ones_like(angle), angle)[:, None]
-
-    def heads(one: str) -> Tensor:
-        return (inputs @ part[f"{layer}self_attn.{one}_proj.weight"].T).view(rows, HEADS, SIZE)
-
-    def rotated(y: Tensor) -> Tensor:
-        pairs = torch.complex(y[..., : SIZE // 2], y[..., SIZE // 2 :]) * turn
-        return torch.cat((pairs.real, pairs.imag), dim=-1)
-
-    scores = torch.einsum("qhs,khs->hqk", rotated(heads("q")), rotated(heads("k"))) / math.sqrt(SIZE)
-    scores = scores.masked_fill(torch.ones(rows, rows).triu(1).bool(), -math.inf)
-    seen = torch.einsum("hqk,khs->qhs", scores.softmax(-1), heads("v")).reshape(rows, -1)
-    return fed(part, layer, x + seen @ part[f"{layer}self_attn.o_proj.weight"].T, 1.0)
+    own = {name.removeprefix(f"layers.{number}."): value for name, value in part.items() if name.startswith(f"layers.{number}.")}
+    return decoder_layer(own, x, torch.arange(len(x)), HEADS, theta=10000.0, eps=EPS)
 
 
 def across(part: dict[str, Tensor], x: Tensor, thoughts: Tensor, known: int) -> Tensor:

@@ -20,6 +20,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
+from tests.support.referee.decoder_layer import decoder_layer
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode
 from tests.support.worlds.vision import GREEDY, World, world
@@ -101,7 +102,8 @@ def expected(name: str, here: World, ids: list[int]) -> Tensor:
             entering = F.linear(torch.cat((words[row + 1], state)), part["fc.weight"], part["fc.bias"])
         inputs.append(entering)
         places.append(row)
-    output = layer(part, torch.stack(inputs), torch.tensor(places))[-1]
+    own = {key.removeprefix("layers.0."): value for key, value in part.items()}
+    output = decoder_layer(own, torch.stack(inputs), torch.tensor(places), HEADS, theta=5000.0, eps=1e-5)[-1]
     return here.tiny.model.get_output_embeddings().weight @ output
 
 
@@ -113,34 +115,6 @@ def compressed(part: dict[str, Tensor], picture: Tensor) -> Tensor:
     scores = torch.einsum("qhs,khs->hqk", part["imadpt.q"], keys) / math.sqrt(SIZE)
     seen = torch.einsum("hqk,khs->qhs", scores.softmax(-1), values).reshape(QUERIES, HIDDEN)
     return seen @ part["imadpt.o_proj.weight"].T
-
-
-def layer(part: dict[str, Tensor], x: Tensor, places: Tensor) -> Tensor:
-    own = {key.removeprefix("layers.0."): value for key, value in part.items()}
-
-    def norm(rows: Tensor, name: str) -> Tensor:
-        return own[f"{name}.weight"] * rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-
-    inputs = norm(x, "input_layernorm") if "input_layernorm.weight" in own else x
-    angle = places[:, None].double() * 5000.0 ** -(torch.arange(SIZE // 2).double() * 2 / SIZE)
-    turn = torch.polar(torch.ones_like(angle), angle)[:, None]
-
-    def heads(name: str) -> Tensor:
-        return F.linear(inputs, own[f"self_attn.{name}.weight"], own.get(f"self_attn.{name}.bias")).view(-1, HEADS, SIZE)
-
-    def rotated(rows: Tensor) -> Tensor:
-        pairs = torch.complex(rows[..., : SIZE // 2], rows[..., SIZE // 2 :]) * turn
-        return torch.cat((pairs.real, pairs.imag), dim=-1)
-
-    scores = torch.einsum("qhs,khs->hqk", rotated(heads("q_proj")), rotated(heads("k_proj"))) / math.sqrt(SIZE)
-    scores = scores.masked_fill(torch.ones(len(x), len(x)).triu(1).bool(), -math.inf)
-    x = (
-        x
-        + torch.einsum("hqk,khs->qhs", scores.softmax(-1), heads("v_proj")).reshape(len(x), -1) @ own["self_attn.o_proj.weight"].T
-    )
-    inner = norm(x, "post_attention_layernorm")
-    gated = F.silu(inner @ own["mlp.gate_proj.weight"].T) * (inner @ own["mlp.up_proj.weight"].T)
-    return x + gated @ own["mlp.down_proj.weight"].T
 
 
 def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:

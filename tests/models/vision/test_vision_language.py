@@ -12,7 +12,7 @@ from PIL import Image
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import scenes, vision_language
-from specviz.models.vision.picture_question import boxes_of_grid, pad_to_square
+from specviz.models.vision.picture_question import pad_to_square
 from tests.support.tiny.scenes import tiny_scenes, tiny_tokenizer
 
 QUESTION = "what is it"
@@ -105,7 +105,3 @@ def test_a_folder_with_a_processor_is_read_through_it(tmp_path: Path) -> None:
     with torch.no_grad():
         logits = loaded.model(input_ids=torch.tensor([asked.ids]), **asked.inputs).logits
     assert torch.isfinite(logits).all()
-
-
-def test_grids_run_row_by_row() -> None:
-    assert boxes_of_grid(1, 2) == ((0.0, 0.0, 0.5, 1.0), (0.5, 0.0, 1.0, 1.0))
