@@ -43,11 +43,6 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
     return entries[-1][:64] if entries else peer
 
 
-def own_name(host: str) -> bool:
-    """Whether a Host header names the loopback interface; a program may omit the header."""
-    return not host or is_loopback(_without_port(host).rstrip("."))
-
-
 def _without_port(host: str) -> str:
     return host[1:].split("]")[0] if host.startswith("[") else host.split(":")[0] if host.count(":") == 1 else host
 
@@ -70,7 +65,8 @@ class Gate:
                     "start the app with SPECVIZ_PROXIED=1."
                 )
                 self.expose()
-            elif scope["type"] == "http" and not own_name(headers.get("host", "")):
+            # A program may omit the header.
+            elif scope["type"] == "http" and (host := headers.get("host")) and not is_loopback(_without_port(host).rstrip(".")):
                 return await PlainTextResponse(FOREIGN_HOST, 421)(scope, receive, send)
         await self.app(scope, receive, send)
 

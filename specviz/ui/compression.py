@@ -16,7 +16,6 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -53,11 +52,8 @@ def head(tabs: Mapping[str, str]) -> str:
 
 def script_route() -> Route:
     """Route that serves the script."""
-
-    def script(request: Request) -> Response:
-        return Response(bundle.script(), media_type="text/javascript", headers={"Cache-Control": KEPT})
-
-    return Route(f"/{script_address()}", script)
+    how: dict[str, Any] = {"media_type": "text/javascript", "headers": {"Cache-Control": KEPT}}
+    return Route(f"/{script_address()}", lambda request: Response(bundle.script(), **how))
 
 
 @dataclass(eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -81,15 +81,16 @@ class CompareTab:
         get it."""
         archive, listed = self.shared.archive, comparing.listed(self.shared.archive, runs)
         chosen = {side: gr.Dropdown(listed, value=name or None) for side, name in zip(self.sides, rounds[-1], strict=True)}
+        verdict = table = ""
         if any(name.startswith(comparing.METHOD) for pair in rounds for name in pair):
-            return chosen | {self.verdict: comparing.unrecorded(), self.table: ""}
-        try:
-            traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
-        except SpecvizError:
-            return chosen | {self.verdict: "", self.table: ""}
-        left, right = rounds[-1]
-        rehearsals = archive.rehearsals(left), archive.rehearsals(right)
-        return chosen | {self.verdict: comparing.banner(traces, rehearsals), self.table: comparing.table(*traces[-1])}
+            verdict = comparing.unrecorded()
+        else:
+            with suppress(SpecvizError):
+                traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
+                left, right = rounds[-1]
+                verdict = comparing.banner(traces, (archive.rehearsals(left), archive.rehearsals(right)))
+                table = comparing.table(*traces[-1])
+        return chosen | {self.verdict: verdict, self.table: table}
 
     async def opened(self, left: str | None, right: str | None, request: gr.Request, *values: Any) -> Updates:
         """Show the pair that the address of a link names; else the chosen one."""

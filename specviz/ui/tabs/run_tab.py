@@ -76,7 +76,7 @@ class RunTab:
                 with gr.Column(elem_classes="sp-foot", min_width=0):
                     self.run, self.stop = run_buttons(shared, self.verb[0], f"{prefix}-run-live", size="lg", min_width=0)
                     self.hardware = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
-                    self.why = theme.html(panels.why(first.trace if first else None, False, panels.more(prefix)))
+                    self.why = theme.html(panels.why(first.trace if first else None, False, prefix))
             with gr.Column(elem_classes="sp-main", min_width=0):
                 with gr.Column(elem_classes="sp-front", min_width=0):
                     self.banner = theme.html("", visible=False)
@@ -259,7 +259,7 @@ class RunTab:
 
     def explained(self, trace: Trace, timing: bool = False) -> Updates:
         """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
-        return {self.why: panels.why(trace, timing, panels.more(self.prefix))}
+        return {self.why: panels.why(trace, timing, self.prefix)}
 
     def busy(self, running: bool) -> Updates:
         """Updates of the buttons, during a run or after it."""

@@ -28,11 +28,6 @@ INCLUDED_FOR = {"text": "SmolLM2 135M", "vision_language": "scenes-vlm", "image"
 """The target of each modality that the included drafters were trained for."""
 
 
-def more(prefix: str) -> str:
-    """Button that opens the fold under the stage of the tab whose ids begin with ``prefix``; page.js handles the click."""
-    return f'<button type="button" class="sp-link" data-sp-open="{prefix}-figures">term by term ▸</button>'
-
-
 UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage keeps what it shows; run it live to see it.</p>'
 """Note under the summary of a method whose choice leaves the stage unchanged."""
 
@@ -73,9 +68,9 @@ def hardware(sentence: str) -> str:
     return f'<p title="{escape(sentence)}">{escape(sentence)}</p>'
 
 
-def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
-    """The speed-up in one number and the terms that explain it. ``timing``: the autoregressive run is still to come; ``more``
-    links to the whole account, if the page has one.
+def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
+    """The speed-up in one number, the terms that explain it, and a button that opens the fold under the stage of the tab whose
+    ids begin with ``prefix``; page.js handles the click. ``timing``: the autoregressive run is still to come.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
@@ -85,10 +80,11 @@ def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
         parts = f"draft + verify + judge + commit + host = {' + '.join(map(duration, costs))}"
         rows.append((parts, step_cost_label(trace), duration(sum(costs))))
     html = "".join(f'<dt title="{markup(about)}">{markup(name)}</dt><dd>{markup(value)}</dd>' for about, name, value in rows)
-    return f'<div class="sp-why">{_headline(trace, terms, timing, more)}<dl>{html}</dl></div>'
+    return f'<div class="sp-why">{_headline(trace, terms, timing, prefix)}<dl>{html}</dl></div>'
 
 
-def _headline(trace: Trace, terms: dict[str, Term], timing: bool, more: str) -> str:
+def _headline(trace: Trace, terms: dict[str, Term], timing: bool, prefix: str) -> str:
+    more = f'<button type="button" class="sp-link" data-sp-open="{prefix}-figures">term by term ▸</button>'
     measured = metrics.verdict(trace)
     sentence = markup(terms["verdict"].sentence)
     if measured is None:
