@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_003,
     "interop": 20_390,
     "methods": 44_626,
-    "models": 43_844,
+    "models": 43_762,
     "pipeline": 7_679,
     "specviz": 1_503,
     "targets": 14_043,

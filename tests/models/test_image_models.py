@@ -32,7 +32,7 @@ def test_words_nobody_ever_wrote_can_be_read_and_what_does_not_fit_is_named() ->
     assert len(rows.conditional) == PROMPT_TOKENS and rows.unread
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n", "x" * 10_000])
+@pytest.mark.parametrize("prompt", ["", "  \n", "x" * 10_000, "red \ud800"])
 def test_empty_and_endless_prompts_are_refused(prompt: str) -> None:
     with pytest.raises(BadInput):
         tiny_prompts().rows(prompt)

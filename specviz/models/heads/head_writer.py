@@ -17,6 +17,7 @@ from torch import Tensor
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConventions
 from specviz.errors import ModelUnavailable
+from specviz.paths import ASSETS
 
 SPECULATORS, FLAT = "speculators", "flat"
 
@@ -59,8 +60,9 @@ def _refuse(head: FeatureHead, layout: str) -> None:
 
 
 def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:
-    config, how = head.config, head.config.how
+    config, how, fixed = head.config, head.config.how, json.loads((ASSETS / "configs.json").read_text("utf-8"))
     decoder: dict[str, Any] = {
+        **fixed["decoder"],
         "model_type": "qwen3" if config.head_norms else "llama",
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden,
@@ -69,12 +71,9 @@ def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.head_size,
         "num_hidden_layers": config.layers,
-        "hidden_act": "silu",
         "rms_norm_eps": how.eps,
         "attention_bias": config.attention_bias,
         "mlp_bias": config.mlp_bias,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": False,
     }
     if any(how.windows):
         decoder["layer_types"] = ["sliding_attention" if window else "full_attention" for window in how.windows]
@@ -88,22 +87,8 @@ def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:
         "draft_vocab_size": len(head.head),
     }
     if layout == FLAT:
-        kind = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
-        return {**decoder, **flags, **kind, "rope_theta": how.theta, "rope_scaling": None}
-    greedy = {"proposal_type": "greedy", "speculative_tokens": 5, "verifier_accept_k": 1, "accept_tolerance": 0.0}
-    return {
-        "architectures": ["Eagle3DraftModel"],
-        "speculators_model_type": "eagle3",
-        "speculators_version": "0.9.0",
-        "speculators_config": {
-            "algorithm": "eagle3",
-            "default_proposal_method": "greedy",
-            "proposal_methods": [greedy],
-            "verifier": {"name_or_path": verifier, "architectures": ["LlamaForCausalLM"]},
-        },
-        **flags,
-        "target_hidden_size": None,
-        "tie_word_embeddings": False,
-        "dtype": "float32",
-        "transformer_layer_config": {**decoder, "rope_parameters": {"rope_type": "default", "rope_theta": how.theta}},
-    }
+        return {**decoder, **flags, **fixed[FLAT], "rope_theta": how.theta}
+    whole = {**fixed[SPECULATORS], **flags}
+    whole["speculators_config"]["verifier"]["name_or_path"] = verifier
+    rope = {"rope_type": "default", "rope_theta": how.theta}
+    return {**whole, "transformer_layer_config": {**decoder, "rope_parameters": rope}}

@@ -15,6 +15,7 @@ The contract with callers:
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.cache import exclusive_loading
 from specviz.models.image.prompts import PromptReader
+from specviz.paths import ASSETS
 from specviz.trace.schema import Codebook
 
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
@@ -166,55 +168,27 @@ class LoadedAnole(LoadedImage):
 
 
 def janus_config(
-    grid: int, *, prompts: int = 2048, width: int = 192, inner: int = 512, layers: int = 14, heads: int = 3,
-    theta: float = 1000.0, codes: int = 512, dim: int = 8, channels: int = 32, multiplier: Sequence[int] = (1, 1, 2),
-    blocks: int = 1, latent: int = 64,
+    grid: int, *, prompts: int = 2048, width: int = 192, inner: int = 512, layers: int = 14, heads: int = 3, codes: int = 512,
+    multiplier: Sequence[int] = (1, 1, 2), latent: int = 64,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes; by default those of the shipped models.
 
-    ``prompts`` is the size of the prompt vocabulary, ``codes`` that of the codebook, of ``dim`` numbers each. The part that reads
-    pictures is minimal.
+    ``prompts`` is the size of the prompt vocabulary, ``codes`` that of the codebook. The part that reads pictures is minimal.
     """
     patch = 2 ** (len(multiplier) - 1)
-    return {
-        "text_config": {
-            "model_type": "llama",
-            "vocab_size": prompts,
-            "hidden_size": width,
-            "intermediate_size": inner,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": heads,
-            "head_dim": width // heads,
-            "max_position_embeddings": 512,
-            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
-            "tie_word_embeddings": True,
-            "bos_token_id": 1,
-            "eos_token_id": None,
-            "pad_token_id": 0,
-        },
-        "vision_config": {
-            "hidden_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 1,
-            "image_size": grid * patch,
-            "patch_size": patch,
-            "projection_dim": width,
-            "num_image_tokens": grid * grid,
-        },
-        "vq_config": {
-            "embed_dim": dim,
-            "num_embeddings": codes,
-            "latent_channels": latent,
-            "base_channels": channels,
-            "channel_multiplier": list(multiplier),
-            "num_res_blocks": blocks,
-            "num_patches": grid,
-            "projection_dim": width,
-            "image_token_embed_dim": width,
-        },
-        "image_token_id": 0,
-    }
+    config: dict[str, Any] = json.loads((ASSETS / "configs.json").read_text("utf-8"))["janus"]
+    config["text_config"] |= {
+        "vocab_size": prompts, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": width // heads,
+    }  # fmt: skip
+    config["vision_config"] |= {
+        "image_size": grid * patch, "patch_size": patch, "projection_dim": width, "num_image_tokens": grid * grid,
+    }  # fmt: skip
+    config["vq_config"] |= {
+        "num_embeddings": codes, "latent_channels": latent, "channel_multiplier": list(multiplier), "num_patches": grid,
+        "projection_dim": width, "image_token_embed_dim": width,
+    }  # fmt: skip
+    return config
 
 
 def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, T5EncoderModel
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.cache import exclusive_loading
 from specviz.models.hub.opening import LOCAL, opening
-from specviz.models.text.text import tokenizer_hash
+from specviz.models.text.text import refuse_unreadable, tokenizer_hash
 from specviz.paths import ASSETS
 
 PAD, BEGIN, PICTURE = 0, 1, 2
@@ -104,10 +104,9 @@ class WordPrompts:
 
 
 def valid_prompt(prompt: str) -> str:
-    """The prompt without surrounding blanks. Raises BadInput if it is empty or far too long."""
+    """The prompt without surrounding blanks. Raises BadInput if it is empty, unreadable or far too long."""
     text = prompt.strip()
-    if not text:
-        raise BadInput('Say what to draw, for example "red heart, noto style".')
+    refuse_unreadable(text, "prompt", 'Say what to draw, for example "red heart, noto style".')
     if len(text) > LONGEST_PROMPT:
         raise BadInput(f"The prompt has {len(text)} characters; a picture's prompt may have {LONGEST_PROMPT}.")
     return text

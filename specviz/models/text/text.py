@@ -84,14 +84,9 @@ class TokenizerText:
         Raises BadInput for a prompt without text or with a token that the model has no embedding of. Raises ContextFull for one
         longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
         """
-        if not prompt.strip():
-            raise BadInput("The prompt is empty. Type something for the model to go on from.")
+        refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to go on from.")
         if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
             raise self._too_long(f"{len(prompt)} characters")
-        try:
-            prompt.encode("utf-8")
-        except UnicodeEncodeError as problem:
-            raise BadInput(f"The prompt's character {problem.start} is half of a surrogate pair. Remove it.") from None
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
         if not ids:
@@ -128,6 +123,16 @@ class TokenizerText:
             f"The prompt is {length} long; {self.name} reads at most {self.context_length} tokens, its own answer "
             "included. Shorten the prompt."
         )
+
+
+def refuse_unreadable(text: str, what: str, empty: str) -> None:
+    """Raise BadInput for a text without words, with the sentence ``empty``, or with a character that no tokenizer reads."""
+    if not text.strip():
+        raise BadInput(empty)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise BadInput(f"The {what}'s character {problem.start} is half of a surrogate pair. Remove it.") from None
 
 
 def embedded(model: Any) -> int:

@@ -19,9 +19,10 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoProcessor, Idefics3Processor, Qwen2_5_VLProcessor
 
-from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.errors import ContextFull, ModelUnavailable
 from specviz.models.hub.opening import LOCAL, first_line
 from specviz.models.text.load import context_length_of
+from specviz.models.text.text import refuse_unreadable
 from specviz.models.vision.pictures import on_white
 
 Box = tuple[float, float, float, float]
@@ -121,12 +122,7 @@ class PictureReader:
 
     def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
         words = question.strip()
-        if not words:
-            raise BadInput("There is no question. Type one, such as: Describe the picture.")
-        try:
-            words.encode("utf-8")
-        except UnicodeEncodeError as problem:
-            raise BadInput(f"The question's character {problem.start} is half of a surrogate pair. Remove it.") from None
+        refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")
         for token in self.processor.tokenizer.all_special_tokens:  # typed text is never tokenized as a picture's token
             words = words.replace(token, " ".join(token))
         content = [{"type": "image"}, {"type": "text", "text": words}]
