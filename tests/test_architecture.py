@@ -61,7 +61,7 @@ BUDGETS = {
     "engine": 23_243,
     "figures": 9_969,
     "inspection": 7_003,
-    "interop": 20_390,
+    "interop": 20_328,
     "methods": 44_626,
     "models": 43_762,
     "pipeline": 7_679,

@@ -11,9 +11,9 @@ from specviz.trace import store
 
 def execute(options: argparse.Namespace) -> int:
     """Write the traces, and name the unread parts."""
-    from specviz.interop import imports
+    from specviz.interop.responses import read_file
 
-    found = imports.read(options.file)
+    found = read_file(options.file)
     for note in found.notes:
         print_message(note)
     if found.unread:

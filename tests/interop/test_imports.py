@@ -10,7 +10,7 @@ import pytest
 
 from specviz.__main__ import main
 from specviz.errors import BadInput
-from specviz.interop import imports
+from specviz.interop import responses
 from specviz.trace import store
 from tests.support.fakes.chat_server import WORDS, entry
 
@@ -33,7 +33,7 @@ def written(folder: Path, told: Any, lines: bool = False) -> Path:
 
 
 def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path: Path) -> None:
-    found = imports.read(
+    found = responses.read_file(
         written(tmp_path, response([2, 0, 3], [3, 2, 4], words=9, kv_transfer_params=None, timings={"draft_n": 3}))
     )
     (trace,) = found.traces
@@ -45,7 +45,7 @@ def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path: Path) -> Non
 
 
 def test_an_end_inside_the_accepted_tokens_is_a_cut(tmp_path: Path) -> None:
-    (trace,) = imports.read(written(tmp_path, response([2, 4], [3, 4], words=7))).traces
+    (trace,) = responses.read_file(written(tmp_path, response([2, 4], [3, 4], words=7))).traces
     last = trace.steps[-1]
     assert (len(last.emitted), last.cut, last.bonus, last.verified, last.accepted) == (3, "eos", None, 4, 3)
 
@@ -53,7 +53,7 @@ def test_an_end_inside_the_accepted_tokens_is_a_cut(tmp_path: Path) -> None:
 def test_a_response_without_counts_says_so(tmp_path: Path) -> None:
     told = response([], [])
     del told["metrics"]
-    found = imports.read(written(tmp_path, told))
+    found = responses.read_file(written(tmp_path, told))
     assert "says nothing of its rounds" in found.notes[0] and len(found.traces[0].steps) == 10
 
 
@@ -78,32 +78,32 @@ def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why:
     place = tmp_path / "file.json"
     place.write_text(text)
     with pytest.raises(BadInput, match=why):
-        imports.read(place)
+        responses.read_file(place)
     with pytest.raises(BadInput, match="cannot be read"):
-        imports.read(tmp_path / "none")
+        responses.read_file(tmp_path / "none")
 
 
 def test_no_more_is_read_than_a_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(responses, "MOST_BYTES", 1 << 20)
     with pytest.raises(BadInput, match="more than 1 MB"):
-        imports.read("/dev/zero")
+        responses.read_file("/dev/zero")
 
 
 def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
     told = response([2, 0, 3], [3, 2, 4], words=9, usage={"prompt_tokens": 40_000_000})
-    (trace,) = imports.read(written(tmp_path, told)).traces
+    (trace,) = responses.read_file(written(tmp_path, told)).traces
     assert trace.steps[0].position == 40_000_000 - 1
     with pytest.raises(BadInput, match="usage.prompt_tokens: expected `int` <= 50000000"):
-        imports.read(written(tmp_path, told | {"usage": {"prompt_tokens": 300_000_000}}))
+        responses.read_file(written(tmp_path, told | {"usage": {"prompt_tokens": 300_000_000}}))
 
 
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     place = tmp_path / "file.json"
     place.write_bytes(b"\xef\xbb\xbf" + json.dumps(response([2, 0, 3], [3, 2, 4], words=9)).encode())
-    assert len(imports.read(place).traces) == 1
+    assert len(responses.read_file(place).traces) == 1
 
 
 def test_what_is_beyond_the_most_traces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MOST_TRACES", 2)
-    found = imports.read(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))
+    monkeypatch.setattr(responses, "MOST_TRACES", 2)
+    found = responses.read_file(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))
     assert len(found.traces) == 2 and "Of 3 responses the first 2 were read." in found.notes
