@@ -125,7 +125,7 @@ class CrossNet(Network):
         """Return rotated keys and values, each [row, kv, size], of a decoder layer's input."""
         config, attention, x = self.config, layer.self_attn, layer.entering(x)
         keys = attention.k_proj(x).view(-1, config.kv_heads, config.head_size)
-        return self._turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
+        return self.turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
     def within(self, layer: Plain, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """Run a decoder layer over rows [row, hidden], given all keys and values [column, kv, size], those of the rows included.
@@ -133,7 +133,7 @@ class CrossNet(Network):
         ``hidden_from`` is bool [row, column]: the columns hidden from a row.
         """
         queries = layer.self_attn.q_proj(layer.entering(x)).view(-1, self.config.heads, self.config.head_size)
-        return layer.finish(x, attend(self._turn(queries, positions), keys, values, hidden_from))
+        return layer.finish(x, attend(self.turn(queries, positions), keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """Run the cross-attention over rows [row, hidden]; keys and values [column, kv, size] are those of the thoughts, with
@@ -172,10 +172,6 @@ class CrossNet(Network):
         middle = self.across(x, keys, values, columns[None] > rows[:, None])
         x = self.within(self.last, middle, positions, *self.keys_values(self.last, middle, positions), later)
         return self.norm(x), middle
-
-    def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        cosine, sine = self.turns(positions)
-        return turn(x, cosine[:, None], sine[:, None])
 
 
 class CrossCache:

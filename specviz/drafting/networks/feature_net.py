@@ -20,7 +20,7 @@ from specviz.drafting.networks.attention import Layout, plain
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.drafting.networks.network import Network
-from specviz.drafting.networks.rotary import rates_of, turn
+from specviz.drafting.networks.rotary import rates_of
 
 
 @dataclass(frozen=True)
@@ -206,11 +206,6 @@ class FeatureNet(Network):
     def logits(self, output: Tensor) -> Tensor:
         """Map [row, hidden] to logits [row, support]."""
         return F.linear(self.ready(output), self.head)
-
-    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate [row, head, size] to ``positions`` [row]."""
-        cosine, sine = self.turns(positions)
-        return turn(x, cosine[:, None], sine[:, None])
 
 
 def attend(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, plain
-from specviz.drafting.networks.rotary import table
+from specviz.drafting.networks.rotary import table, turn
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 
@@ -74,6 +74,11 @@ class Network(nn.Module):
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return rotary cosines and signed sines, each [row, size], at ``positions`` [row] within the table."""
         return self.rotary[0, positions], self.rotary[1, positions]
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate [row, head, size] to ``positions`` [row]."""
+        cosine, sine = self.turns(positions)
+        return turn(x, cosine[:, None], sine[:, None])
 
     def runtime(self, layout: Layout = plain) -> Any:
         """Return the runtime for drafting, with matrices in ``layout``; in this base class, the network itself."""

@@ -123,7 +123,7 @@ def best_first(
 def test_each_level_takes_what_a_best_first_search_takes(
     seed: int, temperature: float, support: list[int] | None, sizes: tuple[int, int, int], costs: tuple[float, float], warp: Warp
 ) -> None:
-    (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, room=6, warp=warp)
+    (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, room=4, warp=warp)
     policy, limit = None if nodes else pays(*costs), min(depth, where.max_depth - 1)
     draft = SampledDynamicTree(depth, width, nodes, policy).build(drafter, where)
     shape, tokens, found = draft.tree.shape, draft.tree.host_tokens, paths(draft)
