@@ -169,7 +169,7 @@ def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
 
 def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
     """What its pages say about two steps is so in the recording that ships."""
-    one = SHIPPED["18-four-rows-one-cache"]
+    one = SHIPPED["19-four-rows-one-cache"]
     trace = Gallery(Settings().traces).get(one.trace).trace
     steps = [lessons.page(one, number, trace).step for number in (2, 3)]
     told = [next(note.data for note in trace.steps[at or 0].notes if note.type == "batch_cache") for at in steps]
@@ -249,9 +249,9 @@ def test_every_place_that_a_lesson_names_is_in_its_recording(name: str) -> None:
 EXAMPLES = {
     "03-chance": {0.8, 0.4, 0.4 / 0.8},
     "08-from-the-leaves": {1.08, 0.96, 1.34, 1.27, 1.56, 1.42},
-    "11-practising-on-trees": {2.0, 1.5, 6.52, 6.07},
-    "16-three-in-a-chain": {0.96, round(0.96**8, 2)},
-    "22-look-alikes": {0.04, 0.35, 0.05, 0.08, 0.09, round(0.04 / 0.35, 2), round(0.08 / 0.35, 2)},
+    "12-practising-on-trees": {2.0, 1.5, 6.52, 6.07},
+    "17-three-in-a-chain": {0.96, round(0.96**8, 2)},
+    "23-look-alikes": {0.04, 0.35, 0.05, 0.08, 0.09, round(0.04 / 0.35, 2), round(0.08 / 0.35, 2)},
 }
 """Decimals that a lesson may have typed: worked examples, and what a paper measured. Those of lesson 8 are proven in
 tests/exactness/test_traversal.py."""
@@ -303,26 +303,26 @@ def test_panels_show_what_the_texts_beside_them_say() -> None:
     short = told("07-how-deep", 4, "beam_mass")
     deepest = mass["stopped"] or len(mass["mass"]) + 1  # none: it went as deep as it may
     assert short["stopped"] < deepest and short["mass"][-1] < short["threshold"], "the drafter could have known"
-    assert told("10-two-at-a-time", 2, "blocks")["width"] == 2
-    lattice = told("13-through-the-lattice", 2, "lattice")
+    assert told("11-two-at-a-time", 2, "blocks")["width"] == 2
+    lattice = told("14-through-the-lattice", 2, "lattice")
     assert lattice["weight"] == 0.5 and max(len(beam["picks"]) for beam in lattice["beams"]) == 3
-    gauge = told("13-through-the-lattice", 5, "lattice")["gauge"]
+    gauge = told("14-through-the-lattice", 5, "lattice")["gauge"]
     assert gauge["length"] < gauge["longest"], "its blocks stay short"
-    assert told("14-only-the-last-token", 3, "last_state")["probed"]
-    arms = told("15-judged-in-hindsight", 3, "drafter_selection")
+    assert told("15-only-the-last-token", 3, "last_state")["probed"]
+    arms = told("16-judged-in-hindsight", 3, "drafter_selection")
     assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
-    groups = told("17-side-by-side", 2, "layer_groups")["groups"]
+    groups = told("18-side-by-side", 2, "layer_groups")["groups"]
     assert len(groups[0]) == len(groups[-1]) == 1 < min(len(group) for group in groups[1:-1])
-    mask = told("19-trees-on-states", 3, "decay_mask")
+    mask = told("20-trees-on-states", 3, "decay_mask")
     assert mask["taps"] == 4 and mask["replay_bytes"] < mask["per_node_bytes"]
-    picture = told("21-a-picture-kept-back", 2, "visual_tokens")
+    picture = told("22-a-picture-kept-back", 2, "visual_tokens")
     seen = sum(last - first + 1 for first, last in picture["visual"])
     assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
-    assert "without" in told("21-a-picture-kept-back", 4, "step_embeddings")
+    assert "without" in told("22-a-picture-kept-back", 4, "step_embeddings")
 
 
 def test_the_picture_model_is_surer_than_the_large_ones_as_the_lesson_on_look_alikes_says() -> None:
-    _, trace, _ = shipped("22-look-alikes")
+    _, trace, _ = shipped("23-look-alikes")
     surest = sorted(row.top[0].p for step in trace.steps for row in step.rows if row.top)
     assert surest[len(surest) // 2] > 0.9
     relaxed = sum(step.nodes[node].status == "relaxed" for step in trace.steps for node in step.path)

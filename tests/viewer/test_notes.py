@@ -65,7 +65,7 @@ NOTES: dict[str, dict[str, Any]] = {
     "beam_mass": {"mass": [-0.1, -0.9], "tested": [1, 2], "threshold": -0.5, "stopped": 2, "limit": 4},
     "step_embeddings": {"norms": [0.0, 1.5], "reached": [4, 3], "kept": [3, 1]},
     "frontier": {
-        "value": [0, -0.2, -0.7, -1.4, -1.9, -2.6, -4.2], "kept": 6, "reach": [1.0, 0.5],
+        "value": [0, -0.2, -0.7, -1.4, -1.9, -2.6, -4.2], "kept": 6, "considered": 9, "reach": [1.0, 0.5],
         "places": [{"tokens": [2, 3], "texts": [" sky", " sea"], "probability": [0.8, 0.1]}],
     },
     "growth": {

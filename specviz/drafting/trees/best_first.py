@@ -135,7 +135,7 @@ class BestFirst:
         parents = [-1, *(path.parent for path in self._drafted)]
         tree = DraftTree.of([context.ids[-1], *tokens[:size]], parents, context.device)
         pruned = [(path.parent, tokens[node], shares[node]) for node, path in enumerate(left, start=size)]
-        notes = context.notes(lambda: [self._note(depths, reach, left)] if depths else [])
+        notes = context.notes(lambda: [self._note(depths, reach, left, len(paths))] if depths else [])
         confidence = [None, *shares[:size]]
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), pruned=pruned, notes=notes)
 
@@ -170,7 +170,7 @@ class BestFirst:
     def close(self) -> None:
         self.drafter.close()
 
-    def _note(self, depths: Sequence[Depth], reach: Sequence[float], left: Sequence[Path]) -> Note:
+    def _note(self, depths: Sequence[Depth], reach: Sequence[float], left: Sequence[Path], considered: int) -> Note:
         offers = [Offer(depth.tokens[:OFFERS], [math.exp(log_q) for log_q in depth.log_q[:OFFERS]]) for depth in depths]
         values = [0.0, *(path.value for path in (*self._drafted, *left))]
-        return FrontierNote(values, 1 + len(self._drafted), reach, offers).to_note()
+        return FrontierNote(values, 1 + len(self._drafted), considered, reach, offers).to_note()

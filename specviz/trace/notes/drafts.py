@@ -115,6 +115,8 @@ class FrontierNote(TypedNote, frozen=True):
     """[node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last."""
     kept: int
     """Number of nodes sent to the target, which come first, the root included."""
+    considered: int
+    """Number of ranked paths, without the root."""
     reach: Sequence[float]
     """[depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first."""
     places: Sequence[Offer]

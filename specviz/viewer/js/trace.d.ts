@@ -218,6 +218,7 @@ declare namespace Trace {
     type: "frontier";
     /** [node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last. */ value: number[];
     /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
+    /** Number of ranked paths, without the root. */ considered: integer;
     /** [depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first. */ reach: number[];
     /** [depth]: top tokens, the same below every node. */ places: Offer[];
   }

@@ -119,7 +119,7 @@ def test_the_policy_hears_what_the_runs_earlier_rounds_taught() -> None:
 def test_the_note_lists_values_in_order_with_the_next_nodes_of_a_larger_tree() -> None:
     draft = drafted(OneBlock(logits(0)), 5, warp=Warp(1.0))
     note = draft.notes[0].data
-    assert note["kept"] == 6 and len(note["value"]) == 6 + SPARE and note["value"][0] == 0
+    assert note["kept"] == 6 and note["considered"] == 5 + SPARE and len(note["value"]) == 6 + SPARE and note["value"][0] == 0
     assert note["value"] == sorted(note["value"], reverse=True)
     assert len(note["places"]) == len(note["reach"]) == DEEPEST and len(draft.pruned) == SPARE
     assert all(parent <= 5 + at for at, (parent, _, _) in enumerate(draft.pruned))
