@@ -147,7 +147,7 @@ def test_a_panel_says_what_its_numbers_mean(
     assert "at most" not in text or isinstance(change.get("depth", {}).get("levels", 1), int)
 
 
-@pytest.mark.parametrize("kind", ["denoised", "lattice"])
+@pytest.mark.parametrize("kind", ["denoised", "lattice", "frontier"])
 def test_a_veiled_step_keeps_its_verdict_back(node: Evaluate, kind: str) -> None:
     covered = step(kind, NOTES[kind]) | {"emitted": [], "pieces": [], "path": [], "bonus": None}
     for one in covered["nodes"][1:]:

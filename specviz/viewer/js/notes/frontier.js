@@ -31,7 +31,7 @@ const accepted = (step, size) => step.path.filter((id) => id <= size).length;
 
 /** Mean number of tokens per pass with trees of at most 0, 1, 2 … nodes, over the run's steps. @param {Stage} stage */
 function curve(stage) {
-  const steps = stage.trace.steps.filter((step) => !step.cut && step.notes.some((note) => note.type === "frontier"));
+  const steps = stage.trace.steps.filter((step) => !step.cut && !step.veiled && step.notes.some((note) => note.type === "frontier"));
   const most = Math.max(0, ...steps.map((step) => step.counts.sent));
   return Array.from({ length: most + 1 }, (_, size) => steps.reduce((sum, step) => sum + 1 + accepted(step, size), 0) / steps.length);
 }
@@ -113,11 +113,9 @@ function draw(note, step, stage) {
       svgKit.caption(sentence(data, step, means, size)),
       means.length > 1 ? [dom.h("b", {}, "Tokens per pass, by size of the tree"), chart(means, stage, size)] : null,
     );
-  const key = svgKit.key(
-    [dom.s("g", { class: "sv-cell sv-is-accepted" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "accepted"],
-    [dom.s("g", { class: "sv-cell sv-is-skipped" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "in the tree"],
-    [dom.s("g", { class: "sv-cell sv-left-out" }, box(-7, -5, 14, 10, "sv-cell-box", 3)), "left out"],
-  );
+  const sample = (look, meaning) => [dom.s("g", { class: `sv-cell ${look}` }, box(-7, -5, 14, 10, "sv-cell-box", 3)), meaning];
+  const judged = step.veiled ? [] : [sample("sv-is-accepted", "accepted"), sample("sv-is-rejected", "rejected")];
+  const key = svgKit.key(...judged, sample("sv-is-skipped", "in the tree"), sample("sv-left-out", "left out"));
   const about =
     "One drafter pass gives each depth one list, whatever stands above. A path is as wide as its tokens' probabilities multiplied; the widest are taken first, so every smaller tree is the beginning of a larger one.";
   return dom.h("div", {}, scrubber.make(stage, "frontier", sizes(data), drawSize), key, svgKit.more(stage, svgKit.caption(about)));
