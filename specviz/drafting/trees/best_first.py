@@ -151,7 +151,7 @@ class BestFirst:
             width *= 4
 
     def _reach(self, deepest: int) -> list[float]:
-        """Return the ratio of accepted to expected nodes at each depth so far: 1 at first, and never above the depth above."""
+        """Return the ratio of accepted to expected nodes so far, by depth: 1 at first, at most 1, and never rising with depth."""
         ratios = [
             (accepted + PRIOR) / (expected + PRIOR) for expected, accepted in zip(self._expected, self._accepted, strict=True)
         ]
