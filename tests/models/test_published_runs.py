@@ -77,6 +77,7 @@ def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) 
 def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
     with pytest.raises(
-        ModelUnavailable, match="cannot be used as owl: published heads are read for dream, eagle, eagle3 and medusa"
+        ModelUnavailable,
+        match="cannot be used as owl: published heads are read for dflash, dream, dspark, eagle, eagle3 and medusa",
     ):
         published("owl", {}, target, GREEDY, folder)

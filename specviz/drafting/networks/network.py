@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -95,8 +96,7 @@ class Network(nn.Module):
     @classmethod
     def config_of(cls, card: Mapping[str, str]) -> Any:
         """Return the sizes in a file's ``card``."""
-        fields: dict[str, Any] = json.loads(card["config"])
-        return cls.shape(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        return msgspec.json.decode(card["config"], type=cls.shape)
 
     @classmethod
     def load(cls, path: Path, shared: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> Self:

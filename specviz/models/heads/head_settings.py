@@ -51,12 +51,15 @@ HARMLESS = frozenset(
 """Settings without effect on a forward pass: names, ids, training, generation, splitting of products."""
 
 SIZE, POSITIVE = Annotated[int, Meta(ge=1)], Annotated[float, Meta(gt=0, le=sys.float_info.max)]
-WORDS, NUMBERS = tuple[str, ...], tuple[Annotated[int, Meta(ge=0)], ...]
+TOKEN = Annotated[int, Meta(ge=0)]
+WORDS, NUMBERS, LAYER_IDS = tuple[str, ...], tuple[TOKEN, ...], tuple[Annotated[int, Meta(ge=-1)], ...]
 _KINDS: dict[Any, tuple[str, Any]] = {
     SIZE: ("not a whole number above 0: these are no heads as published", None),
     POSITIVE: ("not a number above 0", None),
     WORDS: ("not a list of words", ()),
+    TOKEN: ("not a token's id", None),
     NUMBERS: ("not a list of whole numbers", ()),
+    LAYER_IDS: ("not a list of layers' numbers", ()),
     dict[str, Any]: ("not a group of settings", {}),
     bool: ("neither true nor false", False),
 }

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
+from specviz.drafting.networks.block_fill import MARKOV, BlockFill, FillConfig
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig, HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.errors import ModelUnavailable, shown
-from specviz.models.heads.head_settings import HARMLESS, NUMBERS, OURS, POSITIVE, SIZE, SIZES, WORDS, Settings
+from specviz.models.heads.head_settings import HARMLESS, LAYER_IDS, NUMBERS, OURS, POSITIVE, SIZE, SIZES, TOKEN, WORDS, Settings
 from specviz.models.heads.layouts import LAYOUTS, Layout, drafting, layout_of
 from specviz.models.hub.published import Fit, Repository, Stored, reading, shaped, tensors_of
 from specviz.paths import ASSETS
@@ -38,6 +39,8 @@ _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
 """Tensors of the target that some trainers store beside the head; drafting does not read them."""
 _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
 """Tensors of the expert router, which stay in float32: rounding to half precision could change the chosen experts."""
+_FILLING = ("dflash", "dflash2", "dspark")
+"""Kinds of speculators that fill a block."""
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 _ANGELSLIM = "Eagle3LlamaForCausalLM"
 
@@ -127,11 +130,11 @@ def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...
 
 def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settings:
     """The settings, completed by transformers' defaults for their kind of decoder."""
-    name, outer = said.name, said.values
-    if (kind := outer.get("speculators_model_type")) != "eagle3":
+    name, outer, fills = said.name, said.values, layout.network == "fill"
+    if (kind := outer.get("speculators_model_type")) not in (_FILLING if fills else ("eagle3",)):
         raise said.refusal(f"is a speculator of the kind {shown(kind)} (speculators_model_type), not eagle3")
-    said.refuse_unknown(layout.read, {})
-    if outer.get("norm_before_residual") is None:
+    said.refuse_unknown(layout.read, layout.values)
+    if not fills and outer.get("norm_before_residual") is None:
         raise ModelUnavailable(
             f"{name} does not say norm_before_residual: the library takes that for false and vLLM for true. Find out which it "
             "was trained with, and write it into a copy of its config.json."
@@ -254,9 +257,23 @@ def _sizes(
 def _assembled(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig, notes: tuple[str, ...]
 ) -> FeatureHead:
-    """Build the head, checking its tensors one by one; MSD's embedding may have fewer rows than the target's, which supplies the
-    rest. Raises ModelUnavailable naming the tensor that is missing, of another shape, or unknown to this layout."""
-    narrow = _VOCABULARY if config.wide or config.paired else frozenset()
+    """Build the head. Raises as :func:`_weights`."""
+    tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
+    if target.layers in config.taps and not config.paired:  # every engine feeds MTP layers with that state
+        last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
+        notes += (f"It {last}, in engines often the one before it.",)
+    unused = (f"{names[name]} is the target's, and nothing of drafting reads it." for name in sorted(_OF_THE_TARGET & set(names)))
+    return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
+
+
+def _weights(
+    layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig
+) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor | None]:
+    """Return the learned tensors, checked one by one, the embedding, the head, and the tokens of its rows if they are not all.
+
+    MSD's embedding may have fewer rows than the target's, which supplies the rest. Raises ModelUnavailable naming the
+    tensor that is missing, of another shape, or unknown to this layout."""
+    narrow = _VOCABULARY if config.wide or config.paired or layout.network == "fill" else frozenset()
     also = _OF_THE_TARGET | narrow | {"lm_head.weight", "embed_tokens.weight"}
     tensors = tensors_of(stored, names, config.shapes(), layout.short, also)  # before any conversion, which allocates memory
     embedding = target.embedding
@@ -276,11 +293,98 @@ def _assembled(
         tensors[name] = value.to(head.device, exact if name.endswith(_ROUTER) else head.dtype)
         if not bool(torch.isfinite(tensors[name]).all()):
             raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")
-    if target.layers in config.taps and not config.paired:  # every engine feeds MTP layers with that state
-        last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
-        notes += (f"It {last}, in engines often the one before it.",)
-    unused = (f"{names[name]} is the target's, and nothing of drafting reads it." for name in sorted(_OF_THE_TARGET & set(names)))
-    return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
+    return tensors, embedding, head, ids
+
+
+def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
+    """Read a block drafter of z-lab's package, DeepSpec or the speculators library, told apart by their tensors.
+
+    Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown.
+    """
+    said, names = Settings(stored.name, stored.config), layout.names_in(stored)
+    library = "speculators_model_type" in said.values
+    if library:
+        said = _speculators_settings(layout, said, target)
+    else:
+        said = Settings(said.name, {**said.values, **said.section("dflash_config").values, "dflash_config": None})
+        said.refuse_unknown(SIZES | set(layout.read), layout.values)
+    if (layers := said.get("num_target_layers", SIZE, target.layers)) != target.layers:
+        raise said.refusal(f"was made for a target of {layers} layers (num_target_layers), and {target.name} has {target.layers}")
+    if said.values.get("mask_token_id") is None:
+        raise said.refusal("does not say mask_token_id, the token that stands for an open place")
+    markov = "markov_head.markov_w1.weight" in names
+    # DeepSpec stores embedding and head; z-lab's files never do. The class's name is the same for both of DeepSpec's drafters.
+    deepspec = not library and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
+    from_anchor = bool(said.values.get("sample_from_anchor", markov)) if library else markov or deepspec
+    own = said.layers(len(stored.files))
+    windows = said.windows(own)
+    kind = next(
+        (kind for kind, part in zip(MARKOV[1:], ("gate", "joint"), strict=True) if f"markov_head.{part}_proj.weight" in names),
+        MARKOV[0],
+    )
+    if markov and said.values.get("markov_head_type", kind) != kind:
+        raise said.refusal(f"says markov_head_type {shown(said.values['markov_head_type'])}, and its tensors are {kind}")
+    selects, mixes = "candidate_selector.hidden_projection.weight" in names, "layers.0.attention_conv.base_kernel" in names
+    rank = len(stored.tensor(names["candidate_selector.hidden_projection.weight"])) if selects else 0
+    rank = stored.tensor(names["markov_head.markov_w1.weight"]).shape[1] if markov else rank
+    for field in ("markov_rank",) if markov else ("selector_rank",) if selects else ():
+        if (known := said.get(field, SIZE, rank)) != rank:
+            raise said.refusal(f"says {field} {known}, and its tensors have {rank}")
+    sizes = _sizes(layout, said, stored, names, target)
+    confidence = names.get("confidence_head.proj.weight")
+    fields: dict[str, Any] = {field: max(said.get(flag, bool) for flag in flags) for field, flags in layout.switches.items()}
+    fields |= {field: tensor in names for field, tensor in layout.present.items()}
+    conventions = HeadConventions(
+        taps=_filling_taps(said, target.layers, own, library),
+        windows=windows,
+        eps=said.get("rms_norm_eps", POSITIVE, 1e-6),
+        rotary_pairs=said.values.get("is_neox_style") is False,
+        **said.rotary(sizes["head_size"]),
+    )
+    config = FillConfig(
+        **sizes, **layout.config, **fields, layers=own, how=conventions,
+        block=said.get("block_size", SIZE, 8 if library else 16), mask=said.get("mask_token_id", TOKEN),
+        from_anchor=from_anchor, causal=_causal(said, own, windows, library),
+        embedding_scale=said.get("input_embedding_scale", POSITIVE, 1.0),
+        logit_scale=said.get("output_multiplier", POSITIVE, 1.0),
+        softcap=said.get("final_logit_softcapping", POSITIVE) if said.values.get("final_logit_softcapping") else 0.0,
+        conv_taps=said.get("conv_kernel_size", SIZE, 2) if mixes else 0, conv_group=said.get("conv_group_size", SIZE, 16),
+        candidates=said.get("selector_top_k", SIZE, 16) if selects else 0, markov=kind if markov else "", rank=rank,
+        confidence_reads_token=confidence is not None and stored.tensor(confidence).shape[-1] > sizes["hidden"],
+        draft_vocab=len(stored.tensor(names["d2t"])) if "d2t" in names else 0,
+    )  # fmt: skip
+    if config.block < 2 or config.mask >= config.vocab_size or sizes["hidden"] % config.conv_group:
+        raise said.refusal("has a block_size, mask_token_id or conv_group_size that makes no sense")
+    tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
+    if ids is not None and selects:
+        raise said.refusal("selects candidates of a draft vocabulary, which no engine does")
+    net = BlockFill(config, embedding, head, ids)
+    net.load_state_dict(tensors)
+    net.dialect = layout.short
+    return net.to(head.device, head.dtype).eval().requires_grad_(False)
+
+
+def _filling_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[int, ...]:
+    """Taps of a block drafter, in transformers' numbering of hidden states, which the speculators library uses. z-lab and
+    DeepSpec number layers by their outputs, -1 for the embedding's."""
+    if library:
+        taps: tuple[int, ...] = said.get("aux_hidden_state_layer_ids", NUMBERS)
+    else:
+        ids = said.get("target_layer_ids", LAYER_IDS)
+        spread = [layers // 2] if own == 1 else [round(1 + place * (layers - 4) / (own - 1)) for place in range(own)]
+        taps = tuple(layer + 1 for layer in ids or spread)
+    if not taps or not all(0 <= tap <= layers for tap in taps):
+        raise said.refusal(f"reads hidden states {list(taps)} of a target with {layers} layers")
+    return taps
+
+
+def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool) -> tuple[bool, ...]:
+    """By layer, whether rows of a block see earlier ones alone: what is said for all layers, else those with a window."""
+    for field in ("is_causal", "causal", "causal_head"):
+        if not library and said.values.get(field) is not None:
+            return (said.get(field, bool),) * layers
+    both = library and said.get("sliding_window_non_causal", bool, said.values["speculators_model_type"] == "dflash2")
+    return tuple(window > 0 and not both for window in windows)
 
 
 def _draft_ids(stored: Repository, names: Mapping[str, Stored], vocab: int) -> Tensor:
@@ -358,4 +462,5 @@ _READERS: Mapping[str, Callable[[Layout, Repository, Fit], Any]] = {
     "feature": feature_head,
     "parallel": _parallel_net,
     "cross": _cross_net,
+    "fill": _block_fill,
 }

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from specviz.drafting.memory.ngram_model import NgramModel
+from specviz.drafting.networks.block_fill import BlockFill, FillConfig
 from specviz.drafting.networks.block_net import BlockConfig, BlockNet
+from specviz.drafting.networks.head_config import HeadConventions
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet
@@ -84,6 +86,25 @@ def block_net(target: TextTarget, block: int = 2, seed: int = 5, draft: int = 40
         draft_vocab=draft, block=block, width=24,
     )  # fmt: skip
     return filled(BlockNet(shape, *shared(target.model), some(target.vocab_size, draft)), target, scale)
+
+
+def block_fill(target: TextTarget, kind: str = "dflash", draft: int = 40, seed: int = 5, **own: Any) -> BlockFill:
+    """DFlash as z-lab publishes it, with a window in one layer; or DSpark, which corrects its block and predicts acceptance."""
+    torch.manual_seed(seed)
+    embedding, head = shared(target.model)
+    vocab, hidden = embedding.shape
+    windows, more = (6, 0), {"causal": (True, False), **own}
+    if kind == "dspark":
+        windows, more = (
+            (),
+            {"from_anchor": True, "markov": "vanilla", "rank": 4, "confidence": True, "confidence_reads_token": True, **own},
+        )
+    config = FillConfig(
+        vocab_size=vocab, hidden=hidden, target_hidden=hidden, heads=4, kv_heads=2, head_size=8, inner=48, layers=2, wide=False,
+        how=HeadConventions((1, 2), windows=windows), block=5, mask=1, draft_vocab=0 if draft == vocab else draft, **more,
+    )  # fmt: skip
+    ids = None if draft == vocab else some(vocab, draft)
+    return filled(BlockFill(config, embedding, head, ids), target, by_width(1.5), 1.0)
 
 
 def masked_lm(target: TextTarget, draft: int = 40, window: int = 64, seed: int = 5, scale: float = 0.3) -> MaskedLM:

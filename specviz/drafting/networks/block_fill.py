@@ -1,0 +1,329 @@
+"""Block-filling drafter: one pass over an anchor and masks yields the distributions of a block of tokens.
+
+DFlash (arXiv 2602.06036), DFlash 2 (z-lab's package ``dflash``), DSpark (arXiv 2607.05147). The network is a small decoder. Its
+context is the target's hidden states at a few layers, fused to one vector per token, which enter every layer as keys and values
+alone. Its rows are the embeddings of the *anchor* (the root) and of masks. A row predicts the token of its own place (*fill-in*),
+or of the next one (*from the anchor*). Rows of a block read each other, but not each other's tokens: their distributions are
+marginals. A small head may then correct them token by token: DSpark's Markov head adds a bias that depends on the token before,
+DFlash 2's selector scores pairs of neighbours among the likeliest candidates. DSpark's confidence head predicts the acceptance
+rate of a token before it is drafted.
+
+Axis names: ``block``, ``slot`` (of a block), ``row``, ``hidden``, ``head``, ``kv``, ``size`` (of a head), ``support`` (the draft
+vocabulary), ``rank``, ``tap``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.head_config import HeadConfig
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.rotary import turn
+
+VANILLA, GATED, RECURRENT = "vanilla", "gated", "rnn"
+MARKOV = (VANILLA, GATED, RECURRENT)
+"""Kinds of Markov heads by their published names."""
+Around = tuple[Tensor, Callable[[Tensor], Tensor]]
+"""A sublayer's convolved input, and the convolution of its output."""
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Attention of a layer: from its number, queries [block, slot, head, size], and the block's own keys and values [block, slot, kv,
+size], to [block, slot, head * size]."""
+
+
+@dataclass(frozen=True)
+class FillConfig(HeadConfig):
+    """Sizes and conventions of a block drafter: ``block`` rows, the anchor included, and the token ``mask`` of all others."""
+
+    first_norm: bool = True
+    head_norms: bool = True
+    block: int = 16
+    mask: int = 0
+    from_anchor: bool = False
+    """Whether a row predicts the token after its own place, so that the anchor's row counts."""
+    causal: tuple[bool, ...] = ()
+    """By layer, whether a row sees only earlier rows of its block; () for no layer."""
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    softcap: float = 0.0
+    """Bound of the logits, softly by tanh; 0 for none."""
+    conv_taps: int = 0
+    """Rows that a convolution around each sublayer reads, its own included; 0 for none."""
+    conv_group: int = 1
+    """Channels that share a convolution's dynamic part."""
+    candidates: int = 0
+    """Likeliest tokens of a slot among which the selector chooses; 0 for no selector."""
+    markov: str = ""
+    """Kind of Markov head, one of :data:`MARKOV`; "" for none."""
+    rank: int = 0
+    """Rank of the Markov head, or of the selector."""
+    confidence: bool = False
+    confidence_reads_token: bool = False
+    """Whether the confidence head reads the token before, beside the slot's output."""
+    scaled: bool = False
+    """Whether the entries of the target's hidden states are equalised by factors stored apart from ``fc``, which makes training
+    stable and the matrix fit for eight bits."""
+    draft_vocab: int = 0
+    """Size of the draft vocabulary; 0 for the target's own."""
+
+    @property
+    def slots(self) -> int:
+        """Number of tokens that a block of full length drafts."""
+        return self.block if self.from_anchor else self.block - 1
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return every learned tensor by its published name, with its shape."""
+        hidden, rank, support = self.hidden, self.rank, self.draft_vocab or self.vocab_size
+        shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, len(self.taps) * self.target_hidden)}
+        shapes |= {"hidden_norm.weight": (hidden,), "norm.weight": (hidden,)}
+        if self.scaled:
+            shapes["fc.scale"] = shapes["fc.weight"][1:]
+        for layer in range(self.layers):
+            shapes |= {f"layers.{layer}.{name}": shape for name, shape in self._layer(layer).items()}
+            for part in ("attention", "mlp") if self.conv_taps else ():
+                start = f"layers.{layer}.{part}_conv"
+                shapes[f"{start}.base_kernel"] = (2, self.conv_taps, hidden)
+                shapes[f"{start}.kernel_projection.weight"] = (2 * self.conv_taps * hidden // self.conv_group, hidden)
+        if self.candidates:
+            books = {f"candidate_selector.{name}_codebook": (self.vocab_size, rank) for name in ("predecessor", "successor")}
+            shapes |= {**books, "candidate_selector.hidden_projection.weight": (rank, hidden)}
+        if self.markov:
+            shapes |= {"markov_head.markov_w1.weight": (self.vocab_size, rank), "markov_head.markov_w2.weight": (support, rank)}
+        if self.markov == GATED:
+            shapes |= {"markov_head.gate_proj.weight": (rank, hidden + rank), "markov_head.gate_proj.bias": (rank,)}
+        elif self.markov == RECURRENT:
+            shapes |= {"markov_head.joint_proj.weight": (3 * rank, 2 * rank + hidden), "markov_head.joint_proj.bias": (3 * rank,)}
+        if self.confidence:
+            inputs = hidden + (rank if self.confidence_reads_token else 0)
+            shapes |= {"confidence_head.proj.weight": (1, inputs), "confidence_head.proj.bias": (1,)}
+        return shapes
+
+
+class BlockFill(Network):
+    """The learned weights, by their published names. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the
+    drafter's own or the target's; ``dialect`` and ``notes`` are for the user."""
+
+    title, shape = "block-filling drafter", FillConfig
+    head: Tensor
+
+    def __init__(self, config: FillConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor | None = None) -> None:
+        super().__init__(config, embedding, head, draft_ids)
+        for name, shape in config.shapes().items():
+            module, (*path, last) = self, name.split(".")
+            for part in path:
+                if part not in module._modules:
+                    module.add_module(part, nn.Module())
+                module = module._modules[part]  # type: ignore[assignment]
+            module.register_parameter(last, nn.Parameter(embedding.new_zeros(shape), requires_grad=last != "scale"))
+        self.dialect, self.notes = "", tuple[str, ...]()
+
+    def read_as(self, block: Mapping[str, Any] | None = None, **conventions: Any) -> BlockFill:
+        """Return the same weights under other conventions, and other fields ``block`` of the configuration."""
+        other, config = copy.copy(self), self.config
+        other.config = replace(config, how=replace(config.how, **conventions), **(block or {}))
+        return other
+
+    def runtime(self, layout: Layout = plain) -> FillRuntime:
+        """Return the network laid out for drafting."""
+        return FillRuntime(self, layout)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One decoder layer: the products of queries, keys and values, and of keys and values alone; each norm's weight."""
+
+    before: Tensor
+    entering: Product
+    context: Product
+    bias: Tensor | None
+    queries_norm: Tensor | None
+    keys_norm: Tensor | None
+    leaving: Product
+    leaving_bias: Tensor | None
+    between: Tensor
+    feed: Product
+    around_attention: Callable[[Tensor], Around]
+    around_feed: Callable[[Tensor], Around]
+
+
+class FillRuntime:
+    """A block drafter laid out for drafting, shared between runs. With plain matrices, gradients reach the network's weights."""
+
+    def __init__(self, network: BlockFill, layout: Layout = plain) -> None:
+        config: FillConfig = network.config
+        self.config, self.embedding, self.draft_ids = config, network.embedding, network.draft_ids
+        tensors = dict(network.named_parameters())
+        self._fc = layout(tensors["fc.weight"] * tensors["fc.scale"] if config.scaled else tensors["fc.weight"])
+        self._context_norm, self._last = tensors["hidden_norm.weight"], tensors["norm.weight"]
+        self._layers = [_lay_out(config, tensors, number, layout) for number in range(config.layers)]
+        self._head = layout(network.head)
+        self._small = {name: value for name, value in tensors.items() if not name.startswith(("layers.", "fc."))}
+        self._bias = layout(tensors["markov_head.markov_w2.weight"]) if config.markov else None
+        self.rotary = torch.empty(0, 0)
+        """Cosines and signed sines [2, position, size] of the current length."""
+        self.reach(1024)
+
+    def reach(self, positions: int) -> None:
+        """Extend the rotary table to at least this length."""
+        if self.rotary.shape[1] < positions:
+            self.rotary = self.config.table(2 * positions).to(self.embedding)
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """Return the context's vectors [row, hidden] from the target's hidden states [row, tap * hidden]."""
+        return self._norm(self._fc(states), self._context_norm)
+
+    def keys_values(self, number: int, fused: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a layer's keys and values [row, kv, size] of the context at positions ``places`` [row]."""
+        layer, config = self._layers[number], self.config
+        mixed = _add(layer.context(fused), None if layer.bias is None else layer.bias[config.heads * config.head_size :])
+        keys, values = mixed.unflatten(-1, (2, config.kv_heads, config.head_size)).unbind(-3)
+        return self._turned(keys, layer.keys_norm, places), values
+
+    def fill(self, tokens: Tensor, places: Tensor, attend: Attend) -> Tensor:
+        """Return outputs [block, slot, hidden] of blocks at positions ``places`` [block, slot], by their anchors' ``tokens``
+        [block]."""
+        config, blocks, slots = self.config, *places.shape
+        rows = F.embedding(torch.tensor(config.mask, device=tokens.device), self.embedding).expand(blocks, slots - 1, -1)
+        x = torch.cat((F.embedding(tokens, self.embedding)[:, None], rows), dim=1) * config.embedding_scale
+        sizes = [heads * config.head_size for heads in (config.heads, config.kv_heads, config.kv_heads)]
+        for number, layer in enumerate(self._layers):
+            inputs, after = layer.around_attention(self._norm(x, layer.before))
+            queries, keys, values = _add(layer.entering(inputs), layer.bias).split(sizes, dim=-1)
+            split = [part.unflatten(-1, (-1, config.head_size)) for part in (queries, keys, values)]
+            queries = self._turned(split[0], layer.queries_norm, places)
+            keys = self._turned(split[1], layer.keys_norm, places)
+            x = x + after(_add(layer.leaving(attend(number, queries, keys, split[2])), layer.leaving_bias))
+            inputs, after = layer.around_feed(self._norm(x, layer.between))
+            x = x + after(layer.feed(inputs))
+        return self._norm(x, self._last)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Map outputs [.., hidden] to the logits [.., support] of the marginals."""
+        config, logits = self.config, self._head(outputs)
+        if config.logit_scale != 1:
+            logits = logits * config.logit_scale
+        return torch.tanh(logits / config.softcap) * config.softcap if config.softcap else logits
+
+    @property
+    def corrects(self) -> bool:
+        """Whether a slot's distribution depends on the token before it."""
+        return bool(self.config.markov or self.config.candidates)
+
+    def state(self, tokens: Tensor) -> Tensor:
+        """Return the Markov head's state [row, rank] before the first slot; of width 0 for a head without one."""
+        return self._last.new_zeros(len(tokens), self.config.rank if self.config.markov == RECURRENT else 0)
+
+    def correct(self, logits: Tensor, outputs: Tensor, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a slot's logits [row, support] given the ``tokens`` [row] before it, and the next state [row, rank].
+
+        ``logits`` [row, support] are the marginal's, ``outputs`` [row, hidden] the slot's.
+        """
+        small, config = self._small, self.config
+        if config.candidates:
+            best = logits.topk(min(config.candidates, logits.shape[-1]), dim=-1)
+            reading = F.linear(outputs, small["candidate_selector.hidden_projection.weight"])
+            reading = reading * small["candidate_selector.predecessor_codebook"][tokens]
+            following = small["candidate_selector.successor_codebook"][best.indices]
+            scores = best.values + (following @ reading[..., None])[..., 0]
+            return torch.full_like(logits, -torch.inf).scatter(-1, best.indices, scores), state
+        if self._bias is None:
+            return logits, state
+        word = F.embedding(tokens, small["markov_head.markov_w1.weight"])
+        if config.markov == GATED:
+            word = word * self._linear("markov_head.gate_proj", outputs, word).sigmoid()
+        elif config.markov == RECURRENT:
+            gate, fresh, spoken = self._linear("markov_head.joint_proj", state, word, outputs).chunk(3, dim=-1)
+            state = gate.sigmoid() * state + (1 - gate.sigmoid()) * fresh.tanh()
+            word = spoken.tanh()
+        return logits + self._bias(word), state
+
+    def confidence(self, outputs: Tensor, tokens: Tensor) -> Tensor:
+        """Return the logits [row] of the predicted acceptance rate of a slot, from its outputs and the ``tokens`` before it."""
+        words = [F.embedding(tokens, self._small["markov_head.markov_w1.weight"])] if self.config.confidence_reads_token else []
+        return self._linear("confidence_head.proj", outputs, *words)[..., 0]
+
+    def _linear(self, name: str, *inputs: Tensor) -> Tensor:
+        return F.linear(torch.cat(inputs, dim=-1), self._small[f"{name}.weight"], self._small[f"{name}.bias"])
+
+    def _turned(self, x: Tensor, norm: Tensor | None, places: Tensor) -> Tensor:
+        """Normalise and rotate x [.., head, size] to ``places`` [..]."""
+        cosine, sine = self.rotary[:, places][..., None, :]
+        return turn(x if norm is None else self._norm(x, norm), cosine, sine)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        # Training may pass bfloat16: the norm is computed in the weight's number format.
+        return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, self.config.how.eps)
+
+
+def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
+    """Lay out one layer, with channels in the order in which a head's two halves rotate together."""
+    start, channels = f"layers.{number}.", config.channels().to(tensors["fc.weight"].device)
+    part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+    def joined(names: str, kind: str) -> Tensor:
+        rows = [part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size)) for name in names]
+        turned = [one[:, channels] if name != "v" else one for name, one in zip(names, rows, strict=True)]
+        return torch.cat(turned).flatten(0, 1)
+
+    def around(name: str) -> Callable[[Tensor], Around]:
+        if not config.conv_taps:
+            return lambda x: (x, lambda output: output)
+        return _convolution(
+            part[f"{name}_conv.base_kernel"], layout(part[f"{name}_conv.kernel_projection.weight"]), config.conv_group
+        )
+
+    widen = layout(torch.cat([part[f"mlp.{name}_proj.weight"] for name in ("gate", "up")]))
+    narrow, biased = layout(part["mlp.down_proj.weight"]), config.mlp_bias
+    wide_bias = torch.cat([part[f"mlp.{name}_proj.bias"] for name in ("gate", "up")]) if biased else None
+
+    def feed(x: Tensor) -> Tensor:
+        gate, up = _add(widen(x), wide_bias).chunk(2, dim=-1)
+        return _add(narrow(F.silu(gate) * up), part.get("mlp.down_proj.bias"))
+
+    norms = [part[f"self_attn.{name}_norm.weight"][channels] if config.head_norms else None for name in "qk"]
+    return _Layer(
+        before=part["input_layernorm.weight"],
+        entering=layout(joined("qkv", "weight")),
+        context=layout(joined("kv", "weight")),
+        bias=joined("qkv", "bias") if config.attention_bias else None,
+        queries_norm=norms[0],
+        keys_norm=norms[1],
+        leaving=layout(part["self_attn.o_proj.weight"]),
+        leaving_bias=part.get("self_attn.o_proj.bias"),
+        between=part["post_attention_layernorm.weight"],
+        feed=feed,
+        around_attention=around("attention"),
+        around_feed=around("mlp"),
+    )
+
+
+def _convolution(base: Tensor, projection: Product, group: int) -> Callable[[Tensor], Around]:
+    """Return DFlash 2's causal convolution over the slots of a block, around a sublayer.
+
+    Its kernels [side, tap, hidden] are ``base`` plus a part that depends on the row, shared by ``group`` channels. Side 0 is for
+    the sublayer's input, from which both sides' kernels come; side 1 for its output.
+    """
+
+    def around(x: Tensor) -> Around:
+        kernels = base + projection(x).unflatten(-1, (2, base.shape[1], -1)).repeat_interleave(group, dim=-1)
+
+        def convolved(side: int, rows: Tensor) -> Tensor:
+            slots = rows.shape[1]
+            shifted = (F.pad(rows, (0, 0, tap, 0))[:, :slots] * kernels[:, :, side, tap] for tap in range(base.shape[1]))
+            return torch.stack(list(shifted)).sum(0)
+
+        return convolved(0, x), partial(convolved, 1)
+
+    return around
+
+
+def _add(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias

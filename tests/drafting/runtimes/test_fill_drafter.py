@@ -1,0 +1,122 @@
+"""The block drafter: what it drafts is what training computes, however the text was committed; DSpark's heads are conditional."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.drafting.networks.block_fill import MARKOV, BlockFill
+from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
+from specviz.engine.interfaces import Draft, Round, TargetPass, Verdict
+from specviz.engine.tree import DraftTree
+from specviz.training.families.block_fill import corrected, fill
+from tests.support.rounds import context
+from tests.support.tiny.networks import block_fill
+from tests.support.tiny.text import tiny_target
+
+TAPS = (1, 2)
+LENGTH = 30
+
+
+def written(seed: int = 0) -> tuple[list[int], dict[int, Tensor]]:
+    """Tokens of a made-up text and the target's hidden states, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 48, (LENGTH,), generator=generator).tolist()
+    return tokens, {tap: torch.randn(LENGTH, 32, generator=generator, dtype=torch.float64) for tap in TAPS}
+
+
+def begun(network: BlockFill, until: int, slots: int = 0) -> FillDrafter:
+    """A drafter whose root is the text's token at ``until``."""
+    tokens, states = written()
+    drafter = FillDrafter(network.runtime(), slots)
+    prefill = TargetPass(torch.empty(1, 48), {tap: rows[:until] for tap, rows in states.items()})
+    drafter.begin(context(tokens[: until + 1]), prefill)
+    return drafter
+
+
+def committed(drafter: FillDrafter, start: int, count: int) -> None:
+    """A round at root ``start`` whose path took all but the last of ``count`` tokens; the tree held another node."""
+    tokens, states = written()
+    emitted = tokens[start + 1 : start + 1 + count]
+    tree = DraftTree.of([tokens[start], *emitted[:-1], 7], [*range(-1, count - 1), 0])
+    hidden = {tap: torch.cat((rows[start : start + count], torch.full((1, 32), 1e6).double())) for tap, rows in states.items()}
+    path = tuple(range(1, count))
+    verdict = Verdict("greedy", path, emitted[-1], "target", ("root",), (0, *path))
+    drafter.observe(Round(context([0]), Draft(tree), TargetPass(torch.empty(count + 1, 48), hidden), verdict, emitted))
+
+
+def levels_at(drafter: FillDrafter, root: int, room: int = 50) -> FillLevels:
+    made = drafter.levels(context(written()[0][: root + 1], room=room))
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dspark"])
+def test_a_text_committed_in_rounds_gives_the_block_of_a_fresh_start(kind: str) -> None:
+    network = block_fill(tiny_target(), kind)
+    drafter, root = begun(network, 6), 6
+    for count in (3, 1, 5):
+        levels_at(drafter, root)
+        committed(drafter, root, count)
+        root += count
+        fresh = levels_at(begun(network, root), root)
+        torch.testing.assert_close(levels_at(drafter, root).logits, fresh.logits, rtol=0, atol=1e-12)
+
+
+def test_training_computes_the_same_blocks() -> None:
+    network = block_fill(tiny_target(), "dspark")
+    runtime, (tokens, states) = network.runtime(), written()
+    anchors, text = torch.tensor([5, 11, 20]), torch.tensor(tokens)
+    fused = runtime.fuse(torch.cat([states[tap] for tap in TAPS], dim=-1))
+    outputs = fill(runtime, fused, text, anchors, torch.zeros_like(anchors))
+    given = corrected(runtime, runtime.logits(outputs), outputs, text, anchors)
+    for row, anchor in enumerate(anchors.tolist()):
+        levels = levels_at(begun(network, anchor), anchor)
+        torch.testing.assert_close(levels.logits, runtime.logits(outputs)[row], rtol=0, atol=1e-12)
+        along = [levels.first()]
+        for slot in range(1, levels.deepest):
+            along.append(levels.below(text[anchor + slot : anchor + slot + 1], torch.tensor([0])))
+        torch.testing.assert_close(torch.cat(along), given[row], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("markov", MARKOV)
+def test_a_row_depends_on_the_tokens_above_it_alone(markov: str) -> None:
+    network = block_fill(tiny_target(), "dspark", markov=markov)
+
+    def down(path: list[int], beside: list[int]) -> list[Tensor]:
+        """The logits below ``path``, in a tree with another branch ``beside`` it."""
+        levels, found = levels_at(begun(network, 8), 8), list[Tensor]()
+        levels.first()
+        parents = torch.zeros(2, dtype=torch.long)
+        for ours, theirs in zip(path, beside, strict=True):
+            found.append(levels.below(torch.tensor([theirs, ours]), parents)[1])
+            parents = torch.tensor([0, 1])
+        return found
+
+    same, other, changed = down([4, 9, 2], [1, 1, 1]), down([4, 9, 2], [30, 20, 10]), down([5, 9, 2], [1, 1, 1])
+    for ours, theirs in zip(same, other, strict=True):
+        assert torch.equal(ours, theirs)
+    # A vanilla or gated head knows the token before, a recurrent one all of them.
+    assert not torch.allclose(same[0], changed[0]) and torch.allclose(same[2], changed[2]) == (markov != "rnn")
+
+
+def test_a_selector_gives_mass_to_its_candidates_alone() -> None:
+    network = block_fill(tiny_target(), "dflash", draft=48, conv_taps=2, conv_group=8, candidates=6, rank=4)
+    levels = levels_at(begun(network, 8), 8)
+    first, second = levels.first(), levels.below(torch.tensor([3, 4]), torch.tensor([0, 0]))
+    assert torch.isfinite(first).sum() == 6 and torch.isfinite(second).sum(1).tolist() == [6, 6]
+    assert torch.equal(torch.isfinite(second[0]), torch.isfinite(second[1])) and not torch.equal(second[0], second[1])
+
+
+def test_a_block_is_shorter_near_the_end_and_none_is_drafted_without_room() -> None:
+    network = block_fill(tiny_target())
+    assert levels_at(begun(network, 8), 8).deepest == 4
+    assert levels_at(begun(network, 8, slots=2), 8).deepest == 2
+    assert levels_at(begun(network, 8), 8, room=3).deepest == 2
+    assert begun(network, 8).levels(context(written()[0][:9], room=1)) is None
+
+
+def test_a_prompt_of_one_token_has_a_block_without_context() -> None:
+    levels = levels_at(begun(block_fill(tiny_target()), 0), 0)
+    assert torch.isfinite(levels.logits).all()
