@@ -15,11 +15,12 @@ class Parameters:
 
     drafter: str = choice(
         "medusa",
-        ("medusa", "falcon", "masked_lm", "deer"),
-        "Whose block: Medusa's heads, the first block of Falcon, or a masked-diffusion model, as DiffuSpec or DEER trained it.",
+        ("medusa", "falcon", "masked_lm", "deer", "dflash", "dspark"),
+        "Whose block: Medusa's heads, the first block of Falcon, a masked-diffusion model, as DiffuSpec or DEER trained it, or a "
+        "published block drafter, named as the draft.",
     )
     nodes: int = number(0, 0, 200, "Nodes of the tree; 0 keeps as many as pay off in each round on this machine.", "nodes")
-    block: int = number(6, 1, 32, "Masks of a masked-diffusion model's block.", "tokens")
+    block: int = number(6, 1, 32, "Tokens of a block that consists of masks.", "tokens")
 
 
 @Card(
@@ -32,10 +33,13 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     name = parameters.drafter
     network = resources.drafter_weights(name)
     drafter: Any
+    taps: tuple[int, ...] = ()
     if name in ("masked_lm", "deer"):
         drafter = MaskedBlock(network, parameters.block)
+    elif name in ("dflash", "dspark"):
+        drafter, taps = parts.FillDrafter(network, parameters.block), network.config.taps
     else:
         drafter = ParallelDrafter(network) if name == "medusa" else parts.BlockDrafter(network)
-    taps = () if isinstance(drafter, MaskedBlock) else (network.config.tap,)
+        taps = (network.config.tap,)
     pays = None if parameters.nodes else tree_costs(resources, None, 1)
     return parts.Composition(parts.BestFirst(drafter, parameters.nodes, pays), parts.Match(), taps, name)

@@ -15,11 +15,13 @@ from specviz.drafting.memory.suffix_guess import LengthRule
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.drafting.runtimes.compressed_picture import with_picture
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.drafting.runtimes.guided_drafter import feature_drafter
 from specviz.drafting.runtimes.language_model import DraftModel, LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.runtimes.visual_context import Layout, TextAlone
 from specviz.drafting.trees.best_first import BestFirst
+from specviz.drafting.trees.block_chain import BlockChain
 from specviz.drafting.trees.calibrated import CalibratedTree, load_all
 from specviz.drafting.trees.copied import Copied
 from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays

@@ -111,20 +111,22 @@ class CurrentCosts:
     """Policy :class:`SpeedupMaximising` with costs updated in every round from the run's earlier steps.
 
     ``curve`` returns the cost of a pass by number of rows, ``forward`` the milliseconds of a drafter forward; ``tier`` and
-    ``rows`` are as for :meth:`SpeedupMaximising.on`.
+    ``rows`` are as for :meth:`SpeedupMaximising.on`. With ``once``, one forward yields all levels, so that its cost is every
+    tree's.
     """
 
     def __init__(
-        self, curve: Callable[[], CostCurve], forward: Callable[[], float], tier: str = "eager", rows: int = 1
+        self, curve: Callable[[], CostCurve], forward: Callable[[], float], tier: str = "eager", rows: int = 1, once: bool = False
     ) -> None:  # fmt: skip
-        self._curve, self._forward, self._tier, self._rows = curve, forward, tier, rows
+        self._curve, self._forward, self._tier, self._rows, self._once = curve, forward, tier, rows, once
         self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
 
     def now(self) -> SpeedupMaximising:
         """Return the policy for the current costs; the same object until they change."""
         curve, forward = self._curve(), self._forward()
         if self._known is None or self._known[0] is not curve or self._known[1] != forward:
-            self._known = curve, forward, SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
+            costs = SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
+            self._known = curve, forward, SpeedupMaximising(costs.cost + costs.forward, 0.0) if self._once else costs
         return self._known[2]
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:

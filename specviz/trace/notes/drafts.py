@@ -234,9 +234,16 @@ class SuccessorsNote(TypedNote, frozen=True):
 
 
 class DenoisedNote(TypedNote, frozen=True):
-    """Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176)."""
+    """Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark
+    (arXiv 2607.05147)."""
 
     places: Sequence[Offer]
+    given: Sequence[Sequence[float]] = ()
+    """[place]: probabilities of the same tokens given the token before; empty if a place does not depend on it."""
+    rates: Sequence[float] = ()
+    """[place]: predicted acceptance rate, by which the block was cut."""
+    considered: int | None = None
+    """Number of drafted tokens, of which the first were sent to the target; null if all were."""
 
 
 class LatticeColumn(Part, frozen=True):

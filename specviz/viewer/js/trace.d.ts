@@ -311,10 +311,13 @@ declare namespace Trace {
     text: string;
     texts: string[];
   }
-  /** Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176). */
+  /** Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). */
   interface DenoisedNote {
     type: "denoised";
     places: Offer[];
+    /** [place]: probabilities of the same tokens given the token before; empty if a place does not depend on it. */ given: number[][];
+    /** [place]: predicted acceptance rate, by which the block was cut. */ rates: number[];
+    /** Number of drafted tokens, of which the first were sent to the target; null if all were. */ considered: integer | null;
   }
   /** Beam search through a block's candidates, and the next draft length, by DiffuSpec (arXiv 2510.02358). */
   interface LatticeNote {

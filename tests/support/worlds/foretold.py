@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specviz.drafting.levels import Levels
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
+from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Warp
 from specviz.methods.diffuspec.lattice import MaskedBlock
@@ -24,12 +25,13 @@ class Foretold:
 
     text: tuple[int, ...] = ()
     gap: int = 0
-    support: Tensor
+    support: Tensor | None
 
     def raised(self, logits: Tensor, place: int) -> None:
         """Make the token at ``place`` of the text the likeliest of ``logits`` [support]."""
         if place < len(self.text) and (not self.gap or place % self.gap):
-            logits[self.support == self.text[place]] = 30.0
+            known = torch.arange(len(logits)) if self.support is None else self.support
+            logits[known == self.text[place]] = 30.0
 
 
 class ForetoldLevels(Levels):
@@ -77,6 +79,10 @@ class ForetoldMasks(Foretold, MaskedBlock):
         return found
 
 
+class ForetoldFill(ByLevels, FillDrafter):
+    """The drafter of DFlash and DSpark."""
+
+
 class ForetoldStates(ByLevels, RecurrentDrafter):
     """The drafter of OWL."""
 
@@ -86,13 +92,17 @@ def foretold(
 ) -> Composition:
     """A method whose drafter is told ``text``, with a random network that knows every token, or with ``net``."""
     parts = resources(target, warp, whole=True)
-    kind = {"falcon": "falcon", "deer": "masked_lm", "diffuspec": "masked_lm"}.get(values.get("drafter", name), "owl")
+    kind = {
+        "falcon": "falcon", "deer": "masked_lm", "diffuspec": "masked_lm", "dflash": "dflash", "dspark": "dspark",
+    }.get(values.get("drafter", name), "owl")  # fmt: skip
     net = net or network(kind, target, whole=True)
     parts = parts.using(drafter_weights=lambda asked: network(asked, target) if asked == "ngrams" else net)
     made = composed(name, values, parts)
     told: Any
     if kind == "falcon":
         told = made.controller.drafter = ForetoldBlocks(net)
+    elif kind in ("dflash", "dspark"):
+        told = made.controller.drafter = ForetoldFill(net, made.controller.drafter.slots)
     elif kind == "masked_lm":
         told = made.controller.drafter = ForetoldMasks(net, made.controller.drafter.places)
     else:

@@ -18,7 +18,7 @@ from specviz.methods.easyspec.layer_parallel import GroupedModel, GroupedStepper
 from specviz.models.heads.quantisation import eight_bits
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
-from tests.support.tiny.networks import arms, block_net, masked_lm, ngrams, parallel_net, recurrent_net, small
+from tests.support.tiny.networks import arms, block_fill, block_net, masked_lm, ngrams, parallel_net, recurrent_net, small
 from tests.support.tiny.text import (
     LENGTH,
     Decoded,
@@ -96,6 +96,8 @@ def network(kind: str, target: TextTarget, whole: bool = False) -> Any:
         return masked_lm(target, support)
     if kind == "owl":
         return recurrent_net(target, draft=support).runtime()
+    if kind in ("dflash", "dspark"):
+        return block_fill(target, kind, support).runtime()
     if kind == "falcon":
         return block_net(target, draft=support)
     return {"medusa": parallel_net, "arms": arms, "ngrams": lambda target: ngrams(target.vocab_size)}[kind](target)

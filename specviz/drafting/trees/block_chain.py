@@ -1,0 +1,103 @@
+"""Chains through a block drafter's slots, cut where the next slot is not worth its row (DSpark, arXiv 2607.05147).
+
+Whether slot k is verified may depend on the tokens before it, never on its own token: else the output would be biased (appendix A
+of the paper). So each slot's acceptance rate is predicted before its token is drafted, and slots are taken in order up to the
+first that does not pay, never by comparing whole chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from specviz.drafting.runtimes.fill_drafter import FillDrafter
+from specviz.drafting.trees.best_first import OFFERS
+from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
+from specviz.drafting.trees.sampled import Sampled
+from specviz.engine.interfaces import Context, Draft, Round, TargetPass
+from specviz.engine.tree import DraftTree, chain
+from specviz.trace.notes.drafts import DenoisedNote, Offer
+from specviz.trace.schema import Note
+
+PRIOR, PRIOR_RATE = 4.0, 0.7
+"""Weight, in tokens, and value of the acceptance rate that is assumed of a depth without a confidence head."""
+
+
+class BlockChain:
+    """Controller that drafts a chain through the block.
+
+    It is cut at the first slot with a predicted acceptance rate below ``threshold``; with ``pays``, also at the first slot that
+    lowers the expected number of tokens per unit of time. Rates are the confidence head's; without one, those of the run so far
+    by depth. By default the whole block is verified. With ``ranked``, tokens are the likeliest at any temperature, as point
+    masses.
+    """
+
+    def __init__(
+        self, drafter: FillDrafter, threshold: float = 0.0, pays: SpeedupMaximising | CurrentCosts | None = None,
+        ranked: bool = False,
+    ) -> None:  # fmt: skip
+        self.drafter, self._threshold, self._pays = drafter, threshold, pays
+        self._whole = Sampled(chain(drafter.slots), ranked)
+        self._reached = [0] * drafter.slots
+        self._accepted = [0] * drafter.slots
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.drafter.begin(context, prefill)
+        self._reached, self._accepted = [0] * self.drafter.slots, [0] * self.drafter.slots
+
+    def draft(self, context: Context) -> Draft:
+        whole = self._whole.build(self.drafter, context)
+        tokens, drafted = whole.tree.host_tokens, len(whole.tree) - 1
+        rates = list(self.drafter.confidence()) or self.rates()[:drafted]
+        size = self.size(rates)
+        cut = [(node - 1, tokens[node], whole.confidence[node]) for node in range(size + 1, drafted + 1)]
+        tree = DraftTree.of(tokens[: size + 1], range(-1, size), context.device) if cut else whole.tree
+        proposals = {node: proposal for node, proposal in whole.proposals.items() if node < size}
+        notes = context.notes(lambda: self._notes(context, rates, drafted))
+        return Draft(tree, proposals, whole.confidence[: size + 1], whole.calls, cut, notes)
+
+    def rates(self) -> list[float]:
+        """Return the acceptance rates of the run so far by depth, given that all shallower tokens were accepted."""
+        counts = zip(self._accepted, self._reached, strict=True)
+        return [(accepted + PRIOR * PRIOR_RATE) / (reached + PRIOR) for accepted, reached in counts]
+
+    def size(self, rates: Sequence[float]) -> int:
+        """Return the number of slots to verify, from each one's predicted acceptance rate. Slot k is decided by the rates up to
+        its own."""
+        sure = next((slot for slot, rate in enumerate(rates) if rate < self._threshold), len(rates))
+        if self._pays is None:
+            return sure
+        costs, reach, expected, speeds = self._pays.now(), 1.0, 1.0, list[float]()
+        for slot in range(sure + 1):
+            speeds.append(expected / (costs.cost[slot] + costs.forward))
+            if slot < sure:
+                reach *= rates[slot]
+                expected += reach
+        return next((slot for slot, (now, then) in enumerate(pairwise(speeds)) if then <= now), sure)
+
+    def observe(self, finished: Round) -> None:
+        self.drafter.observe(finished)
+        kept = len(finished.verdict.path)
+        for slot in range(min(kept + 1, len(finished.draft.tree) - 1)):
+            self._reached[slot] += 1
+            self._accepted[slot] += slot < kept
+
+    def close(self) -> None:
+        self.drafter.close()
+
+    def _notes(self, context: Context, rates: Sequence[float], drafted: int) -> list[Note]:
+        """Return each slot's likeliest tokens, by its marginal or given the tokens above, and its predicted acceptance rate."""
+        levels = self.drafter.last
+        if levels is None:
+            return []
+        marginal = context.warp.log_probabilities(levels.logits).exp()
+        given = context.warp.log_probabilities(torch.cat(levels.conditional)).exp() if self.drafter.network.corrects else None
+        best = (
+            (marginal if given is None else torch.maximum(marginal, given)).topk(min(OFFERS, marginal.shape[-1]), dim=-1).indices
+        )
+        ids = best if self.drafter.support is None else self.drafter.support[best]
+        places = [Offer(*row) for row in zip(ids.tolist(), marginal.gather(1, best).tolist(), strict=True)]
+        corrected = [] if given is None else given.gather(1, best).tolist()
+        return [DenoisedNote(places, corrected, rates, drafted).to_note()]

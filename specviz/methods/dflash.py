@@ -1,0 +1,17 @@
+"""DFlash (Chen et al. 2602.06036): one pass over the target's hidden states fills a block of tokens."""
+
+from __future__ import annotations
+
+from specviz.methods.block_fill import FillParameters, block_drafter
+from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
+
+
+@Card(
+    name="dflash",
+    exactness=IN_DISTRIBUTION.except_with("rule", "match"),
+    family="heads",
+    parameters=FillParameters,
+    needs_draft=True,
+)
+def compose(parameters: FillParameters, resources: parts.MethodResources) -> parts.Composition:
+    return block_drafter(parameters, resources, "dflash")
