@@ -175,7 +175,7 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
     """
     rows = starts_of(dialogue, SHARES, generator)
     features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
-    features = features + (2 * _uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
+    features = features + (2 * uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
     words = dropout(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
     outputs = unroll(net, dialogue.tokens, dropout(features, DROPOUT, generator), rows, words, dialogue.lengths)
     # All steps through the head at once: on a CPU casting its rows costs as much as a step.
@@ -189,10 +189,11 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
 
 def dropout(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Dropout with an explicit generator: sets this share of the entries to zero and scales the others up."""
-    return values * (_uniform(values, generator) >= share) / (1 - share)
+    return values * (uniform(values, generator) >= share) / (1 - share)
 
 
-def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+def uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Return uniform noise from 0 to 1 in the shape of ``like``."""
     return torch.rand(like.shape, generator=fitting(generator, like.device), device=like.device)
 
 

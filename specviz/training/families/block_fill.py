@@ -1,0 +1,187 @@
+"""Block-filling drafters: ``train dflash`` and ``train dspark``, alike but for the loss and the small heads.
+
+DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). Anchors are random positions of an answer. A block sees the target's
+hidden states before its anchor and its own rows. The weight of a slot's loss falls exponentially with its number. DFlash learns
+from the cross-entropy to the target's distribution alone. DSpark adds the total variation distance, which is the rejection rate
+of a sampled draft, with the true token before each slot, and its confidence head learns that rate.
+
+Layers start as the target's last ones, which read the context as they read the target's own hidden states.
+Axis names: ``block``, ``slot``, ``token``, ``hidden``, ``kv``, ``size`` (of a head), ``support``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafting.networks.block_fill import BlockFill, FillConfig, FillRuntime
+from specviz.drafting.networks.head_config import HeadConventions
+from specviz.training import acceptance, driver, parallel
+from specviz.training.data import IGNORED
+from specviz.training.driver import Job
+from specviz.training.families.feature import (
+    DROPOUT,
+    EAGLE3_NOISE,
+    FeatureTraining,
+    dense,
+    dropout,
+    gated_layer,
+    run,
+    shape_of,
+    uniform,
+)
+from specviz.training.features import DialogueFeatures, FeatureStore, gather, target_distribution
+from specviz.training.parallel import apply_padded
+
+MASK = 3
+"""SmolLM2's token of the masks: ``<repo_name>``, which no dialogue has."""
+DENSITY = 0.2
+"""Anchors per answer token."""
+FADE = 4.0
+"""Slots over which the loss's weight falls by e."""
+CROSS_ENTROPY, VARIATION = 0.1, 0.9
+
+
+def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -> FillConfig:
+    """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields."""
+    target = vars(shape_of(config, tuple(taps), wide=True))
+    sizes = {name: target[name] for name in ("vocab_size", "hidden", "heads", "kv_heads", "head_size", "inner")}
+    how = HeadConventions(tuple(taps), theta=target["theta"], eps=target["eps"])
+    return FillConfig(
+        **{**sizes, "target_hidden": target["hidden"], "wide": False, "head_norms": False, "scaled": True, **own},
+        how=how, mask=MASK, from_anchor=True, draft_vocab=draft_vocab,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
+    """Set every weight of ``net`` from the target ``model``, and the scale of its inputs from ``dialogues``."""
+    config, tensors, layers = net.config, dict(net.named_parameters()), model.base_model.layers
+    states = torch.cat([dialogue.features for dialogue in dialogues])
+    scale = 1 / states.flatten(1).square().mean(0).sqrt().clamp_min(1e-6)
+    first = max(0, len(layers) - config.layers - 1)
+    nearest = min(range(len(config.taps)), key=lambda number: abs(config.taps[number] - first))
+    columns = slice(nearest * config.hidden, (nearest + 1) * config.hidden)
+    tensors["fc.scale"].copy_(scale)
+    tensors["fc.weight"][:, columns] = torch.diag(1 / scale[columns])
+    tensors["hidden_norm.weight"].fill_(1.0)
+    tensors["norm.weight"].copy_(model.base_model.norm.weight)
+    for number in range(config.layers):
+        part = {
+            name.removeprefix(f"layers.{number}."): value
+            for name, value in tensors.items()
+            if name.startswith(f"layers.{number}.")
+        }
+        with gated_layer(model):
+            own = layers[first + number]
+            for name in "qkv":  # the norm's weight moves into the matrices, since the context passes without it
+                weight = dense(getattr(own.self_attn, f"{name}_proj")) * own.input_layernorm.weight
+                part[f"self_attn.{name}_proj.weight"].copy_(weight)
+            part["self_attn.o_proj.weight"].copy_(dense(own.self_attn.o_proj))
+            gate, up, down = (dense(getattr(own.mlp, f"{name}_proj")) for name in ("gate", "up", "down"))
+            strongest = (gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)).topk(config.inner).indices
+            for name, weight in (("gate", gate[strongest]), ("up", up[strongest]), ("down", down[:, strongest])):
+                part[f"mlp.{name}_proj.weight"].copy_(weight)
+            part["input_layernorm.weight"].fill_(1.0)
+            part["post_attention_layernorm.weight"].copy_(own.post_attention_layernorm.weight)
+    if config.markov:
+        generator = torch.Generator(states.device).manual_seed(0)
+        tensors["markov_head.markov_w1.weight"].normal_(std=config.rank**-0.5, generator=generator)
+
+
+def fill(network: FillRuntime, fused: Tensor, tokens: Tensor, anchors: Tensor, begins: Tensor) -> Tensor:
+    """Return the outputs [block, slot, hidden] of blocks after ``anchors`` [block], indices of ``tokens`` [token].
+
+    ``fused`` [token, hidden] are the context's vectors. A block sees those from ``begins`` [block] up to its anchor, excluded.
+    """
+    config, places = network.config, torch.arange(len(tokens), device=tokens.device)
+    network.reach(len(tokens) + config.block)
+    hidden = ((places >= anchors[:, None]) | (places < begins[:, None]))[:, None]
+
+    def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        before, read = network.keys_values(number, fused, places)
+        blocks, slots, kv, size = keys.shape
+        asked = queries.unflatten(2, (kv, -1)).permute(2, 0, 3, 1, 4) * size**-0.5  # [kv, block, group, slot, size]
+        scores = (asked.flatten(1, 3) @ before.permute(1, 2, 0)).unflatten(1, (blocks, -1)).masked_fill(hidden, -torch.inf)
+        own = asked.flatten(2, 3) @ keys.permute(2, 0, 3, 1)
+        weights = torch.cat((scores, own.to(scores)), dim=-1).softmax(-1).to(values)
+        seen = (weights[..., : len(tokens)].flatten(1, 2) @ read.transpose(0, 1)).unflatten(1, (blocks, -1))
+        seen = (seen + weights[..., len(tokens) :] @ values.permute(2, 0, 1, 3)).unflatten(2, (-1, slots))
+        return seen.permute(1, 3, 0, 2, 4).flatten(2)
+
+    return network.fill(tokens[anchors], anchors[:, None] + torch.arange(config.block, device=tokens.device), attend)
+
+
+def corrected(network: FillRuntime, logits: Tensor, outputs: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
+    """Return the logits [block, slot, support] given the true token before each slot; ``logits`` are the marginals'."""
+    state, given = network.state(anchors), []
+    for slot in range(logits.shape[1]):
+        before = tokens[(anchors + slot).clamp_max(len(tokens) - 1)]
+        one, state = network.correct(logits[:, slot], outputs[:, slot], before, state)
+        given.append(one)
+    return torch.stack(given, dim=1)
+
+
+def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+    """Return the weighted sum over slots of the loss, times ``scale``. ``place`` [vocab] is a token's index in the draft
+    vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined ones."""
+    tokens, device, config = dialogue.tokens, dialogue.tokens.device, net.config
+    chosen, begins, ends = list[Tensor](), list[Tensor](), list[Tensor]()
+    for begin, first, end in dialogue.spans:
+        possible = torch.arange(max(begin + 1, first - 1), end - 1)
+        drawn = possible[torch.randperm(len(possible), generator=generator)[: max(1, round(DENSITY * (end - first)))]]
+        chosen.append(drawn.sort().values)
+        begins.append(torch.full_like(drawn, begin))
+        ends.append(torch.full_like(drawn, end))
+    anchors, starts, stops = (torch.cat(parts).to(device) for parts in (chosen, begins, ends))
+    labels = anchors[:, None] + 1 + torch.arange(config.slots, device=device)
+    counts = labels < stops[:, None]
+    counts &= place[tokens[labels.clamp_max(len(tokens) - 1)]] != IGNORED
+    features = dialogue.features.flatten(1)
+    features = features + (2 * uniform(features, generator) - 1) * EAGLE3_NOISE / net.get_parameter("fc.scale")
+    network = FillRuntime(net)
+    outputs = fill(network, network.fuse(dropout(features, DROPOUT, generator)), tokens, anchors, starts)
+    weight = torch.exp(-torch.arange(config.slots, device=device) / FADE).expand_as(counts)[counts] / DENSITY
+    distribution, at = target_distribution(net.head, dialogue)
+    truth, at_slots = distribution[at[labels[counts]]], outputs[counts]
+    if not config.markov:
+        losses = F.cross_entropy(apply_padded(network.logits, at_slots), truth, reduction="none")
+        return (losses * weight).sum() * scale
+    words = tokens[labels[counts] - 1]
+    logits, _ = network.correct(apply_padded(network.logits, at_slots), at_slots, words, network.state(words))
+    wrong = 0.5 * (logits.float().softmax(-1) - truth).abs().sum(-1)
+    losses = CROSS_ENTROPY * F.cross_entropy(logits, truth, reduction="none") + VARIATION * wrong
+    sure = F.binary_cross_entropy_with_logits(network.confidence(at_slots, words).float(), 1 - wrong.detach(), reduction="none")
+    return ((losses + sure) * weight).sum() * scale
+
+
+def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
+    """Acceptance of whole blocks from every position of these answers, given the true tokens above."""
+    network = FillRuntime(net)
+
+    def draft(dialogue: DialogueFeatures, starts: Tensor) -> Sequence[Tensor]:
+        anchors, tokens = starts + 1, dialogue.tokens
+        outputs = fill(network, network.fuse(dialogue.features.flatten(1)), tokens, anchors, torch.zeros_like(anchors))
+        return corrected(network, network.logits(outputs), outputs, tokens, anchors).unbind(1)
+
+    ranks = acceptance.chain_ranks(store.get(numbers), net.config.slots, draft, net.draft_ids)
+    return acceptance.figures(ranks, alone=True)
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
+    inputs = gather(job)
+    settings, store, model = driver.settings_for(job, inputs.device), inputs.store, inputs.assets.target.model
+    shape = fill_shape(model.config, store.taps, len(inputs.draft_ids), **job.recipe.shape)
+    net = BlockFill(shape, inputs.assets.embedding, inputs.head, inputs.draft_ids).to(inputs.device)
+    parallel.keep_cast(net.head)
+    start(net, model, store.get(inputs.fitting_set(settings)))
+    loss: Callable[..., Tensor] = partial(fill_loss, net, inputs.place)
+    measured = partial(acceptance_figures, net, store)
+    state = FeatureTraining(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
+    run(job, inputs, state, net.save)
