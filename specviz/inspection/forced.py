@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specviz.drafting.networks.block_fill import BlockFill, FillRuntime
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, pictured
@@ -31,7 +32,7 @@ class Reading:
     number of tokens by which the target's states are delayed.
     """
 
-    head: FeatureHead
+    head: FeatureHead | BlockFill
     shift: int = 0
     lag: int = 0
 
@@ -81,7 +82,11 @@ class TeacherForcedStats:
 
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Draft ``depth`` tokens with ``reading`` from every position of the passages that has as many tokens after it."""
+    """Draft ``depth`` tokens with ``reading`` from every position of the passages that has as many tokens after it; at most as
+    many as every reading of a block has slots."""
+    if isinstance(reading.head, BlockFill):
+        network, depth = reading.head.runtime(), min(depth, reading.head.config.block - 1)
+        return _stats(depth, network.draft_ids, passages, lambda passage, starts: _block(network, passage, starts, depth))
     stepper = FeatureRuntime(reading.head)
     return _stats(depth, stepper.draft_ids, passages, lambda passage, starts: _chains(reading, stepper, passage, starts, depth))
 
@@ -101,7 +106,7 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
     """Yield by depth the logits [place, draft vocab] of chains along the passage, one from each of ``starts``."""
     ids = passage.ids
     rows = len(ids) - 1
-    states = torch.cat([passage.states[tap] for tap in reading.head.config.taps], dim=-1)[:-1].to(stepper.embedding)
+    states = _states(passage, stepper)[:-1]
     if reading.lag:
         states = states.roll(reading.lag, 0)
     columns = rows + (depth - 1) * len(starts)
@@ -119,6 +124,17 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
             positions = axial((starts + level + reading.shift).clamp_min(0))
             outputs = stepper(ids[starts + level + 1], outputs, positions, cache, column, mask)
         yield stepper.logits(outputs)
+
+
+def _block(network: FillRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterable[Tensor]:
+    """Return by depth the logits [place, draft vocab] of one block from each of ``starts``, given the passage's tokens."""
+    outputs = network.along(network.fuse(_states(passage, network)), passage.ids, starts + 1)
+    return network.given(outputs[:, :depth], passage.ids, starts + 1).unbind(1)
+
+
+def _states(passage: Passage, network: FeatureRuntime | FillRuntime) -> Tensor:
+    """The hidden states [token, tap * hidden] that the network reads."""
+    return torch.cat([passage.states[tap] for tap in network.config.taps], dim=-1).to(network.embedding)
 
 
 def _picture_arguments(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.head_config import EACH, TOGETHER
 from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
@@ -32,10 +33,14 @@ def alternatives(
 ) -> Iterator[Alternative]:
     """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts the
     target's rotary rates for time, height and width: () if a token has one position, None without a picture."""
+    if isinstance(reading.head, BlockFill):
+        yield from _blocks(reading, reading.head)
     yield from _switched(reading, sections is not None)
     yield from _taps(reading, target.layers)
     yield from _norms(reading)
     yield from _positions(reading, theta)
+    if not isinstance(reading.head, BlockFill):
+        yield from _shifted(reading)
     if sections is not None:
         yield from _pictures(reading, sections)
     yield from _vocabularies(reading, target)
@@ -57,7 +62,7 @@ def _switched(reading: Reading, with_picture: bool) -> Iterator[Alternative]:
     applies = {
         "normed_residual": config.wide,
         "feeds_normed": config.wide or config.paired,
-        "embedding_first": True,
+        "embedding_first": not isinstance(reading.head, BlockFill),
         "rotary_pairs": True,
         "pictured": with_picture,
         "direct": with_picture and how.pictured and not config.wide,
@@ -114,6 +119,10 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
     if any(how.windows):
         yield Alternative("the whole text instead of a window", "the head was not trained with this sliding window",
                           _changed(reading, windows=()))  # fmt: skip
+
+
+def _shifted(reading: Reading) -> Iterator[Alternative]:
+    """Yield the readings whose tokens and states are paired otherwise."""
     for step, word in ((-1, "lower"), (1, "higher")):
         yield Alternative(f"drafted positions one {word}", "drafted tokens have positions off by one",
                           replace(reading, shift=reading.shift + step))  # fmt: skip
@@ -121,6 +130,17 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
         if reading.lag + step >= 0:
             yield Alternative(f"states of one token {word}", "states and tokens are paired off by one",
                         replace(reading, lag=reading.lag + step))  # fmt: skip
+
+
+def _blocks(reading: Reading, network: BlockFill) -> Iterator[Alternative]:
+    """Yield the readings of a block drafter that swap what its rows predict, or what they see."""
+    config = network.config
+    name, blame = _SWITCHES["from_anchor"]["off" if config.from_anchor else "on"]
+    yield Alternative(name, blame, replace(reading, head=network.read_as({"from_anchor": not config.from_anchor})))
+    for causal in ((), (True,) * config.layers):
+        if any(causal) != any(config.causal) or (any(causal) and not all(config.causal)):
+            name, blame = _SWITCHES["causal"]["on" if causal else "off"]
+            yield Alternative(name, blame, replace(reading, head=network.read_as({"causal": causal})))
 
 
 def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Alternative]:
@@ -141,17 +161,21 @@ def _vocabularies(reading: Reading, target: Fit) -> Iterator[Alternative]:
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     if fits and not _same(head.embedding, embedding):
         yield Alternative("the target's embedding", "the head's own embedding is not the one it was trained on",
-                          replace(reading, head=replace(head, embedding=embedding)))  # fmt: skip
+                          _between(reading, embedding=embedding))  # fmt: skip
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     if fits and not _same(head.head, own):
         yield Alternative("the target's own head", "the head's own lm_head belongs to another model",
-                          replace(reading, head=replace(head, head=own)))  # fmt: skip
+                          _between(reading, head=own))  # fmt: skip
     if ids is not None:
         for step, word in ((-1, "lower"), (1, "higher")):
             moved = (ids + step).clamp(0, head.config.vocab_size - 1)
-            yield Alternative(
-                f"draft tokens one {word}", "d2t is off by one", replace(reading, head=replace(head, draft_ids=moved))
-            )
+            yield Alternative(f"draft tokens one {word}", "d2t is off by one", _between(reading, draft_ids=moved))
+
+
+def _between(reading: Reading, **ends: Tensor) -> Reading:
+    """The reading of the same weights with another embedding, head or draft vocabulary."""
+    head = reading.head
+    return replace(reading, head=head.between(**ends) if isinstance(head, BlockFill) else replace(head, **ends))  # type: ignore[arg-type]
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from specviz.drafting.networks.block_fill import BlockFill, FillConfig
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.networks.head_config import HeadConventions
@@ -40,6 +41,7 @@ from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
 Target = TextTarget | HybridTarget
+Head = FeatureHead | BlockFill
 
 
 @dataclass
@@ -180,7 +182,7 @@ def inspect(
             "cannot be inspected. Compare its run with the plain run instead."
         )
     texts = list(passages(target_name, prompts, tokens, layers, image, progress))
-    if isinstance(network, FeatureHead):
+    if isinstance(network, Head):
         rope = getattr(target.config, "rope_parameters", None) or {}
         sections = None if image is None else tuple(map(int, rope.get("mrope_section") or ()))
         theta = None if "rope_theta" not in rope else float(rope["rope_theta"])
@@ -195,7 +197,7 @@ def inspect(
 
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
-) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
+) -> tuple[dict[str, Any], Head | ParallelNet, list[str]]:
     """Return facts about the stored files, the drafter, and lines about both. If reading fails, report the lines first."""
     if ours(name):
         if name not in OWN:
@@ -226,7 +228,7 @@ def _read(
     return stored, network, [*lines, *_describe(network)]
 
 
-def _describe(network: FeatureHead | ParallelNet) -> Iterator[str]:
+def _describe(network: Head | ParallelNet) -> Iterator[str]:
     if isinstance(network, ParallelNet):
         yield f"  {network.config.heads} heads on the target's last hidden state"
         return
@@ -241,8 +243,8 @@ def _describe(network: FeatureHead | ParallelNet) -> Iterator[str]:
     yield from (f"  note: {note}" for note in facts["notes"])
 
 
-def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
-    return network.config.taps if isinstance(network, FeatureHead) else (network.config.tap,)
+def _taps(network: Head | ParallelNet) -> tuple[int, ...]:
+    return network.config.taps if isinstance(network, Head) else (network.config.tap,)
 
 
 def stored_facts(stored: Repository) -> dict[str, Any]:
@@ -261,7 +263,7 @@ def stored_facts(stored: Repository) -> dict[str, Any]:
     }
 
 
-def head_facts(head: FeatureHead) -> dict[str, Any]:
+def head_facts(head: Head) -> dict[str, Any]:
     """Return sizes, conventions and vocabulary of a head as read."""
     config, tensors = head.config, {**head.tensors, "lm_head.weight": head.head}
     zero = [name for name, value in tensors.items() if not bool(value.any())]  # as no training leaves them
@@ -279,8 +281,11 @@ def head_facts(head: FeatureHead) -> dict[str, Any]:
     }
 
 
-def unusual(head: FeatureHead) -> str:
-    """Return the conventions that differ from EAGLE-3's paper, in words; the paper's own if none differs."""
+def unusual(head: Head) -> str:
+    """Return the conventions that differ from EAGLE-3's paper, in words; the paper's own if none differs. A block drafter's are
+    all told."""
+    if isinstance(head, BlockFill):
+        return _of_blocks(head.config)
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
         "entry_norm": f"norm before the projection ({how.entry_norm})",
@@ -298,6 +303,21 @@ def unusual(head: FeatureHead) -> str:
     elif not head.config.wide:
         changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds its plain output back"
+
+
+def _of_blocks(config: FillConfig) -> str:
+    """Return the conventions of a block drafter in words."""
+    rows = "each row predicts the next token" if config.from_anchor else "each mask is filled in at its own place"
+    causal = f"causal in layers {[number for number, one in enumerate(config.causal) if one]}" if any(config.causal) else ""
+    more = {
+        causal or "rows see their whole block": True,
+        f"sliding windows {list(config.how.windows)}": bool(config.how.windows),
+        f"convolutions over {config.conv_taps} rows": bool(config.conv_taps),
+        f"a selector among {config.candidates}": bool(config.candidates),
+        f"a {config.markov} Markov head of rank {config.rank}": bool(config.markov),
+        "a confidence head": config.confidence,
+    }
+    return ", ".join([f"blocks of {config.block} with mask {config.mask}", rows, *(word for word, on in more.items() if on)])
 
 
 @torch.inference_mode()

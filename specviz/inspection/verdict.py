@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -67,7 +68,7 @@ def judge(
     """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
     if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # slow on a CPU, and rounding blurs gains
-        reading = replace(reading, head=reading.head.to(exact))
+        reading = replace(reading, head=copy.deepcopy(reading.head).to(exact))
     base = teacher_force(reading, passages, depth)
     verdict = Verdict(base)
     for _ in range(rounds):

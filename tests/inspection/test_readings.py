@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
+from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.readings import required_layers
 from specviz.inspection.verdict import advice, judge
-from tests.support.tiny.foreseen import LAYERS, VOCAB, head, paired, passages, target
+from tests.support.tiny.foreseen import LAYERS, VOCAB, block, blocks, head, paired, passages, target
 
 DEPTH = 4
 Break = Callable[[FeatureHead], FeatureHead]
@@ -102,6 +104,52 @@ def test_an_mtp_layer_broken_in_one_way_is_told_which(name: str) -> None:
     texts = passages(made)
     assert teacher_force(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
     verdict = judge(Reading(broken(made)), texts, target(), DEPTH, 100.0)
+    assert [step.other.name for step in verdict.steps] == [better]
+    assert f"with {better} 1.00: " in advice(verdict)
+
+
+def woven(made: BlockFill) -> BlockFill:
+    """Queries and keys laid out as another library rotates them."""
+    other = copy.deepcopy(made)
+    for name, value in other.named_parameters():
+        if "q_proj" in name or "k_proj" in name:
+            value.copy_(value.unflatten(0, (-1, 8))[:, GPT_J].flatten(0, 1))
+        elif "q_norm" in name or "k_norm" in name:
+            value.copy_(value[GPT_J])
+    return other
+
+
+BLOCKS: dict[str, tuple[dict[str, object], Callable[[BlockFill], BlockFill], str]] = {
+    "filled in, and read from the anchor": (
+        {}, lambda made: made.read_as({"from_anchor": True}), "rows that predict their own place"
+    ),
+    "from the anchor, and filled in": (
+        {"from_anchor": True}, lambda made: made.read_as({"from_anchor": False}), "rows that predict the next token"
+    ),
+    "taps too high": ({}, lambda made: made.read_as(taps=(4, 7, 10)), "taps one lower"),
+    "taps too low": ({}, lambda made: made.read_as(taps=(2, 5, 8)), "taps one higher"),
+    "in both directions, and read causally": (
+        {}, lambda made: made.read_as({"causal": (True, True)}), "rows that see their whole block"
+    ),
+    "causal, and read in both directions": (
+        {"causal": True}, lambda made: made.read_as({"causal": ()}), "rows that see earlier rows alone"
+    ),
+    "queries of another library": ({}, woven, "neighbours rotated together"),
+    "another rotary base": ({}, lambda made: made.read_as(theta=3.0), "rotary base 100"),
+    "a window it has not": ({}, lambda made: made.read_as(windows=(3, 3)), "the whole text instead of a window"),
+    "another model's head": ({}, lambda made: made.between(head=made.head.flip(1)), "the target's own head"),
+}  # fmt: skip
+
+
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_drafter_broken_in_one_way_is_told_which(name: str) -> None:
+    conventions, broken, better = BLOCKS[name]
+    made = block(**conventions)  # type: ignore[arg-type]
+    texts = blocks(made)
+    assert teacher_force(Reading(made), texts, 1).rates == [1.0]
+    assert not judge(Reading(made), texts, target(), 1, 100.0).steps
+    verdict = judge(Reading(broken(made)), texts, target(), 1, 100.0)
     assert [step.other.name for step in verdict.steps] == [better]
     assert f"with {better} 1.00: " in advice(verdict)
 

@@ -125,10 +125,26 @@ class BlockFill(Network):
             module.register_parameter(last, nn.Parameter(embedding.new_zeros(shape), requires_grad=last != "scale"))
         self.dialect, self.notes = "", tuple[str, ...]()
 
-    def read_as(self, block: Mapping[str, Any] | None = None, **conventions: Any) -> BlockFill:
-        """Return the same weights under other conventions, and other fields ``block`` of the configuration."""
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The learned weights by their published names."""
+        return dict(self.named_parameters())
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the learned weights, without embedding and head."""
+        return sum(value.nbytes for value in self.parameters())
+
+    def read_as(self, fields: Mapping[str, Any] | None = None, **conventions: Any) -> BlockFill:
+        """Return the same weights under other conventions, or with other ``fields`` of the configuration."""
         other, config = copy.copy(self), self.config
-        other.config = replace(config, how=replace(config.how, **conventions), **(block or {}))
+        other.config = replace(config, how=replace(config.how, **conventions), **(fields or {}))
+        return other
+
+    def between(self, **ends: Tensor) -> BlockFill:
+        """Return the same weights with another ``embedding``, ``head`` or ``draft_ids``."""
+        other = copy.copy(self)
+        other._buffers = {**self._buffers, **ends}
         return other
 
     def runtime(self, layout: Layout = plain) -> FillRuntime:
@@ -160,7 +176,7 @@ class FillRuntime:
     def __init__(self, network: BlockFill, layout: Layout = plain) -> None:
         config: FillConfig = network.config
         self.config, self.embedding, self.draft_ids = config, network.embedding, network.draft_ids
-        tensors = dict(network.named_parameters())
+        tensors = network.tensors
         self._fc = layout(tensors["fc.weight"] * tensors["fc.scale"] if config.scaled else tensors["fc.weight"])
         self._context_norm, self._last = tensors["hidden_norm.weight"], tensors["norm.weight"]
         self._layers = [_lay_out(config, tensors, number, layout) for number in range(config.layers)]
@@ -204,6 +220,60 @@ class FillRuntime:
             inputs, after = layer.around_feed(self._norm(x, layer.between))
             x = x + after(layer.feed(inputs))
         return self._norm(x, self._last)
+
+    def visible(self, number: int, places: Tensor, columns: Tensor) -> Tensor | None:
+        """Return which positions ``columns`` [column] a layer's rows at ``places`` [.., row] see, bool [.., row, column]; None
+        for all.
+
+        In a causal layer a row sees none after it; a window bounds the distance.
+        """
+        causal = bool(self.config.causal) and self.config.causal[number]
+        window = self.config.how.windows[number] if self.config.how.windows else 0
+        if not causal and not window:
+            return None
+        apart = places[..., None] - columns
+        seen = apart >= 0 if causal else torch.ones_like(apart, dtype=torch.bool)
+        return seen & (apart.abs() < window) if window else seen
+
+    def along(self, fused: Tensor, tokens: Tensor, anchors: Tensor, begins: Tensor | None = None) -> Tensor:
+        """Return the outputs [block, slot, hidden] of the predicting rows of blocks after ``anchors`` [block], indices of the
+        text ``tokens`` [token], all in one pass.
+
+        ``fused`` [token, hidden] are the context's vectors. A block sees those before its anchor, from ``begins`` [block] on.
+        """
+        config, context = self.config, torch.arange(len(tokens), device=tokens.device)
+        self.reach(len(tokens) + config.block)
+        slots = torch.arange(config.block, device=tokens.device)
+        places = anchors[:, None] + slots
+        known = context < anchors[:, None]
+        known = (known if begins is None else known & (context >= begins[:, None]))[:, None]
+
+        def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            before, read = self.keys_values(number, fused, context)
+            groups = len(before[0])
+            near, own = self.visible(number, places, context), self.visible(number, slots, slots)
+            asked = (
+                queries.unflatten(2, (groups, -1)).permute(2, 3, 0, 1, 4) * config.head_size**-0.5
+            )  # [kv, group, block, slot, size]
+            scores = (asked.flatten(1, 3) @ before.permute(1, 2, 0)).unflatten(1, asked.shape[1:4])
+            scores = scores.masked_fill(~(known if near is None else known & near), -torch.inf)
+            among = asked @ keys.permute(2, 0, 3, 1)[:, None]
+            among = among if own is None else among.masked_fill(~own, -torch.inf)
+            weights = torch.cat((scores, among.to(scores)), dim=-1).softmax(-1).to(values)
+            seen = (weights[..., : len(tokens)].flatten(1, 3) @ read.transpose(0, 1)).unflatten(1, asked.shape[1:4])
+            seen = seen + weights[..., len(tokens) :] @ values.permute(2, 0, 1, 3)[:, None]
+            return seen.permute(2, 3, 0, 1, 4).flatten(2)
+
+        return self.fill(tokens[anchors], places, attend)[:, config.block - config.slots :]
+
+    def given(self, outputs: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
+        """Return the logits [block, slot, support] of outputs of :meth:`along`, given the true token before each slot."""
+        state, found, logits = self.state(anchors), list[Tensor](), self.logits(outputs)
+        for slot in range(logits.shape[1]):
+            before = tokens[(anchors + slot).clamp_max(len(tokens) - 1)]
+            one, state = self.correct(logits[:, slot], outputs[:, slot], before, state)
+            found.append(one)
+        return torch.stack(found, dim=1)
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Map outputs [.., hidden] to the logits [.., support] of the marginals."""

@@ -125,7 +125,7 @@ class FillDrafter(NullDrafter):
         for cache in self._cache:
             cache.reserve(start + rows)
         places, columns = torch.arange(start, start + rows, device=device), torch.arange(start + rows, device=device)
-        masks = [visible(network, number, places, columns) for number in range(len(self._cache))]
+        masks = [network.visible(number, places, columns) for number in range(len(self._cache))]
 
         def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return attend(queries[0], *self._cache[number].put(start, keys[0], values[0]), masks[number])[None]
@@ -145,18 +145,3 @@ class FillDrafter(NullDrafter):
         """Return the predicted acceptance rate of each level asked for so far in a chain, empty without such a head."""
         asked = [] if self.last is None else self.last.confidence
         return torch.cat(asked).tolist() if asked else []
-
-
-def visible(network: FillRuntime, number: int, places: Tensor, columns: Tensor) -> Tensor | None:
-    """Return which positions ``columns`` [column] a layer's rows at ``places`` [row] see, bool [row, column]; None for all.
-
-    In a causal layer a row sees none after it; a window bounds the distance.
-    """
-    config = network.config
-    causal = bool(config.causal) and config.causal[number]
-    window = config.how.windows[number] if config.how.windows else 0
-    if not causal and not window:
-        return None
-    apart = places[:, None] - columns
-    seen = apart >= 0 if causal else torch.ones_like(apart, dtype=torch.bool)
-    return seen & (apart < window) & (apart > -window) if window else seen

@@ -94,39 +94,6 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
         tensors["markov_head.markov_w1.weight"].normal_(std=config.rank**-0.5, generator=generator)
 
 
-def fill(network: FillRuntime, fused: Tensor, tokens: Tensor, anchors: Tensor, begins: Tensor) -> Tensor:
-    """Return the outputs [block, slot, hidden] of blocks after ``anchors`` [block], indices of ``tokens`` [token].
-
-    ``fused`` [token, hidden] are the context's vectors. A block sees those from ``begins`` [block] up to its anchor, excluded.
-    """
-    config, places = network.config, torch.arange(len(tokens), device=tokens.device)
-    network.reach(len(tokens) + config.block)
-    hidden = ((places >= anchors[:, None]) | (places < begins[:, None]))[:, None]
-
-    def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        before, read = network.keys_values(number, fused, places)
-        blocks, slots, kv, size = keys.shape
-        asked = queries.unflatten(2, (kv, -1)).permute(2, 0, 3, 1, 4) * size**-0.5  # [kv, block, group, slot, size]
-        scores = (asked.flatten(1, 3) @ before.permute(1, 2, 0)).unflatten(1, (blocks, -1)).masked_fill(hidden, -torch.inf)
-        own = asked.flatten(2, 3) @ keys.permute(2, 0, 3, 1)
-        weights = torch.cat((scores, own.to(scores)), dim=-1).softmax(-1).to(values)
-        seen = (weights[..., : len(tokens)].flatten(1, 2) @ read.transpose(0, 1)).unflatten(1, (blocks, -1))
-        seen = (seen + weights[..., len(tokens) :] @ values.permute(2, 0, 1, 3)).unflatten(2, (-1, slots))
-        return seen.permute(1, 3, 0, 2, 4).flatten(2)
-
-    return network.fill(tokens[anchors], anchors[:, None] + torch.arange(config.block, device=tokens.device), attend)
-
-
-def corrected(network: FillRuntime, logits: Tensor, outputs: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
-    """Return the logits [block, slot, support] given the true token before each slot; ``logits`` are the marginals'."""
-    state, given = network.state(anchors), []
-    for slot in range(logits.shape[1]):
-        before = tokens[(anchors + slot).clamp_max(len(tokens) - 1)]
-        one, state = network.correct(logits[:, slot], outputs[:, slot], before, state)
-        given.append(one)
-    return torch.stack(given, dim=1)
-
-
 def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return the weighted sum over slots of the loss, times ``scale``. ``place`` [vocab] is a token's index in the draft
     vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined ones."""
@@ -145,7 +112,7 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
     features = dialogue.features.flatten(1)
     features = features + (2 * uniform(features, generator) - 1) * EAGLE3_NOISE / net.get_parameter("fc.scale")
     network = FillRuntime(net)
-    outputs = fill(network, network.fuse(dropout(features, DROPOUT, generator)), tokens, anchors, starts)
+    outputs = network.along(network.fuse(dropout(features, DROPOUT, generator)), tokens, anchors, starts)
     weight = torch.exp(-torch.arange(config.slots, device=device) / FADE).expand_as(counts)[counts] / DENSITY
     distribution, at = target_distribution(net.head, dialogue)
     truth, at_slots = distribution[at[labels[counts]]], outputs[counts]
@@ -166,8 +133,8 @@ def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[in
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> Sequence[Tensor]:
         anchors, tokens = starts + 1, dialogue.tokens
-        outputs = fill(network, network.fuse(dialogue.features.flatten(1)), tokens, anchors, torch.zeros_like(anchors))
-        return corrected(network, network.logits(outputs), outputs, tokens, anchors).unbind(1)
+        outputs = network.along(network.fuse(dialogue.features.flatten(1)), tokens, anchors)
+        return network.given(outputs, tokens, anchors).unbind(1)
 
     ranks = acceptance.chain_ranks(store.get(numbers), net.config.slots, draft, net.draft_ids)
     return acceptance.figures(ranks, alone=True)

@@ -10,7 +10,6 @@ from specviz.drafting.networks.block_fill import MARKOV, BlockFill
 from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
 from specviz.engine.interfaces import Draft, Round, TargetPass, Verdict
 from specviz.engine.tree import DraftTree
-from specviz.training.families.block_fill import corrected, fill
 from tests.support.rounds import context
 from tests.support.tiny.networks import block_fill
 from tests.support.tiny.text import tiny_target
@@ -64,13 +63,14 @@ def test_a_text_committed_in_rounds_gives_the_block_of_a_fresh_start(kind: str) 
         torch.testing.assert_close(levels_at(drafter, root).logits, fresh.logits, rtol=0, atol=1e-12)
 
 
-def test_training_computes_the_same_blocks() -> None:
-    network = block_fill(tiny_target(), "dspark")
+@pytest.mark.parametrize("kind", ["dflash", "dspark"])
+def test_all_blocks_of_a_text_in_one_pass_are_those_of_the_drafter(kind: str) -> None:
+    network = block_fill(tiny_target(), kind)
     runtime, (tokens, states) = network.runtime(), written()
     anchors, text = torch.tensor([5, 11, 20]), torch.tensor(tokens)
     fused = runtime.fuse(torch.cat([states[tap] for tap in TAPS], dim=-1))
-    outputs = fill(runtime, fused, text, anchors, torch.zeros_like(anchors))
-    given = corrected(runtime, runtime.logits(outputs), outputs, text, anchors)
+    outputs = runtime.along(fused, text, anchors)
+    given = runtime.given(outputs, text, anchors)
     for row, anchor in enumerate(anchors.tolist()):
         levels = levels_at(begun(network, anchor), anchor)
         torch.testing.assert_close(levels.logits, runtime.logits(outputs)[row], rtol=0, atol=1e-12)

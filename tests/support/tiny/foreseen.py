@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from specviz.drafting.networks.block_fill import BlockFill, FillConfig
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.inspection.passages import Passage
@@ -49,6 +50,33 @@ def paired(**conventions: object) -> FeatureHead:
             tensors[name] = value - float(how.centred_entry if entry else how.centred)
     goal = target()
     return FeatureHead(config, tensors, goal.embedding, goal.head, None, "tiny")
+
+
+def block(from_anchor: bool = False, causal: bool = False, **conventions: object) -> BlockFill:
+    """A random block drafter of two layers."""
+    how = HeadConventions(**{"taps": (3, 6, 9), "theta": 100.0, **conventions})  # type: ignore[arg-type]
+    config = FillConfig(
+        VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 2, False, how, block=16, mask=1, from_anchor=from_anchor, causal=(causal,) * 2
+    )
+    goal = target()
+    made = BlockFill(config, goal.embedding, goal.head)
+    made.load_state_dict({name: 1.5 * weight("block " + name, shape) for name, shape in config.shapes().items()})
+    return made.eval().requires_grad_(False)
+
+
+def blocks(made_by: BlockFill, count: int = 3, tokens: int = 60) -> list[Passage]:
+    """Texts whose next token ``made_by`` foresees at every place, from states at random."""
+    return [_written(made_by, f"block text {number}", tokens) for number in range(count)]
+
+
+def _written(made_by: BlockFill, name: str, tokens: int) -> Passage:
+    network, ids = made_by.runtime(), [int(one) for one in ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long()]
+    states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
+    fused = network.fuse(torch.cat([states[tap] for tap in made_by.config.taps], dim=-1))
+    while len(ids) < FIRST + tokens:
+        outputs = network.along(fused[: len(ids)], torch.tensor(ids), torch.tensor([len(ids) - 1]))
+        ids.append(int(network.logits(outputs)[0, 0].argmax()))
+    return Passage(torch.tensor(ids), FIRST, states, torch.zeros(len(ids) - FIRST, VOCAB))
 
 
 def passages(made_by: FeatureHead, count: int = 3, tokens: int = 60) -> list[Passage]:
