@@ -72,6 +72,7 @@ NOTES: dict[str, dict[str, Any]] = {
         "beams": [[0], [1, 2], [3, 4]], "value": [0, -0.2, -1.9, -0.7, -1.4, -2.6, -4.2], "kept": 6, "considered": 9,
     },
 }  # fmt: skip
+CORRECTED = {"given": [[0.25, 0.7], [0.4, 0.3, 0.1]], "rates": [0.9, 0.3], "considered": 2}
 DEEP = {"levels": 2, "nodes": 8, "tau": 1.8, "gain": 1.152, "forward": 0.1}
 SAID: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
     ("cascade", "pass 0", {}, ("the intermediate model took 1 and added its own token. Buffer: 2 of μ = 5.",)),
@@ -115,6 +116,8 @@ SAID: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
     ),
     ("denoised", "masks", {}, ("2 masks stand behind the text",)),
     ("denoised", "", {}, ("The target kept 2 tokens of 2",)),
+    ("denoised", "corrected", CORRECTED, ("at place 1", "sea", "goes from 0.30 to 0.70", "kept 0.90", "before the correction")),
+    ("denoised", "", {"rates": [0.9, 0.3]}, ("The target kept 2 tokens of 2", "kept 0.30")),
     ("lattice", "place 0", {}, ("At place 1 the 2 best beams survive",)),
     ("lattice", "", {}, ("At 2 places it is not the likeliest token that was taken.", "At the fence the text should be over")),
     ("lattice", "", {"ended": True}, ("takes the end of the text",)),

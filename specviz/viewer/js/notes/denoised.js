@@ -1,5 +1,5 @@
 // @ts-check
-// A masked-diffusion drafter: a block of masks behind the text, resolved at once; and how long accepted blocks have been.
+// A block drafter: masks behind the text, resolved at once, perhaps corrected by the token before, and cut; how long accepted blocks were.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -13,6 +13,7 @@ const MOST = 64,
 const MOMENTS = [
   { key: "masks", label: "Masks" },
   { key: "resolved", label: "One pass" },
+  { key: "corrected", label: "Corrected" },
   { key: "verdict", label: "Verdict" },
 ];
 
@@ -20,12 +21,25 @@ const MOMENTS = [
 
 /** @param {Trace.DenoisedNote} note @param {Step} step */
 function read(note, step) {
+  const within = (share) => Math.min(1, Math.max(0, share));
   return note.places.slice(0, MOST).map(({ texts, tokens, probability }, at) => ({
     node: step.nodes[at + 1] || null,
     texts,
     tokens,
-    probability: probability.map((share) => Math.min(1, Math.max(0, share))),
+    probability: probability.map(within),
+    given: (note.given[at] || []).map(within),
+    rate: note.rates[at],
   }));
+}
+
+/** @param {Data} data @param {Step} step */
+const momentsOf = (data, step) =>
+  MOMENTS.filter(({ key }) => (key !== "corrected" || data.some((slot) => slot.given.length)) && (key !== "verdict" || !step.veiled));
+
+/** The correction that changed most: place, token, probability before and after. @param {Data} data */
+function largest(data) {
+  const changes = data.flatMap((slot, at) => slot.given.map((after, rank) => ({ at, rank, before: slot.probability[rank], after })));
+  return changes.sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before))[0];
 }
 
 /** @param {Data} data @param {Step} step */
@@ -38,10 +52,19 @@ function sentence(data, step, moment) {
       "neighbours become."
     );
   }
+  const sent = data.filter(({ node }) => node && node.status !== "pruned").length;
+  const cut = sent < data.length;
+  const few = data[sent]?.rate ?? null;
+  const end = cut ? ` The block is cut before place ${sent + 1}${few === null ? "" : `: a draft there is kept with ${format.probability(few)}, as predicted`}.` : "";
+  if (moment.key === "corrected") {
+    const { at, rank, before, after } = largest(data);
+    const word = format.quote(data[at].texts[rank] || `#${data[at].tokens[rank]}`);
+    return `The token before each place corrects it: at place ${at + 1} ${word} goes from ${format.probability(before)} to ${format.probability(after)}.${end}`;
+  }
   if (step.veiled) return "The target has not looked at the block yet.";
   const acceptedCount = step.path.length;
   const all = acceptedCount === data.length ? " The whole block was right." : "";
-  return `The target kept ${format.count(acceptedCount, "token")} of ${data.length}: the first one that it rejects ends the block.${all}`;
+  return `The target kept ${format.count(acceptedCount, "token")} of ${sent}: the first one that it rejects ends the block.${all}${end}`;
 }
 
 /** @param {Stage} stage @param {Data} data */
@@ -50,7 +73,7 @@ function place(stage, data, moment) {
   const wide = 92 * u;
   const across = Math.max(1, Math.min(data.length, Math.floor(stage.column / wide)));
   const rows = moment.key === "masks" ? 0 : SHOWN;
-  return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + 12) * u, rows };
+  return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + (data[0].rate === undefined ? 12 : 26)) * u, rows };
 }
 
 /** @param {Step} step @param {AnyNode} node */
@@ -72,18 +95,22 @@ function cell(step, stage, data, at, moment, number) {
   const cellBox = box(left, top, width, 24 * u, "sv-cell-box", 4);
   const word = text(stage, left + 5 * u, top + 16 * u, format.token(slot.node.text, most), { kind: "sv-word" });
   const fresh = moment.key === "resolved" ? "sv-resolved" : "";
-  const look = `sv-cell ${fresh} sv-is-${verdict(step, slot.node, moment)}`;
-  return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most));
+  const cut = slot.node.status === "pruned" && moment.key !== "resolved";
+  const look = `sv-cell ${fresh} ${cut ? "sv-left-out" : `sv-is-${verdict(step, slot.node, moment)}`}`;
+  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (38 + SHOWN * 17) * u, `kept ${format.probability(slot.rate)}`, { kind: "sv-mute" });
+  return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most, moment), rate);
 }
 
-/** The place's own likeliest tokens, with bars. @param {Stage} stage @param {number} width */
-const guesses = (stage, slot, left, top, width, most) =>
+/** The place's likeliest tokens, with bars; once corrected, a tick where the bar ended before. @param {Stage} stage @param {number} width */
+const guesses = (stage, slot, left, top, width, most, moment) =>
   slot.texts.slice(0, SHOWN).map((word, rank) => {
     const { u } = stage;
     const high = top + (38 + rank * 17) * u;
+    const corrected = slot.given.length > 0 && moment.key !== "resolved";
     return [
       text(stage, left + 2 * u, high, format.token(word || `#${slot.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
-      box(left, high + 3 * u, Math.max(1, width * (slot.probability[rank] || 0)), 2.2 * u, "sv-q", 1),
+      box(left, high + 3 * u, Math.max(1, width * ((corrected ? slot.given[rank] : slot.probability[rank]) || 0)), 2.2 * u, "sv-q", 1),
+      corrected ? line(left + width * slot.probability[rank], high + u, left + width * slot.probability[rank], high + 7 * u, "sv-threshold-line") : null,
     ];
   });
 
@@ -134,16 +161,16 @@ function draw(note, step, stage) {
   if (!data.length) return svgKit.caption("There was no room for a block in this step.");
   const drawMoment = (moment) =>
     dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
-  const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
-  const legend = svgKit.key(
-    [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
-  );
+  const moments = momentsOf(data, step);
+  const bar = box(-7, -1, 14, 2.4, "sv-q", 1);
+  const corrected = data.some((slot) => slot.given.length);
+  const legend = svgKit.key([bar, "how likely in its place"], ...(corrected ? [[line(0, -4, 0, 4, "sv-threshold-line"), "before the correction"]] : []));
   return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), legend, svgKit.more(stage, lengths(stage, step)));
 }
 
 /** In the main tree: while the masks stand there, nothing is drafted. @param {Trace.DenoisedNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
-  const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
+  const moments = momentsOf(read(note, step), step);
   const now = scrubber.place(stage, "denoised", moments, moments.length - 1);
   return { dim: (item) => item.kind === "node" && item.depth > 0 && moments[now].key === "masks" };
 }
