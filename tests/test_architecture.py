@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_579,
     "interop": 20_328,
     "methods": 45_309,
-    "models": 45_038,
+    "models": 45_065,
     "pipeline": 7_679,
     "specviz": 1_503,
     "targets": 14_043,

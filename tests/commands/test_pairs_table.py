@@ -33,7 +33,9 @@ def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name
     assert request.method == name and (request.target in FOLDERS or resolve(request.target))
     heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
     if request.draft and (heads or "eagle" in request.draft.lower()):
-        kind = {"eagle2": "eagle2", "dream": "dream", "lantern_pp": "lantern_pp"}.get(name, "eagle3")
+        kind = {"eagle2": "eagle2", "dream": "dream", "lantern_pp": "lantern_pp", "dflash": "dflash", "dspark": "dspark"}.get(
+            name, "eagle3"
+        )
         assert [(one.target, one.method) for one in heads] == [(request.target, kind)]
     elif request.draft:
         several = request.draft.split(",")

@@ -69,6 +69,8 @@ def load_heads(kind: str, draft: str | None, loaded: HasTokenizer, target: Causa
     """
     if draft and not ours(draft):
         return cached(target.model, ("published", kind, draft), lambda: _published(kind, draft, loaded, target, progress))
+    if kind in METHODS and kind not in KINDS:
+        raise ModelUnavailable(f"No {kind} network ships: name heads that were published for this target as the draft.")
     path = shipped_file(WEIGHTS / f"{kind}.safetensors")
     if card_in(path).get("tokenizer_hash", "") != loaded.tokenizer_hash:
         owner, way = "SmolLM2-135M-Instruct", "a method that needs no trained network"

@@ -197,8 +197,9 @@ def _experts(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Experts 
 
 def _taps(said: Settings, layers: int) -> tuple[int, ...]:
     """Taps of an EAGLE-3 head, in transformers' numbering of hidden states; published configs number them in two ways."""
-    # The numbers under eagle_config are layers' own: the output of layer i is hidden state i + 1.
-    nested = tuple(layer + 1 for layer in said.get(f"eagle_config.{_LAYER_IDS}", NUMBERS))
+    # The numbers under eagle_config, and DeepSpec's, are layers' own: the output of layer i is hidden state i + 1.
+    own = said.get(f"eagle_config.{_LAYER_IDS}", NUMBERS) or said.get("target_layer_ids", NUMBERS)
+    nested = tuple(layer + 1 for layer in own)
     taps = said.get(_LAYER_IDS, NUMBERS) or nested or (2, layers // 2, layers - 3)
     if not all(0 <= tap <= layers for tap in taps):
         raise said.refusal(f"reads hidden states {list(taps)} of a target with {layers} layers")

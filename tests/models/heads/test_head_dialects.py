@@ -114,6 +114,8 @@ def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -
     nested = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), nested))
     assert head.config.taps == (1, 2, 2) and any("vLLM 0.32 takes the states before them" in note for note in head.notes)
+    deepspec = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "target_layer_ids": [0, 1, 1], "ttt_length": 7}
+    assert head_of("eagle3", opened(tmp_path, feature_tensors(), deepspec)).config.taps == (1, 2, 2)
 
 
 @pytest.mark.parametrize("wide", [True, False])

@@ -73,7 +73,7 @@ function place(stage, data, moment) {
   const wide = 92 * u;
   const across = Math.max(1, Math.min(data.length, Math.floor(stage.column / wide)));
   const rows = moment.key === "masks" ? 0 : SHOWN;
-  return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + (data[0].rate === undefined ? 12 : 26)) * u, rows };
+  return { u, across, wide: stage.column / across, high: (34 + SHOWN * 18 + (data[0].rate === undefined ? 12 : 28)) * u, rows };
 }
 
 /** @param {Step} step @param {AnyNode} node */
@@ -97,7 +97,7 @@ function cell(step, stage, data, at, moment, number) {
   const fresh = moment.key === "resolved" ? "sv-resolved" : "";
   const cut = slot.node.status === "pruned" && moment.key !== "resolved";
   const look = `sv-cell ${fresh} ${cut ? "sv-left-out" : `sv-is-${verdict(step, slot.node, moment)}`}`;
-  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (38 + SHOWN * 17) * u, `kept ${format.probability(slot.rate)}`, { kind: "sv-mute" });
+  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (42 + SHOWN * 18) * u, `kept ${format.probability(slot.rate)}`, { kind: "sv-mute" });
   return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most, moment), rate);
 }
 
@@ -105,7 +105,7 @@ function cell(step, stage, data, at, moment, number) {
 const guesses = (stage, slot, left, top, width, most, moment) =>
   slot.texts.slice(0, SHOWN).map((word, rank) => {
     const { u } = stage;
-    const high = top + (38 + rank * 17) * u;
+    const high = top + (38 + rank * 18) * u;
     const corrected = slot.given.length > 0 && moment.key !== "resolved";
     return [
       text(stage, left + 2 * u, high, format.token(word || `#${slot.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
