@@ -57,7 +57,7 @@ BUDGETS = {
     "acceptance": 5_411,
     "bench": 24_939,
     "commands": 8_389,
-    "drafting": 59_557,
+    "drafting": 60_700,
     "engine": 23_243,
     "figures": 9_969,
     "inspection": 7_579,

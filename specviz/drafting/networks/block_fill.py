@@ -207,8 +207,8 @@ class FillRuntime:
         """Return outputs [block, slot, hidden] of blocks at positions ``places`` [block, slot], by their anchors' ``tokens``
         [block]."""
         config, blocks, slots = self.config, *places.shape
-        rows = F.embedding(torch.tensor(config.mask, device=tokens.device), self.embedding).expand(blocks, slots - 1, -1)
-        x = torch.cat((F.embedding(tokens, self.embedding)[:, None], rows), dim=1) * config.embedding_scale
+        masks = self.embedding[config.mask].expand(blocks, slots - 1, -1)
+        x = torch.cat((F.embedding(tokens, self.embedding)[:, None], masks), dim=1) * config.embedding_scale
         sizes = [heads * config.head_size for heads in (config.heads, config.kv_heads, config.kv_heads)]
         for number, layer in enumerate(self._layers):
             inputs, after = layer.around_attention(self._norm(x, layer.before))

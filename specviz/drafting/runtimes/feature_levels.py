@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,8 +26,10 @@ Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 """One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
 ROOM = 256
 """Number of columns in a fixed cache after the committed ones, for drafted rows and padding."""
-_LEAST = 8
+LEAST = 8
 """Minimum number of rows for a round's inputs, enough for most rounds."""
+Here = TypeVar("Here")
+"""A level's state for the next one."""
 
 
 @device_cache(64)
@@ -101,52 +103,25 @@ class _Level:
     depth: int
 
 
-class FixedLevels(Levels):
-    """One run's tensors at fixed addresses, the cache included, and the steps captured over them."""
+class CapturedLevels(Levels, Generic[Here]):
+    """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the level for later ones."""
 
-    def __init__(self, stepper: Any, columns: int) -> None:
-        self.cache = stepper.open(columns)
-        self.cache.clear()
-        self.columns = columns
+    def __init__(self, device: torch.device) -> None:
         self.deepest = 0
-        self.calls = 0
-        """Forwards since the last reset to 0."""
-        self._stepper = stepper
-        stepper.reach(columns + ROOM)
-        self._held = stepper.rotary  # captured steps read this table even after the stepper has replaced its own
-        self._device = stepper.embedding.device
-        self._column = torch.arange(columns, device=self._device)
-        self._numbers: dict[int, Tensor] = {}
-        """By number of padded rows: their tokens, the number of committed inputs before them, and the number of valid rows."""
-        self._features: dict[int, Tensor] = {}
+        self._device = device
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level in a separate step (:meth:`ask`), int64 [2, row], by level and number of rows."""
-        self._below: Tensor | None = None
-        """Token and parent of a node that no level contained, int64 [2, 1]."""
         self._given: dict[Hashable, Tensor] = {}
-        self._captured: dict[Hashable, tuple[Captured[Any], _Level]] = {}
-        self._rows = 0
-        self._trail: list[_Level] = []
-        self._here: _Level | None = None
-
-    def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
-        """Set this round's committed inputs, the root last; they run with the first level. For a network with several rows per
-        input, each input has that number of tokens."""
-        count = len(features)
-        rows, each = max(_LEAST, padded_width(count)), len(tokens) // count
-        self._rows, self._trail, self.deepest = rows, [], deepest
-        if rows not in self._numbers:
-            self._numbers[rows] = torch.zeros(each * rows + 2, dtype=torch.long, device=self._device)
-            self._features[rows] = features.new_zeros(rows, *features.shape[1:])
-        padding = [0] * (each * (rows - count))
-        self._numbers[rows].copy_(to_device([*tokens, *padding, start, count], self._device))
-        self._features[rows][:count] = features
+        self._captured: dict[Hashable, tuple[Captured[Any], Here]] = {}
+        self._shape: Hashable = 0
+        """Shape of the round's inputs."""
+        self._trail: list[Here] = []
+        self._here: Here | None = None
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Run ``work``, which computes a level; on CUDA, replay its graph. ``key`` distinguishes it from other work after the
         same levels."""
-        self.calls += 1
-        full = (self._rows, len(self._trail), key)
+        full = (self._shape, len(self._trail), key)
         if self._device.type != "cuda":
             result = work()
             assert self._here is not None
@@ -178,6 +153,46 @@ class FixedLevels(Levels):
         if place not in self._given:
             self._given[place] = torch.empty_like(values)
         return self._given[place].copy_(values)
+
+
+class FixedLevels(CapturedLevels[_Level]):
+    """One run's tensors at fixed addresses, the cache included, and the steps captured over them."""
+
+    def __init__(self, stepper: Any, columns: int) -> None:
+        super().__init__(stepper.embedding.device)
+        self.cache = stepper.open(columns)
+        self.cache.clear()
+        self.columns = columns
+        self.calls = 0
+        """Forwards since the last reset to 0."""
+        self._stepper = stepper
+        stepper.reach(columns + ROOM)
+        self._held = stepper.rotary  # captured steps read this table even after the stepper has replaced its own
+        self._column = torch.arange(columns, device=self._device)
+        self._numbers: dict[int, Tensor] = {}
+        """By number of padded rows: their tokens, the number of committed inputs before them, and the number of valid rows."""
+        self._features: dict[int, Tensor] = {}
+        self._below: Tensor | None = None
+        """Token and parent of a node that no level contained, int64 [2, 1]."""
+        self._rows = 0
+
+    def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
+        """Set this round's committed inputs, the root last; they run with the first level. For a network with several rows per
+        input, each input has that number of tokens."""
+        count = len(features)
+        rows, each = max(LEAST, padded_width(count)), len(tokens) // count
+        self._rows, self._shape, self._trail, self.deepest = rows, rows, [], deepest
+        if rows not in self._numbers:
+            self._numbers[rows] = torch.zeros(each * rows + 2, dtype=torch.long, device=self._device)
+            self._features[rows] = features.new_zeros(rows, *features.shape[1:])
+        padding = [0] * (each * (rows - count))
+        self._numbers[rows].copy_(to_device([*tokens, *padding, start, count], self._device))
+        self._features[rows][:count] = features
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """As :meth:`CapturedLevels.step`; counts a forward."""
+        self.calls += 1
+        return super().step(key, work)
 
     @property
     def asked(self) -> int:
@@ -232,15 +247,15 @@ _SPARE = "_spare_levels"
 _LOCK = threading.Lock()
 
 
-def acquire(stepper: Any, inputs: int) -> FixedLevels:
-    """Return fixed tensors for this many committed inputs: the last run's if large enough, else new ones."""
+def acquire(stepper: Any, inputs: int, kind: Callable[[Any, int], Any] = FixedLevels) -> Any:
+    """Return fixed tensors of this ``kind`` for this many committed inputs: the last run's if large enough, else new ones."""
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
     columns = bucket(inputs + ROOM)
-    return spare if spare is not None and spare.columns >= columns else FixedLevels(stepper, columns)
+    return spare if spare is not None and spare.columns >= columns else kind(stepper, columns)
 
 
-def release(stepper: Any, levels: FixedLevels) -> None:
+def release(stepper: Any, levels: Any) -> None:
     """Keep a finished run's tensors for the next one."""
     with _LOCK:
         setattr(stepper, _SPARE, levels)

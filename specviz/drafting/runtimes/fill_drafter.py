@@ -7,87 +7,194 @@ round. With the root at position P, hidden states are cached up to P - 1, and th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levels
 from specviz.drafting.networks.attention import KeyValues, attend
 from specviz.drafting.networks.block_fill import FillRuntime
+from specviz.drafting.runtimes.feature_levels import LEAST, ROOM, CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
+from specviz.engine.tiers import padded_width
 from specviz.engine.to_device import to_device
 
 PIECE = 512
 """Number of prompt tokens whose keys and values are computed at once."""
+_FIRST_COLUMNS = 512
+_TOGETHER = 32
+"""Maximum number of committed tokens in a round's block pass of fixed shape; earlier ones are run before it."""
 
 
-class FillLevels(Levels):
-    """One block, slot by slot: the same marginal for all rows of a level, corrected by the token above each if the network has
-    such a head.
+@dataclass(frozen=True)
+class _Slot:
+    """A level: the block's outputs [slot, hidden] and marginals [slot, support], this slot's number, logits [row, support] and
+    state of the Markov head [row, rank], and the predicted acceptance rates [row], known before the level's tokens are chosen."""
 
-    ``conditional`` collects, by level, the logits [row, support]; ``confidence`` the predicted acceptance rates [row], known
-    before the level's tokens are chosen.
-    """
+    outputs: Tensor
+    marginals: Tensor
+    number: int
+    logits: Tensor
+    state: Tensor
+    rates: Tensor | None
 
-    def __init__(self, network: FillRuntime, outputs: Tensor, anchor: Tensor) -> None:
-        """``outputs`` [slot, hidden] are those of the predicting rows, ``anchor`` [1] is the root's token."""
-        self._network, self._outputs, self._anchor = network, outputs, anchor
-        self.logits = network.logits(outputs)
-        """Logits [slot, support] of the marginals."""
-        self.deepest = len(outputs)
-        self.conditional: list[Tensor] = []
-        self.confidence: list[Tensor] = []
-        self._state = network.state(anchor)
+
+class FillLevels(CapturedLevels[_Slot]):
+    """One run's cache and its blocks, slot by slot: the same marginal for all rows of a level, corrected by the token above each
+    if the network has such a head."""
+
+    def __init__(self, network: FillRuntime, columns: int) -> None:
+        super().__init__(network.embedding.device)
+        config = network.config
+        self.columns = columns
+        self.cache = [KeyValues(config.kv_heads, config.head_size, columns, network.embedding) for _ in range(config.layers)]
+        self._network = network
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns."""
+        for cache in self.cache:
+            cache.reserve(columns)
+
+    def commit(self, states: Tensor, places: Tensor, start: int | Tensor) -> None:
+        """Append the keys and values of the target's hidden ``states`` [row, tap * hidden] at ``places`` [row]."""
+        fused = self._network.fuse(states)
+        for number, cache in enumerate(self.cache):
+            cache.put(start, *self._network.keys_values(number, fused, places))
+
+    def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
+        """Set this round's inputs: the ``states`` committed since, from position ``start`` on, the root's token, and the number
+        of slots."""
+        self._trail, self.deepest = [], slots
+        self._round = (states, to_device([anchor], self._device), start)
+
+    def _block(self) -> tuple[Tensor, Tensor]:
+        """Commit this round's states and fill its block; return the outputs [row, hidden] and the root's token [1]."""
+        states, anchor, start = self._round
+        end, rows = start + len(states), self._rows
+        columns = torch.arange(end + rows, device=self._device)
+        if len(states):
+            self.commit(states, columns[start:end], start)
+        masks = [self._network.visible(number, columns[end:], columns) for number in range(len(self.cache))]
+
+        def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return attend(queries[0], *self.cache[number].put(end, keys[0], values[0]), masks[number])[None]
+
+        return self._network.fill(anchor, columns[None, end:], attention)[0], anchor
+
+    @property
+    def _rows(self) -> int:
+        """Number of rows of the block."""
+        return self.deepest if self._network.config.from_anchor else self.deepest + 1
 
     def first(self) -> Tensor:
-        """Return raw logits [1, support] after the root."""
-        return self._ask(0, self._anchor, self._state)
-
-    def marginals(self) -> Tensor:
-        """Return raw logits [slot, support] of the block, the first corrected by the root."""
-        return torch.cat((self.first(), self.logits[1:])) if self._network.corrects else self.logits
+        """Return raw logits [1, support] after the root; runs the block's pass."""
+        outputs, anchor = self._block()
+        outputs = outputs[self._rows - self.deepest :]
+        return self._slot(outputs, self._network.logits(outputs), 0, anchor, self._network.state(anchor))
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
-        return self._ask(self._depth + 1, tokens, self._state[parents])
+        above = self._trail[-1]
+        return self._slot(above.outputs, above.marginals, above.number + 1, tokens, above.state[parents])
 
-    def _ask(self, depth: int, tokens: Tensor, state: Tensor) -> Tensor:
-        rows, self._depth = len(tokens), depth
-        outputs = self._outputs[depth].expand(rows, -1)
-        if self._network.config.confidence:
-            self.confidence.append(self._network.confidence(outputs, tokens).sigmoid())
-        logits, self._state = self._network.correct(self.logits[depth].expand(rows, -1), outputs, tokens, state)
-        self.conditional.append(logits)
+    def _slot(self, outputs: Tensor, marginals: Tensor, number: int, tokens: Tensor, state: Tensor) -> Tensor:
+        network, own = self._network, outputs[number].expand(len(tokens), -1)
+        rates = network.confidence(own, tokens).sigmoid() if network.config.confidence else None
+        logits, state = network.correct(marginals[number].expand(len(tokens), -1), own, tokens, state)
+        self._here = _Slot(outputs, marginals, number, logits, state, rates)
         return logits
+
+    @property
+    def logits(self) -> Tensor:
+        """Logits [slot, support] of the block's marginals, once it is filled."""
+        return self._trail[0].marginals
+
+    @property
+    def conditional(self) -> list[Tensor]:
+        """Logits [row, support] of each level asked for."""
+        return [slot.logits for slot in self._trail]
+
+    @property
+    def rates(self) -> list[Tensor]:
+        """Predicted acceptance rates [row] of each level asked for; empty without a confidence head."""
+        return [slot.rates for slot in self._trail if slot.rates is not None]
+
+    def marginals(self) -> Tensor:
+        """Return raw logits [slot, support] of the block, the first corrected by the root."""
+        first = self.ask()
+        return torch.cat((first, self.logits[1:])) if self._network.corrects else self.logits
+
+
+class FixedFill(FillLevels):
+    """As :class:`FillLevels`, for CUDA graphs: shapes and addresses are the same in every round. Padding rows write where the
+    block's rows or later rounds write again; a mask hides the columns after the block."""
+
+    def __init__(self, network: FillRuntime, columns: int) -> None:
+        super().__init__(network, columns)
+        for cache in self.cache:
+            cache.clear()
+        network.reach(columns + ROOM)
+        self._held = network.rotary  # captured steps read this table even after the network has replaced its own
+        self._column = torch.arange(columns, device=self._device)
+        self._numbers: dict[int, Tensor] = {}
+        """By number of padded rows: the root's token, the first position, and the number of valid rows."""
+        self._states: dict[int, Tensor] = {}
+
+    def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
+        rows = max(LEAST, padded_width(max(1, len(states))))
+        self._shape, self._padded, self._trail, self.deepest = (rows, slots), rows, [], slots
+        if rows not in self._numbers:
+            self._numbers[rows] = torch.zeros(3, dtype=torch.long, device=self._device)
+            self._states[rows] = states.new_zeros(rows, states.shape[1])
+        self._numbers[rows].copy_(to_device([anchor, start, len(states)], self._device))
+        self._states[rows][: len(states)] = states
+
+    def _block(self) -> tuple[Tensor, Tensor]:
+        anchor, start, count = self._numbers[self._padded].split(1)
+        context = start + self._column[: self._padded]
+        self.commit(self._states[self._padded], context, context)
+        places = start + count + self._column[: self._rows]
+        masks: list[Tensor] = []
+        for number in range(len(self.cache)):
+            seen = self._network.visible(number, places, self._column)
+            valid = (self._column < start + count + self._rows).expand(self._rows, -1)
+            masks.append(valid if seen is None else seen & valid)
+
+        def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return attend(queries[0], *self.cache[number].put(places, keys[0], values[0]), masks[number])[None]
+
+        return self._network.fill(anchor, places[None], attention)[0], anchor
 
 
 class FillDrafter(NullDrafter):
-    """Drafter of blocks of up to ``slots`` tokens, by default as many as the network was trained for."""
+    """Drafter of blocks of up to ``slots`` tokens, by default as many as the network was trained for. ``fixed`` gives blocks
+    fixed shapes and addresses for CUDA graphs; by default on CUDA only."""
 
-    def __init__(self, network: FillRuntime, slots: int = 0) -> None:
+    def __init__(self, network: FillRuntime, slots: int = 0, fixed: bool | None = None) -> None:
         self.network, self.slots = network, min(slots or network.config.slots, network.config.slots)
         self.support: Tensor | None = network.draft_ids
         self.taps = network.config.taps
+        self._fixed = network.embedding.device.type == "cuda" if fixed is None else fixed
         self.last: FillLevels | None = None
-        """Levels of the current round."""
-        self._restart(1)
+        """Levels of the current round, None without room for a drafted token."""
+        self._restart()
 
-    def _restart(self, capacity: int) -> None:
-        config = self.network.config
-        like = self.network.embedding
-        self._cache = [KeyValues(config.kv_heads, config.head_size, capacity, like) for _ in range(config.layers)]
+    def _restart(self) -> None:
+        self._levels: FillLevels | None = None
         self._waiting: list[Tensor] = []
         """The target's hidden states [row, tap * hidden] of the tokens from ``_committed`` on."""
         self._committed, self._calls, self.last = 0, 0, None
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._restart(len(context.ids) + 256)
+        self.close()
+        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
+        self._levels = acquire(self.network, columns, FixedFill) if self._fixed else FillLevels(self.network, columns)
         if prefill is not None:
             self._waiting = [torch.cat([prefill.hidden[tap] for tap in self.taps], dim=-1)]
-            self._commit()
+            self._commit(0)
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
@@ -95,47 +202,52 @@ class FillDrafter(NullDrafter):
         self._waiting.append(torch.cat([finished.target.hidden[tap][path] for tap in self.taps], dim=-1))
 
     def close(self) -> None:
-        self._restart(1)
+        if self._fixed and self._levels is not None:
+            release(self.network, self._levels)
+        self._restart()
 
-    def _commit(self) -> None:
-        """Append the waiting tokens' keys and values."""
-        states = torch.cat(self._waiting) if self._waiting else self.network.embedding[:0]
+    def _commit(self, most: int) -> Tensor:
+        """Append the waiting tokens' keys and values, but for at most ``most`` of the last ones, whose states are returned."""
+        assert self._levels is not None
+        width = len(self.taps) * self.network.config.target_hidden
+        states = torch.cat(self._waiting) if self._waiting else self.network.embedding.new_empty(0, width)
         self._waiting = []
-        for first, last in chunks(len(states), PIECE):
+        for first, last in chunks(max(0, len(states) - most), PIECE):
             start, end = self._committed, self._committed + last - first
-            self.network.reach(end)
-            fused, places = self.network.fuse(states[first:last]), torch.arange(start, end, device=states.device)
-            for number, cache in enumerate(self._cache):
-                cache.reserve(end)
-                cache.put(start, *self.network.keys_values(number, fused, places))
+            self._room(end)
+            self._levels.commit(states[first:last], torch.arange(start, end, device=states.device), start)
             self._committed = end
+        return states[max(0, len(states) - most) :]
+
+    def _room(self, columns: int) -> None:
+        """Extend cache and rotary table to this many columns."""
+        assert self._levels is not None
+        if self._fixed and columns + ROOM > self._levels.columns:
+            larger = acquire(self.network, 2 * columns, FixedFill)
+            for cache, others in zip(larger.cache, self._levels.cache, strict=True):
+                cache.copy(others, self._committed)
+            self._levels = larger
+        self._levels.reserve(columns)
+        self.network.reach(columns)
 
     @torch.inference_mode()
     def levels(self, context: Context) -> FillLevels | None:
         """Return this round's levels; None without room for a drafted token. Near the end of the context a block is shorter."""
-        network, slots = self.network, min(self.slots, context.max_depth - 1)
+        slots = min(self.slots, context.max_depth - 1)
         self.last = None
         if slots < 1:
             return None
-        self._commit()
-        start, device = context.position, self.network.embedding.device
-        assert self._committed == start, "every token before the root has the target's hidden states"
-        rows = slots if network.config.from_anchor else slots + 1
-        network.reach(start + rows)
-        for cache in self._cache:
-            cache.reserve(start + rows)
-        places, columns = torch.arange(start, start + rows, device=device), torch.arange(start + rows, device=device)
-        masks = [network.visible(number, places, columns) for number in range(len(self._cache))]
-
-        def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(queries[0], *self._cache[number].put(start, keys[0], values[0]), masks[number])[None]
-
-        anchor = to_device([context.ids[-1]], device)
-        outputs = network.fill(anchor, places[None], attention)[0]
+        states = self._commit(_TOGETHER)
+        assert self._committed + len(states) == context.position, "every token before the root has the target's hidden states"
+        self._room(context.position + slots + 1)
+        assert self._levels is not None
+        self._levels.take(states, context.ids[-1], self._committed, slots)
+        self._committed = context.position
         self._calls += 1
-        self.last = FillLevels(network, outputs[rows - slots :], anchor)
+        self.last = self._levels
         return self.last
 
+    @torch.inference_mode()
     def marginals(self, context: Context) -> Tensor | None:
         """Return logits [depth, support] of the block; None without room."""
         levels = self.levels(context)
@@ -143,5 +255,5 @@ class FillDrafter(NullDrafter):
 
     def confidence(self) -> Sequence[float]:
         """Return the predicted acceptance rate of each level asked for so far in a chain, empty without such a head."""
-        asked = [] if self.last is None else self.last.confidence
-        return torch.cat(asked).tolist() if asked else []
+        rates = [] if self.last is None else self.last.rates
+        return torch.cat(rates).tolist() if rates else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +20,13 @@ TAPS = (1, 2)
 LENGTH = 30
 
 
+@pytest.fixture(autouse=True)
+def inference() -> Iterator[None]:
+    """As a run drafts."""
+    with torch.inference_mode():
+        yield
+
+
 def written(seed: int = 0) -> tuple[list[int], dict[int, Tensor]]:
     """Tokens of a made-up text and the target's hidden states, float64."""
     generator = torch.Generator().manual_seed(seed)
@@ -25,10 +34,10 @@ def written(seed: int = 0) -> tuple[list[int], dict[int, Tensor]]:
     return tokens, {tap: torch.randn(LENGTH, 32, generator=generator, dtype=torch.float64) for tap in TAPS}
 
 
-def begun(network: BlockFill, until: int, slots: int = 0) -> FillDrafter:
+def begun(network: BlockFill, until: int, slots: int = 0, fixed: bool = False) -> FillDrafter:
     """A drafter whose root is the text's token at ``until``."""
     tokens, states = written()
-    drafter = FillDrafter(network.runtime(), slots)
+    drafter = FillDrafter(network.runtime(), slots, fixed)
     prefill = TargetPass(torch.empty(1, 48), {tap: rows[:until] for tap, rows in states.items()})
     drafter.begin(context(tokens[: until + 1]), prefill)
     return drafter
@@ -51,16 +60,39 @@ def levels_at(drafter: FillDrafter, root: int, room: int = 50) -> FillLevels:
     return made
 
 
+def block_at(drafter: FillDrafter, root: int) -> Tensor:
+    """The logits [slot, support] of the block's marginals."""
+    levels = levels_at(drafter, root)
+    levels.ask()
+    return levels.logits
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dspark"])
+def test_blocks_of_fixed_shapes_and_addresses_are_the_same(kind: str) -> None:
+    network = block_fill(tiny_target(), kind)
+    eager, fixed, root = begun(network, 6), begun(network, 6, fixed=True), 6
+    for count in (3, 1, 5):
+        both = [levels_at(drafter, root) for drafter in (eager, fixed)]
+        pairs = [tuple(levels.ask() for levels in both)]
+        for slot in range(1, 4):
+            tokens, parents = torch.tensor([slot, 9]), torch.tensor([0, 0 if slot == 1 else 1])
+            pairs.append(tuple(levels.ask(tokens, parents) for levels in both))
+        for ours, theirs in pairs:
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+        for drafter in (eager, fixed):
+            committed(drafter, root, count)
+        root += count
+
+
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
 def test_a_text_committed_in_rounds_gives_the_block_of_a_fresh_start(kind: str) -> None:
     network = block_fill(tiny_target(), kind)
     drafter, root = begun(network, 6), 6
     for count in (3, 1, 5):
-        levels_at(drafter, root)
+        block_at(drafter, root)
         committed(drafter, root, count)
         root += count
-        fresh = levels_at(begun(network, root), root)
-        torch.testing.assert_close(levels_at(drafter, root).logits, fresh.logits, rtol=0, atol=1e-12)
+        torch.testing.assert_close(block_at(drafter, root), block_at(begun(network, root), root), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
@@ -73,10 +105,10 @@ def test_all_blocks_of_a_text_in_one_pass_are_those_of_the_drafter(kind: str) ->
     given = runtime.given(outputs, text, anchors)
     for row, anchor in enumerate(anchors.tolist()):
         levels = levels_at(begun(network, anchor), anchor)
+        along = [levels.ask()]
         torch.testing.assert_close(levels.logits, runtime.logits(outputs)[row], rtol=0, atol=1e-12)
-        along = [levels.first()]
         for slot in range(1, levels.deepest):
-            along.append(levels.below(text[anchor + slot : anchor + slot + 1], torch.tensor([0])))
+            along.append(levels.ask(text[anchor + slot : anchor + slot + 1], torch.tensor([0])))
         torch.testing.assert_close(torch.cat(along), given[row], rtol=0, atol=1e-12)
 
 
@@ -87,10 +119,10 @@ def test_a_row_depends_on_the_tokens_above_it_alone(markov: str) -> None:
     def down(path: list[int], beside: list[int]) -> list[Tensor]:
         """The logits below ``path``, in a tree with another branch ``beside`` it."""
         levels, found = levels_at(begun(network, 8), 8), list[Tensor]()
-        levels.first()
+        levels.ask()
         parents = torch.zeros(2, dtype=torch.long)
         for ours, theirs in zip(path, beside, strict=True):
-            found.append(levels.below(torch.tensor([theirs, ours]), parents)[1])
+            found.append(levels.ask(torch.tensor([theirs, ours]), parents)[1])
             parents = torch.tensor([0, 1])
         return found
 
@@ -104,7 +136,7 @@ def test_a_row_depends_on_the_tokens_above_it_alone(markov: str) -> None:
 def test_a_selector_gives_mass_to_its_candidates_alone() -> None:
     network = block_fill(tiny_target(), "dflash", draft=48, conv_taps=2, conv_group=8, candidates=6, rank=4)
     levels = levels_at(begun(network, 8), 8)
-    first, second = levels.first(), levels.below(torch.tensor([3, 4]), torch.tensor([0, 0]))
+    first, second = levels.ask(), levels.ask(torch.tensor([3, 4]), torch.tensor([0, 0]))
     assert torch.isfinite(first).sum() == 6 and torch.isfinite(second).sum(1).tolist() == [6, 6]
     assert torch.equal(torch.isfinite(second[0]), torch.isfinite(second[1])) and not torch.equal(second[0], second[1])
 
@@ -118,5 +150,4 @@ def test_a_block_is_shorter_near_the_end_and_none_is_drafted_without_room() -> N
 
 
 def test_a_prompt_of_one_token_has_a_block_without_context() -> None:
-    levels = levels_at(begun(block_fill(tiny_target()), 0), 0)
-    assert torch.isfinite(levels.logits).all()
+    assert torch.isfinite(block_at(begun(block_fill(tiny_target()), 0), 0)).all()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ LOGITS = load_file(FOLDER / "logits.safetensors")
 FIT = Fit("tiny", LAYERS, *ends())
 
 
+@pytest.fixture(autouse=True)
+def inference() -> Iterator[None]:
+    """As a run drafts."""
+    with torch.inference_mode():
+        yield
+
+
 def stored(
     folder: Path, name: str, config: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None
 ) -> Repository:  # fmt: skip
@@ -48,9 +56,9 @@ def read_from(repository: Repository) -> BlockFill:
     return network
 
 
-def rounds(network: BlockFill) -> list[FillLevels]:
+def rounds(network: BlockFill) -> Iterator[FillLevels]:
     """The levels of both rounds, in one run of a drafter."""
-    drafter, found, done = FillDrafter(network.runtime()), list[FillLevels](), 0
+    drafter, done = FillDrafter(network.runtime()), 0
     tokens, taps = text().tolist(), network.config.taps
     for number, anchor in enumerate(ROUNDS):
         context = Context(tokens[: anchor + 1], anchor + 1, number, Warp(), Noise(0), torch.device("cpu"), 50)
@@ -61,15 +69,14 @@ def rounds(network: BlockFill) -> list[FillLevels]:
         done = anchor
         levels = drafter.levels(context)
         assert levels is not None
-        found.append(levels)
-    return found
+        yield levels
 
 
 def along(levels: FillLevels, anchor: int) -> Tensor:
     """The corrected logits [slot, support] along the true tokens."""
-    given = [levels.first()]
+    given = [levels.ask()]
     for slot in range(1, levels.deepest):
-        given.append(levels.below(text()[anchor + slot : anchor + slot + 1], torch.tensor([0])))
+        given.append(levels.ask(text()[anchor + slot : anchor + slot + 1], torch.tensor([0])))
     return torch.cat(given)
 
 
@@ -78,18 +85,20 @@ def test_logits_of_both_rounds_are_those_of_the_package(tmp_path: Path, name: st
     network = read_from(stored(tmp_path, name))
     apart = 1e-6 if "speculators" in name else 1e-9  # the library's softmax is float32
     for number, (levels, anchor) in enumerate(zip(rounds(network), ROUNDS, strict=True)):
+        given = along(levels, anchor)
         torch.testing.assert_close(levels.logits, LOGITS[f"{name}/marginal {number}"], rtol=0, atol=apart)
         if f"{name}/path {number}" in LOGITS:
-            tokens, logits = list[int](), levels.first()
+            tokens, logits = list[int](), given[:1]
+            levels._trail = levels._trail[:1]
             while len(tokens) < levels.deepest:
                 tokens.append(int(logits.argmax()))
-                logits = logits if len(tokens) == levels.deepest else levels.below(torch.tensor(tokens[-1:]), torch.tensor([0]))
+                logits = logits if len(tokens) == levels.deepest else levels.ask(torch.tensor(tokens[-1:]), torch.tensor([0]))
             assert tokens == LOGITS[f"{name}/path {number}"].tolist()
         elif f"{name}/given {number}" in LOGITS:
-            torch.testing.assert_close(along(levels, anchor), LOGITS[f"{name}/given {number}"], rtol=0, atol=apart)
+            torch.testing.assert_close(given, LOGITS[f"{name}/given {number}"], rtol=0, atol=apart)
         if f"{name}/confidence {number}" in LOGITS:
             sure = LOGITS[f"{name}/confidence {number}"]
-            torch.testing.assert_close(torch.cat(levels.confidence), sure, rtol=0, atol=1e-6)
+            torch.testing.assert_close(torch.cat(levels.rates), sure, rtol=0, atol=1e-6)
 
 
 def test_a_draft_vocabulary_and_the_method_follow_from_the_tensors(tmp_path: Path) -> None:
@@ -147,4 +156,5 @@ def test_rotary_pairs_of_neighbours_are_read_where_config_says_so(tmp_path: Path
         elif "q_norm" in name or "k_norm" in name:
             tensors[name] = value[woven].contiguous()
     pairs = read_from(stored(tmp_path / "pairs", "dflash", {"is_neox_style": False}, tensors))
-    torch.testing.assert_close(rounds(pairs)[1].logits, rounds(halves)[1].logits, rtol=0, atol=1e-12)
+    for ours, theirs in zip(rounds(pairs), rounds(halves), strict=True):
+        torch.testing.assert_close(ours.ask(), theirs.ask(), rtol=0, atol=1e-12)

@@ -48,10 +48,10 @@ class ForetoldLevels(Levels):
         return logits
 
     def first(self) -> Tensor:
-        return self._raised(self._levels.first())
+        return self._raised(self._levels.ask())
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        return self._raised(self._levels.below(tokens, parents))
+        return self._raised(self._levels.ask(tokens, parents))
 
     def marginals(self) -> Tensor:
         return torch.cat([self._raised(logits[None]) for logits in self._levels.marginals()])
