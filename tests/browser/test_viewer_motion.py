@@ -197,7 +197,7 @@ def test_a_live_run_is_not_slowed_down(show: Open) -> None:
 
 def test_a_frame_of_a_large_tree_has_nothing_laid_out(show: Open) -> None:
     """The figure this prints is the script's part of a frame; that no frame within a moment is laid out is asserted."""
-    tab = show(store.unpacked(ROOT / "assets" / "traces" / "medusa.spectrace.jsonl.gz").decode("utf-8"))
+    tab = show(store.unpacked(ROOT / "assets" / "traces" / "token_recycling.spectrace.jsonl.gz").decode("utf-8"))
     measured = tab.page.context.new_cdp_session(tab.page)
     measured.send("Performance.enable")
 
