@@ -128,8 +128,8 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
 
 def _block(network: FillRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterable[Tensor]:
     """Return by depth the logits [place, draft vocab] of one block from each of ``starts``, given the passage's tokens."""
-    outputs = network.along(network.fuse(_states(passage, network)), passage.ids, starts + 1)
-    return network.given(outputs[:, :depth], passage.ids, starts + 1).unbind(1)
+    outputs = network.blocks(network.fuse(_states(passage, network)), passage.ids, starts + 1)
+    return network.conditional_logits(outputs[:, :depth], passage.ids, starts + 1).unbind(1)
 
 
 def _states(passage: Passage, network: FeatureRuntime | FillRuntime) -> Tensor:

@@ -161,21 +161,21 @@ def _vocabularies(reading: Reading, target: Fit) -> Iterator[Alternative]:
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     if fits and not _same(head.embedding, embedding):
         yield Alternative("the target's embedding", "the head's own embedding is not the one it was trained on",
-                          _between(reading, embedding=embedding))  # fmt: skip
+                          _with_ends(reading, embedding=embedding))  # fmt: skip
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     if fits and not _same(head.head, own):
         yield Alternative("the target's own head", "the head's own lm_head belongs to another model",
-                          _between(reading, head=own))  # fmt: skip
+                          _with_ends(reading, head=own))  # fmt: skip
     if ids is not None:
         for step, word in ((-1, "lower"), (1, "higher")):
             moved = (ids + step).clamp(0, head.config.vocab_size - 1)
-            yield Alternative(f"draft tokens one {word}", "d2t is off by one", _between(reading, draft_ids=moved))
+            yield Alternative(f"draft tokens one {word}", "d2t is off by one", _with_ends(reading, draft_ids=moved))
 
 
-def _between(reading: Reading, **ends: Tensor) -> Reading:
+def _with_ends(reading: Reading, **ends: Tensor) -> Reading:
     """The reading of the same weights with another embedding, head or draft vocabulary."""
     head = reading.head
-    return replace(reading, head=head.between(**ends) if isinstance(head, BlockFill) else replace(head, **ends))  # type: ignore[arg-type]
+    return replace(reading, head=head.with_ends(**ends) if isinstance(head, BlockFill) else replace(head, **ends))  # type: ignore[arg-type]
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

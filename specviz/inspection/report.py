@@ -285,7 +285,7 @@ def unusual(head: Head) -> str:
     """Return the conventions that differ from EAGLE-3's paper, in words; the paper's own if none differs. A block drafter's are
     all told."""
     if isinstance(head, BlockFill):
-        return _of_blocks(head.config)
+        return _block_conventions(head.config)
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
         "entry_norm": f"norm before the projection ({how.entry_norm})",
@@ -305,7 +305,7 @@ def unusual(head: Head) -> str:
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds its plain output back"
 
 
-def _of_blocks(config: FillConfig) -> str:
+def _block_conventions(config: FillConfig) -> str:
     """Return the conventions of a block drafter in words."""
     rows = "each row predicts the next token" if config.from_anchor else "each mask is filled in at its own place"
     causal = f"causal in layers {[number for number, one in enumerate(config.causal) if one]}" if any(config.causal) else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,10 +9,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.figures.theme import number
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.passages import Passage
 from specviz.inspection.readings import Alternative, alternatives
+from specviz.models.heads.heads import independent_copy
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
@@ -68,7 +69,8 @@ def judge(
     """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
     if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # slow on a CPU, and rounding blurs gains
-        reading = replace(reading, head=copy.deepcopy(reading.head).to(exact))
+        head = reading.head if isinstance(reading.head, FeatureHead) else independent_copy(reading.head)
+        reading = replace(reading, head=head.to(exact))
     base = teacher_force(reading, passages, depth)
     verdict = Verdict(base)
     for _ in range(rounds):

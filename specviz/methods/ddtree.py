@@ -15,9 +15,9 @@ class Parameters:
 
     drafter: str = choice(
         "medusa",
-        ("medusa", "falcon", "masked_lm", "deer", "dflash", "dspark"),
-        "Whose block: Medusa's heads, the first block of Falcon, a masked-diffusion model, as DiffuSpec or DEER trained it, or a "
-        "published block drafter, named as the draft.",
+        ("medusa", "falcon", "masked_lm", "deer"),
+        "Whose block: Medusa's heads, the first block of Falcon, or a masked-diffusion model, as DiffuSpec or DEER trained it. "
+        "With a published block drafter, set the tree of dflash or dspark to best_first.",
     )
     nodes: int = number(0, 0, 200, "Nodes of the tree; 0 keeps as many as pay off in each round on this machine.", "nodes")
     block: int = number(6, 1, 32, "Tokens of a block that consists of masks.", "tokens")
@@ -36,8 +36,6 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     taps: tuple[int, ...] = ()
     if name in ("masked_lm", "deer"):
         drafter = MaskedBlock(network, parameters.block)
-    elif name in ("dflash", "dspark"):
-        drafter, taps = parts.FillDrafter(network, parameters.block), network.config.taps
     else:
         drafter = ParallelDrafter(network) if name == "medusa" else parts.BlockDrafter(network)
         taps = (network.config.tap,)

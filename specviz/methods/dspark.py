@@ -20,7 +20,13 @@ class Parameters(FillParameters):
 
 
 @Card(
-    name="dspark", exactness=IN_DISTRIBUTION.except_with("rule", "match"), family="heads", parameters=Parameters, needs_draft=True
+    name="dspark",
+    exactness=IN_DISTRIBUTION.except_with("rule", "match"),
+    family="heads",
+    modality=(),
+    published=("text",),
+    parameters=Parameters,
+    needs_draft=True,
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     return block_drafter(parameters, resources, "dspark", parameters.threshold)

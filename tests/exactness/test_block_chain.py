@@ -94,8 +94,8 @@ def test_a_cut_slot_is_drafted_in_one_pass_and_never_verified(method: str) -> No
         if method == "dspark":
             below = [rate < 0.45 for rate in note["rates"]]
             assert len(sent) == (below.index(True) if True in below else len(below))
-    cut_once = any(node.status == "pruned" for step in run.steps for node in step.nodes)
-    assert cut_once or method == "dflash"
+    if method == "dspark":
+        assert any(node.status == "pruned" for step in run.steps for node in step.nodes)
 
 
 def test_rates_without_a_head_are_those_of_the_run() -> None:

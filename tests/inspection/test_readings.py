@@ -137,7 +137,7 @@ BLOCKS: dict[str, tuple[dict[str, object], Callable[[BlockFill], BlockFill], str
     "queries of another library": ({}, woven, "neighbours rotated together"),
     "another rotary base": ({}, lambda made: made.read_as(theta=3.0), "rotary base 100"),
     "a window it has not": ({}, lambda made: made.read_as(windows=(3, 3)), "the whole text instead of a window"),
-    "another model's head": ({}, lambda made: made.between(head=made.head.flip(1)), "the target's own head"),
+    "another model's head": ({}, lambda made: made.with_ends(head=made.head.flip(1)), "the target's own head"),
 }  # fmt: skip
 
 

@@ -244,13 +244,14 @@ ROWS: list[Row] = [
     Row("falcon", {"tree": "fitted"}, (PLAIN,), told=4, deep=2),  # as many nodes as pay
     Row("falcon", {"tree": "drawn"}, GREEDY_PLAIN, told=4, deep=2),
     Row("deer", {"block": 6}, GREEDY_WAYS, told=5, deep=4),
-    *(Row("ddtree", {"drafter": name}, BOTH_TIERS, told=4, deep=2) for name in ("falcon", "deer", "dspark")),
+    *(Row("ddtree", {"drafter": name}, BOTH_TIERS, told=4, deep=2) for name in ("falcon", "deer")),
     Row("dflash", {"rule": "match", "nodes": 4}, told=4, deep=2),
     Row("dflash", {}, GREEDY_WAYS, told=5, deep=3),  # as long as pays
     Row("dflash", {"tree": "best_first"}, BOTH_TIERS, told=4, deep=2),
     Row("dflash", {"tree": "dynamic", "nodes": 12}, GREEDY_PLAIN, told=4, deep=2),
     Row("dspark", {"rule": "match", "threshold": 0.4}, BOTH_TIERS, told=4, deep=2),
     Row("dspark", {}, GREEDY_WAYS, told=5, deep=3),
+    Row("dspark", {"tree": "best_first"}, GREEDY_PLAIN, told=4, deep=2),
     Row("dspark", {"tree": "dynamic", "rule": "match"}, BOTH_TIERS, told=4, deep=2),
     Row("diffuspec", {"longest": 9, "shortest": 3}, told=5, deep=2),
     Row("diffuspec", {"longest": 6, "adaptive": False, "weight": 1.0}, told=5, deep=2),

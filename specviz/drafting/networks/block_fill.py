@@ -141,7 +141,7 @@ class BlockFill(Network):
         other.config = replace(config, how=replace(config.how, **conventions), **(fields or {}))
         return other
 
-    def between(self, **ends: Tensor) -> BlockFill:
+    def with_ends(self, **ends: Tensor) -> BlockFill:
         """Return the same weights with another ``embedding``, ``head`` or ``draft_ids``."""
         other = copy.copy(self)
         other._buffers = {**self._buffers, **ends}
@@ -235,7 +235,7 @@ class FillRuntime:
         seen = apart >= 0 if causal else torch.ones_like(apart, dtype=torch.bool)
         return seen & (apart.abs() < window) if window else seen
 
-    def along(self, fused: Tensor, tokens: Tensor, anchors: Tensor, begins: Tensor | None = None) -> Tensor:
+    def blocks(self, fused: Tensor, tokens: Tensor, anchors: Tensor, begins: Tensor | None = None) -> Tensor:
         """Return the outputs [block, slot, hidden] of the predicting rows of blocks after ``anchors`` [block], indices of the
         text ``tokens`` [token], all in one pass.
 
@@ -266,8 +266,8 @@ class FillRuntime:
 
         return self.fill(tokens[anchors], places, attend)[:, config.block - config.slots :]
 
-    def given(self, outputs: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
-        """Return the logits [block, slot, support] of outputs of :meth:`along`, given the true token before each slot."""
+    def conditional_logits(self, outputs: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
+        """Return the logits [block, slot, support] of outputs of :meth:`blocks`, given the true token before each slot."""
         state, found, logits = self.state(anchors), list[Tensor](), self.logits(outputs)
         for slot in range(logits.shape[1]):
             before = tokens[(anchors + slot).clamp_max(len(tokens) - 1)]

@@ -39,8 +39,10 @@ _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
 """Tensors of the target that some trainers store beside the head; drafting does not read them."""
 _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
 """Tensors of the expert router, which stay in float32: rounding to half precision could change the chosen experts."""
-_FILLING = ("dflash", "dflash2", "dspark")
+_BLOCK_KINDS = ("dflash", "dflash2", "dspark")
 """Kinds of speculators that fill a block."""
+_MOST_ROWS = 64
+"""Maximum length of a block: published ones have at most 16 rows."""
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 _ANGELSLIM = "Eagle3LlamaForCausalLM"
 
@@ -131,7 +133,7 @@ def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...
 def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settings:
     """The settings, completed by transformers' defaults for their kind of decoder."""
     name, outer, fills = said.name, said.values, layout.network == "fill"
-    if (kind := outer.get("speculators_model_type")) not in (_FILLING if fills else ("eagle3",)):
+    if (kind := outer.get("speculators_model_type")) not in (_BLOCK_KINDS if fills else ("eagle3",)):
         raise said.refusal(f"is a speculator of the kind {shown(kind)} (speculators_model_type), not eagle3")
     said.refuse_unknown(layout.read, layout.values)
     if not fills and outer.get("norm_before_residual") is None:
@@ -316,7 +318,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     markov = "markov_head.markov_w1.weight" in names
     # DeepSpec stores embedding and head; z-lab's files never do. The class's name is the same for both of DeepSpec's drafters.
     deepspec = not library and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
-    from_anchor = bool(said.values.get("sample_from_anchor", markov)) if library else markov or deepspec
+    dspark = "dspark" in (said.values.get("speculators_model_type"), said.values.get("projector_type"))
     own = said.layers(len(stored.files))
     windows = said.windows(own)
     kind = next(
@@ -333,19 +335,22 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
             raise said.refusal(f"says {field} {known}, and its tensors have {rank}")
     sizes = _sizes(layout, said, stored, names, target)
     confidence = names.get("confidence_head.proj.weight")
+    if said.get("enable_confidence_head", bool, confidence is not None) != (confidence is not None):
+        raise said.refusal("says enable_confidence_head, and its tensors disagree")
     fields: dict[str, Any] = {field: max(said.get(flag, bool) for flag in flags) for field, flags in layout.switches.items()}
     fields |= {field: tensor in names for field, tensor in layout.present.items()}
     conventions = HeadConventions(
-        taps=_filling_taps(said, target.layers, own, library),
+        taps=_block_taps(said, target.layers, own, library),
         windows=windows,
         eps=said.get("rms_norm_eps", POSITIVE, 1e-6),
-        rotary_pairs=said.values.get("is_neox_style") is False,
+        rotary_pairs=not said.get("is_neox_style", bool, True),
         **said.rotary(sizes["head_size"]),
     )
     config = FillConfig(
         **sizes, **layout.config, **fields, layers=own, how=conventions,
         block=said.get("block_size", SIZE, 8 if library else 16), mask=said.get("mask_token_id", TOKEN),
-        from_anchor=from_anchor, causal=_causal(said, own, windows, library),
+        from_anchor=said.get("sample_from_anchor", bool, dspark or deepspec or (markov and not library)),
+        causal=_causal(said, own, windows, library),
         embedding_scale=said.get("input_embedding_scale", POSITIVE, 1.0),
         logit_scale=said.get("output_multiplier", POSITIVE, 1.0),
         softcap=said.get("final_logit_softcapping", POSITIVE) if said.values.get("final_logit_softcapping") else 0.0,
@@ -354,7 +359,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
         confidence_reads_token=confidence is not None and stored.tensor(confidence).shape[-1] > sizes["hidden"],
         draft_vocab=len(stored.tensor(names["d2t"])) if "d2t" in names else 0,
     )  # fmt: skip
-    if config.block < 2 or config.mask >= config.vocab_size or sizes["hidden"] % config.conv_group:
+    if not 2 <= config.block <= _MOST_ROWS or config.mask >= config.vocab_size or sizes["hidden"] % config.conv_group:
         raise said.refusal("has a block_size, mask_token_id or conv_group_size that makes no sense")
     tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
     if ids is not None and selects:
@@ -365,7 +370,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     return net.to(head.device, head.dtype).eval().requires_grad_(False)
 
 
-def _filling_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[int, ...]:
+def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[int, ...]:
     """Taps of a block drafter, in transformers' numbering of hidden states, which the speculators library uses. z-lab and
     DeepSpec number layers by their outputs, -1 for the embedding's."""
     if library:
@@ -381,9 +386,11 @@ def _filling_taps(said: Settings, layers: int, own: int, library: bool) -> tuple
 
 def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool) -> tuple[bool, ...]:
     """By layer, whether rows of a block see earlier ones alone: what is said for all layers, else those with a window."""
-    for field in ("is_causal", "causal", "causal_head"):
+    for field in ("is_causal", "causal"):
         if not library and said.values.get(field) is not None:
             return (said.get(field, bool),) * layers
+    if not library and said.get("causal_head", bool):
+        return (True,) * layers
     both = library and said.get("sliding_window_non_causal", bool, said.values["speculators_model_type"] == "dflash2")
     return tuple(window > 0 and not both for window in windows)
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.block_fill import BlockFill, FillConfig, FillRuntime
+from specviz.drafting.networks.block_fill import RECURRENT, BlockFill, FillConfig, FillRuntime
 from specviz.drafting.networks.head_config import HeadConventions
 from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
@@ -48,7 +48,11 @@ CROSS_ENTROPY, VARIATION = 0.1, 0.9
 
 
 def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -> FillConfig:
-    """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields."""
+    """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields.
+
+    Raises ValueError for a recurrent Markov head, whose state runs through a block while :func:`fill_loss` draws single slots."""
+    if own.get("markov") == RECURRENT:
+        raise ValueError("this family trains no recurrent Markov head")
     target = vars(shape_of(config, tuple(taps), wide=True))
     sizes = {name: target[name] for name in ("vocab_size", "hidden", "heads", "kv_heads", "head_size", "inner")}
     how = HeadConventions(tuple(taps), theta=target["theta"], eps=target["eps"])
@@ -61,7 +65,7 @@ def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -
 @torch.no_grad()
 def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
     """Set every weight of ``net`` from the target ``model``, and the scale of its inputs from ``dialogues``."""
-    config, tensors, layers = net.config, dict(net.named_parameters()), model.base_model.layers
+    config, tensors, layers = net.config, net.tensors, model.base_model.layers
     states = torch.cat([dialogue.features for dialogue in dialogues])
     scale = 1 / states.flatten(1).square().mean(0).sqrt().clamp_min(1e-6)
     first = max(0, len(layers) - config.layers - 1)
@@ -112,7 +116,7 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
     features = dialogue.features.flatten(1)
     features = features + (2 * uniform(features, generator) - 1) * EAGLE3_NOISE / net.get_parameter("fc.scale")
     network = FillRuntime(net)
-    outputs = network.along(network.fuse(dropout(features, DROPOUT, generator)), tokens, anchors, starts)
+    outputs = network.blocks(network.fuse(dropout(features, DROPOUT, generator)), tokens, anchors, starts)
     weight = torch.exp(-torch.arange(config.slots, device=device) / FADE).expand_as(counts)[counts] / DENSITY
     distribution, at = target_distribution(net.head, dialogue)
     truth, at_slots = distribution[at[labels[counts]]], outputs[counts]
@@ -133,8 +137,8 @@ def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[in
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> Sequence[Tensor]:
         anchors, tokens = starts + 1, dialogue.tokens
-        outputs = network.along(network.fuse(dialogue.features.flatten(1)), tokens, anchors)
-        return network.given(outputs, tokens, anchors).unbind(1)
+        outputs = network.blocks(network.fuse(dialogue.features.flatten(1)), tokens, anchors)
+        return network.conditional_logits(outputs, tokens, anchors).unbind(1)
 
     ranks = acceptance.chain_ranks(store.get(numbers), net.config.slots, draft, net.draft_ids)
     return acceptance.figures(ranks, alone=True)

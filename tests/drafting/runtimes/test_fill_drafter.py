@@ -101,8 +101,8 @@ def test_all_blocks_of_a_text_in_one_pass_are_those_of_the_drafter(kind: str) ->
     runtime, (tokens, states) = network.runtime(), written()
     anchors, text = torch.tensor([5, 11, 20]), torch.tensor(tokens)
     fused = runtime.fuse(torch.cat([states[tap] for tap in TAPS], dim=-1))
-    outputs = runtime.along(fused, text, anchors)
-    given = runtime.given(outputs, text, anchors)
+    outputs = runtime.blocks(fused, text, anchors)
+    given = runtime.conditional_logits(outputs, text, anchors)
     for row, anchor in enumerate(anchors.tolist()):
         levels = levels_at(begun(network, anchor), anchor)
         along = [levels.ask()]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill
@@ -23,7 +24,8 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.layouts import layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import Fit, Repository, open_repository
+from specviz.models.hub.published import Fit, Repository
+from tests.support.referee import stored_heads
 from tests.support.referee.block_fill import LAYERS, ROUNDS, ends, filled, states, text
 
 FOLDER = Path(__file__).with_name("block_fill")
@@ -39,16 +41,7 @@ def inference() -> Iterator[None]:
         yield
 
 
-def stored(
-    folder: Path, name: str, config: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None
-) -> Repository:  # fmt: skip
-    """The case called so as a folder, with other settings or tensors where they are given."""
-    case = HEADS[name]
-    made = {part: filled(part, shape) for part, shape in case["tensors"].items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({**made, **(tensors or {})}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({**case["config"], **(config or {})}))
-    return open_repository(str(folder))
+stored = partial(stored_heads.stored, cases=HEADS, fill=filled)
 
 
 def read_from(repository: Repository) -> BlockFill:
@@ -129,6 +122,10 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Tensor], str]] = [
     ("dflash", {}, {"layers.0.self_attn.g_proj.weight": torch.ones(4, 16)}, "holds layers.0.self_attn.g_proj.weight"),
     ("dflash", {}, {"aux_hidden_norms.0.weight": torch.ones(16)}, "holds aux_hidden_norms.0.weight"),
     ("dflash", {"hidden_act": "gelu"}, {}, "hidden_act 'gelu'"),
+    ("dflash", {"block_size": 100_000}, {}, "has a block_size, mask_token_id"),
+    ("dflash", {"is_neox_style": "no"}, {}, "is_neox_style 'no', which is neither true nor false"),
+    ("dflash", {"projector_type": "domino"}, {}, "projector_type 'domino'"),
+    ("dflash", {"enable_confidence_head": True}, {}, "enable_confidence_head, and its tensors disagree"),
     ("deepspec dspark gated", {"markov_head_type": "rnn"}, {}, "markov_head_type 'rnn', and its tensors are gated"),
     ("deepspec dspark gated", {"markov_head_type": "gated", "markov_rank": 8}, {}, "markov_rank 8, and its tensors have 4"),
     ("speculators dflash", {"mask_token_id": None}, {}, "does not say mask_token_id"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ LOGITS = load_file(FOLDER / "logits.safetensors")
 FIT = Fit("tiny", 8, uniform("the target's embedding", (VOCAB, HIDDEN)), uniform("the target's head", (VOCAB, HIDDEN)))
 
 
-def stored(folder: Path, name: str, config: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None) -> Repository:
+def stored(
+    folder: Path, name: str, config: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None,
+    cases: dict[str, dict[str, Any]] = HEADS, fill: Callable[[str, Sequence[int]], Tensor] = filled,
+) -> Repository:  # fmt: skip
     """The case called so as a folder, with other settings or tensors where they are given."""
-    case = HEADS[name]
-    made = {part: filled(part, shape) for part, shape in case["tensors"].items()}
+    case = cases[name]
+    made = {part: fill(part, shape) for part, shape in case["tensors"].items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file({**made, **(tensors or {})}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({**case["config"], **(config or {})}))

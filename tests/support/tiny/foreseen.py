@@ -74,7 +74,7 @@ def _written(made_by: BlockFill, name: str, tokens: int) -> Passage:
     states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
     fused = network.fuse(torch.cat([states[tap] for tap in made_by.config.taps], dim=-1))
     while len(ids) < FIRST + tokens:
-        outputs = network.along(fused[: len(ids)], torch.tensor(ids), torch.tensor([len(ids) - 1]))
+        outputs = network.blocks(fused[: len(ids)], torch.tensor(ids), torch.tensor([len(ids) - 1]))
         ids.append(int(network.logits(outputs)[0, 0].argmax()))
     return Passage(torch.tensor(ids), FIRST, states, torch.zeros(len(ids) - FIRST, VOCAB))
 

@@ -55,7 +55,7 @@ function sentence(data, step, moment) {
   const sent = data.filter(({ node }) => node && node.status !== "pruned").length;
   const cut = sent < data.length;
   const few = data[sent]?.rate ?? null;
-  const end = cut ? ` The block is cut before place ${sent + 1}${few === null ? "" : `: a draft there is kept with ${format.probability(few)}, as predicted`}.` : "";
+  const end = cut ? ` The block is cut before place ${sent + 1}${few === null ? "" : `, whose predicted acceptance is ${format.probability(few)}`}.` : "";
   if (moment.key === "corrected") {
     const { at, rank, before, after } = largest(data);
     const word = format.quote(data[at].texts[rank] || `#${data[at].tokens[rank]}`);
@@ -97,7 +97,7 @@ function cell(step, stage, data, at, moment, number) {
   const fresh = moment.key === "resolved" ? "sv-resolved" : "";
   const cut = slot.node.status === "pruned" && moment.key !== "resolved";
   const look = `sv-cell ${fresh} ${cut ? "sv-left-out" : `sv-is-${verdict(step, slot.node, moment)}`}`;
-  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (42 + SHOWN * 18) * u, `kept ${format.probability(slot.rate)}`, { kind: "sv-mute" });
+  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (42 + SHOWN * 18) * u, `predicted ${format.probability(slot.rate)}`, { kind: "sv-mute" });
   return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most, moment), rate);
 }
 
