@@ -114,13 +114,15 @@ def test_long_factors_matter_here(kind: str) -> None:
 
 def test_a_session_that_goes_back_reads_with_short_factors_again() -> None:
     target, (prompt, _) = _target("phi3"), _generated("phi3", LIMIT + 9)
-    whole, session = target.open(80), target.open(80)
-    whole.prefill(prompt[:20])
+    short, session = target.open(80), target.open(80)
     session.prefill(prompt)
     session.rewind(15)
-    session.prefill(prompt[15:20])
-    for one, other in zip(session.tensors(), whole.tensors(), strict=True):
-        assert torch.allclose(one[0], other[0]) and torch.allclose(one[1], other[1])
+    # The same passes: the eager kernel's softmax is float32, and its rounding depends on the width of a pass.
+    short.prefill(prompt[:15])
+    for each in (short, session):
+        each.prefill(prompt[15:20])
+    for one, other in zip(session.tensors(), short.tensors(), strict=True):
+        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
 def test_targets_that_do_not_follow_refuse() -> None:
