@@ -68,7 +68,7 @@ BUDGETS = {
     "specviz": 1_503,
     "targets": 14_043,
     "trace": 15_357,
-    "training": 69_488,
+    "training": 69_487,
     "ui": 39_923,
     "viewer": 3_338,
 }

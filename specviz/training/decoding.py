@@ -106,7 +106,7 @@ class _Slots:
         rows, [row, kv head, place, size], for ``_attend``."""
         states = []
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
-            cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
+            cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2).to(cache.dtype)  # rotary angles make float32
             # Without a contiguous copy each product makes its own, transposed, which takes five times as long.
             states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
         return states[0], states[1]
@@ -150,6 +150,9 @@ class Decoder:
         self._device, self._dtype = model.device, self._embedding.weight.dtype
         config = model.config.get_text_config()
         self._places, self._prefix = places, len(prefix)
+        # Under autocast the products, and with them keys and values, are in its number format and not in the weights'.
+        if torch.is_autocast_enabled(self._device.type):
+            self._dtype = torch.get_autocast_dtype(self._device.type)
         self._slots = _Slots(config, rows, places, torch.empty(0, dtype=self._dtype, device=self._device))
         shape = (rows, places, len(self._taps), int(config.hidden_size))
         self._features = torch.zeros(shape, dtype=torch.float16, device=self._device)
@@ -167,7 +170,7 @@ class Decoder:
             free = [place for place in range(self._count) if place not in self._rows]
             if self._device.type != "cpu" and len(free) * ROOM < self._count:
                 free = []
-            admitted = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
+            admitted = [request for _, request in zip(free, waiting, strict=False)]
             more = more and len(admitted) == len(free)
             if admitted:
                 self._admit(free[: len(admitted)], admitted, generator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -13,14 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.models.device import cpu_has_bfloat16
+from specviz.models.device import cores, cpu_has_bfloat16
 
 Part = TypeVar("Part")
-
-
-def cores() -> int:
-    """The number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def sharing() -> int:

@@ -43,6 +43,12 @@ def test_a_greedy_answer_is_the_models_own_and_so_are_its_features() -> None:
         assert torch.allclose(found.features.float(), truth, rtol=2e-3, atol=2e-3)
 
 
+def test_a_model_in_float32_decodes_under_autocast_too() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        found = answers(decoder(), 0.0)
+    assert all(one.answer[-1] == END or one.looped or len(one.answer) == LONGEST for one in found.values())
+
+
 def test_nothing_follows_an_answers_end() -> None:
     found = [one for seed in range(4) for one in answers(decoder(), 1.0, seed).values()]
     assert all(END not in one.answer[:-1] and 0 < len(one.answer) <= LONGEST for one in found)

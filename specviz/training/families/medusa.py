@@ -20,7 +20,8 @@ from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
 from specviz.methods.medusa.drafter import paths_of
 from specviz.methods.resources import TREES, published_tree
-from specviz.training import acceptance, driver, parallel
+from specviz.models.device import cores
+from specviz.training import acceptance, driver
 from specviz.training.data import IGNORED
 from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs
@@ -152,7 +153,7 @@ def refit(report: Callable[[str], None] = print) -> Path:
     """Fit the tree to the shipped heads and return the path of its file; the heads do not change."""
     inputs = feature.gather(Job(recipes()["medusa"], "auto", 0.0, False))
     net = ParallelNet.load(WEIGHTS / "medusa.safetensors", (inputs.head,), torch.float32, inputs.device)
-    tree, found = fit_tree(inputs, net, parallel.cores())
+    tree, found = fit_tree(inputs, net, cores())
     report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in found.items()))
     path = TREES / "medusa.json"
     tree.save(path)
