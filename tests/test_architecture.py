@@ -67,7 +67,7 @@ BUDGETS = {
     "pipeline": 7_679,
     "specviz": 1_503,
     "targets": 14_043,
-    "trace": 15_357,
+    "trace": 14_465,
     "training": 69_487,
     "ui": 39_923,
     "viewer": 3_338,

@@ -18,7 +18,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import BadInput, shown
-from specviz.trace.meaning import MAX_DEPTH
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import (
     ACCEPTED,
@@ -39,6 +38,7 @@ from specviz.trace.schema import (
     Step,
     TargetRow,
 )
+from specviz.trace.validate import MAX_DEPTH
 from specviz.version import __version__
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from msgspec import Meta, Struct
 
 from specviz.errors import BadInput, BadTrace, shown
 from specviz.interop.chain import MOST_LETTERS, MOST_PROMPT, ChainRound, ChainSteps, NumberedTokens, run_of
-from specviz.trace.meaning import MAX_DEPTH
 from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import CUTS, MAX_NODES, MAX_TEXT, Count, Line, Nanoseconds, Token, Trace
+from specviz.trace.validate import MAX_DEPTH
 from specviz.trace.wire import strict_json, typed
 
 MOST_BYTES = 64 << 20

@@ -13,11 +13,11 @@ import importlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from specviz.errors import BadInput
 from specviz.trace.metrics import histogram, ratio, summarise
@@ -70,8 +70,8 @@ def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
     return {
         "mean_acceptance_length": None if per_step is None else 1 + per_step,
         "draft_acceptance_rate": ratio(accepted, proposed),
-        "acceptance_histogram": _dense(drafted, most),
-        "acceptance_histogram_by_draft_length": {str(depth): _dense(by_depth[depth], depth) for depth in sorted(by_depth)},
+        "acceptance_histogram": histogram(drafted, most),
+        "acceptance_histogram_by_draft_length": {str(depth): histogram(by_depth[depth], depth) for depth in sorted(by_depth)},
         "num_spec_steps": len(drafted),
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": proposed,
@@ -86,38 +86,32 @@ def _deepest(step: Step) -> int:
     return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
 
 
-def _dense(steps: list[Step], most: int) -> list[int]:
-    counts = histogram(steps)
-    return counts + [0] * (most + 1 - len(counts))
-
-
 def summary(trace: Trace) -> dict[str, Any]:
     """Return vLLM's fields, then specviz's metrics (tree fields, times, speed-ups), then the run."""
     end = trace.end
     outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
-    trees = {
+    run = to_builtins(trace.run, enc_hook=rounded)
+    fields = {
+        **vllm(trace.steps),
+        **summarise(trace.steps, *outcome),
         "per_step_nodes": [step.verified + step.pruned for step in trace.steps],
         "per_step_depth": [_deepest(step) for step in trace.steps],
         "per_step_emitted": [len(step.emitted) for step in trace.steps],
+        "run": {name: value for name, value in run.items() if name not in ("kind", "prompt", "prompt_pieces")},
     }
-    about = to_builtins(trace.run, enc_hook=rounded)
-    for name in ("kind", "prompt", "prompt_pieces"):
-        del about[name]
-    metrics = summarise(trace.steps, *outcome)
-    return {**rounded({**vllm(trace.steps), **metrics, **trees, "run": about}), "definitions": DEFINITIONS}
+    return {**rounded(fields), "definitions": DEFINITIONS}
 
 
 def timeline(trace: Trace) -> dict[str, Any]:
     """Return the JSON object that Perfetto opens: one track per phase, and the autoregressive run on the same clock."""
     run, end = trace.run, trace.end
     clock = 0 if end is None else end.prefill_ns
-    about = ("accepted", "verified", "padded", "draft_calls", "rule", "cut")
-    steps = [
-        (f"step {step.index}", step.time.total, len(step.emitted),
-         {**{name: getattr(step, name) for name in about}, "emitted": len(step.emitted), "text": "".join(step.pieces)})
-        for step in trace.steps
-    ]  # fmt: skip
-    events = [*_named(_RUN, f"{run.title} on {run.target}", ("steps", *PHASES)), *_spans(_RUN, "steps", clock, steps)]
+    steps: list[Unit] = []
+    for step in trace.steps:
+        details = {name: getattr(step, name) for name in ("accepted", "verified", "padded", "draft_calls", "rule", "cut")}
+        details |= {"emitted": len(step.emitted), "text": "".join(step.pieces)}
+        steps.append((f"step {step.index}", step.time.total, len(step.emitted), details))
+    events = [*_process(_RUN, f"{run.title} on {run.target}", ("steps", *PHASES), clock, steps)]
     # A step records only the sum of each phase, so the phases are drawn one after the other, in the order of PHASES.
     for step in trace.steps:
         for phase in PHASES:
@@ -126,34 +120,24 @@ def timeline(trace: Trace) -> dict[str, Any]:
             clock += spent
     if end is not None and (baseline := end.baseline) is not None:
         tokens: list[Unit] = [(f"token {place}", spent, 1, {}) for place, spent in enumerate(baseline.token_ns)]
-        events += _named(_PLAIN, f"One by one on {run.target}", ("tokens",))
-        events += _spans(_PLAIN, "tokens", baseline.prefill_ns, tokens)
+        events += _process(_PLAIN, f"One by one on {run.target}", ("tokens",), baseline.prefill_ns, tokens)
     names = ("method", "target", "draft", "device", "dtype", "tier", "machine", "recorded_at")
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {name: getattr(run, name) for name in names}}
 
 
-def _event(kind: str, name: str, process: int, track: int, about: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    return {"ph": kind, "name": name, "pid": process, "tid": track, "args": about, **more}
-
-
-def _named(process: int, name: str, lanes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the names and the order of a process and its tracks."""
-    for track, called in ((0, name), *((_TRACKS[lane], lane) for lane in lanes)):
+def _process(number: int, title: str, lanes: Sequence[str], prefill: int, units: Iterable[Unit]) -> Iterator[dict[str, Any]]:
+    """Yield the names and the order of a process and its tracks. On its first track, yield the prefill and the units one after
+    the other, each with the output's length after it."""
+    for track, name in ((0, title), *((_TRACKS[lane], lane) for lane in lanes)):
         what = "thread" if track else "process"
-        yield _event("M", f"{what}_name", process, track, {"name": called})
-        yield _event("M", f"{what}_sort_index", process, track, {"sort_index": track or process})
-
-
-def _spans(process: int, lane: str, clock: int, units: Sequence[Unit]) -> Iterator[dict[str, Any]]:
-    """Yield the prefill, which takes until ``clock``, then the units one after the other, each with the output's length after
-    it."""
-    yield from _span(process, lane, "prefill", 0, clock, {})
-    written = 0
-    for name, spent, tokens, about in [("", 0, 0, {}), *units]:
-        yield from _span(process, lane, name, clock, spent, about)
+        yield _event("M", f"{what}_name", number, track, {"name": name})
+        yield _event("M", f"{what}_sort_index", number, track, {"sort_index": track or number})
+    clock = written = 0
+    for name, spent, tokens, details in (("prefill", prefill, 0, {}), *units):
+        yield from _span(number, lanes[0], name, clock, spent, details)
         clock += spent
         written += tokens
-        yield _event("C", "output tokens", process, 0, {"tokens": written}, ts=clock / 1000)
+        yield _event("C", "output tokens", number, 0, {"tokens": written}, ts=clock / 1000)
 
 
 def _span(process: int, lane: str, name: str, start: int, length: int, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -162,10 +146,14 @@ def _span(process: int, lane: str, name: str, start: int, length: int, about: Ma
         yield _event("X", name, process, _TRACKS[lane], about, cat="specviz", ts=start / 1000, dur=length / 1000)
 
 
+def _event(kind: str, name: str, process: int, track: int, about: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"ph": kind, "name": name, "pid": process, "tid": track, "args": about, **more}
+
+
 def content(trace: Trace, kind: str, step: int | None = None) -> str:
     """Return the text of an export. ``step`` selects the tree of graphml and nodelink.
 
-    Raises BadInput for an unknown kind or step.
+    GraphML has \\xNN for characters invalid in XML. Raises BadInput for an unknown kind or step.
     """
     if kind not in KINDS:
         raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
@@ -180,7 +168,18 @@ def content(trace: Trace, kind: str, step: int | None = None) -> str:
         raise BadInput(f"A {kind} export is the tree of one step; choose it with --step, from 0 to {last}.")
     if not 0 <= step <= last:
         raise BadInput(f"There is no step {step}; this run's steps go from 0 to {last}.")
-    return _tree(trace.steps[step], kind)
+    import networkx as nx
+
+    tree = graph(trace.steps[step])
+    if kind == "nodelink":
+        return json.dumps(nx.node_link_data(tree, edges="edges"), ensure_ascii=False)
+    for attributes in (tree.graph, *(data for _, data in tree.nodes(data=True))):
+        for name, value in attributes.items():
+            if isinstance(value, str):
+                attributes[name] = _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02X}", value)
+    buffer = io.BytesIO()
+    nx.write_graphml_xml(tree, buffer, encoding="utf-8", infer_numeric_types=True)
+    return buffer.getvalue().decode("utf-8")
 
 
 def graph(step: Step) -> nx.DiGraph:
@@ -196,42 +195,20 @@ def graph(step: Step) -> nx.DiGraph:
     )  # fmt: skip
     if step.cut is not None:
         tree.graph["cut"] = step.cut
-    path = set(step.path)
-    for place, (node, depth) in enumerate(zip(step.nodes, step.depths, strict=True)):
-        tree.add_node(str(place), **_attributes(node), depth=depth, status=node.status, on_path=place == 0 or place in path)
-        if node.parent >= 0:
-            tree.add_edge(str(node.parent), str(place), on_path=place in path)
+    depths, path = step.depths, {0, *step.path}
+    shown: list[tuple[str, int, Node | Bonus, bool]] = [
+        (str(place), depths[place], node, place in path) for place, node in enumerate(step.nodes)
+    ]
     if step.bonus is not None:
-        depth = step.depths[step.bonus.parent] + 1
-        tree.add_node(_BONUS, **_attributes(step.bonus), depth=depth, status=_BONUS, on_path=True, source=step.bonus.source)
-        tree.add_edge(str(step.bonus.parent), _BONUS, on_path=True)
+        shown.append((_BONUS, depths[step.bonus.parent] + 1, step.bonus, True))
+    for name, depth, node, on_path in shown:
+        fields = {"status": _BONUS, **structs.asdict(node), "depth": depth, "on_path": on_path}
+        fields["row"], fields["column"] = fields.pop("grid") or (None, None)
+        parent = fields.pop("parent")
+        tree.add_node(name, **{attribute: value for attribute, value in fields.items() if value is not None})
+        if parent >= 0:
+            tree.add_edge(str(parent), name, on_path=on_path)
     return tree
-
-
-def _attributes(node: Node | Bonus) -> dict[str, Any]:
-    row, column = node.grid or (None, None)
-    attributes = {
-        "token": node.token, "text": node.text, "p": node.p, "q": getattr(node, "q", None), "row": row,
-        "column": column, "threshold": getattr(node, "threshold", None), "draw": getattr(node, "draw", None),
-    }  # fmt: skip
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
-def _tree(step: Step, kind: str) -> str:
-    """Return the graph as node-link JSON, with its edges under "edges", or as GraphML, with \\xNN for characters invalid in
-    XML."""
-    import networkx as nx
-
-    tree = graph(step)
-    if kind == "nodelink":
-        return json.dumps(nx.node_link_data(tree, edges="edges"), ensure_ascii=False)
-    for attributes in (tree.graph, *(data for _, data in tree.nodes(data=True))):
-        for name, value in attributes.items():
-            if isinstance(value, str):
-                attributes[name] = _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02X}", value)
-    buffer = io.BytesIO()
-    nx.write_graphml_xml(tree, buffer, encoding="utf-8", infer_numeric_types=True)
-    return buffer.getvalue().decode("utf-8")
 
 
 def write(trace: Trace, kind: str, out: str | Path, step: int | None = None) -> Path:

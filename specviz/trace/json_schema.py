@@ -108,7 +108,7 @@ def _type(kind: dict[str, Any]) -> str:
     if "$ref" in kind:
         return str(kind["$ref"].rpartition("/")[2])
     if "anyOf" in kind:
-        return " | ".join(sorted(map(_type, kind["anyOf"]), key=lambda name: (not name.endswith("]"), name == "null")))
+        return " | ".join(map(_type, kind["anyOf"]))
     if words := kind.get("enum") or ("pattern" in kind and kind["pattern"][4:-8].split("|")):
         return " | ".join(f'"{word}"' for word in words)
     if "prefixItems" in kind:

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import DecodeError, Meta, convert, json, to_builtins
+from msgspec import Meta, json
 
 from specviz.errors import BadInput
 from specviz.paths import ASSETS
@@ -61,19 +61,19 @@ class LengthCurves(Frozen, frozen=True):
         """Read a file. Raises BadInput, with the way out, if it is damaged."""
         try:
             return json.decode(path.read_bytes(), type=LengthCurves)
-        except (OSError, ValueError, DecodeError) as problem:
+        except (OSError, ValueError) as problem:
             raise BadInput(f"The lengths in {path.name} cannot be read ({problem}): {REMAKE}.") from problem
 
     def save(self, folder: Path = FOLDER) -> Path:
         """Write the target's file and return its path. Raises BadInput for invalid curves."""
-        fields = to_builtins(self)
+        encoded = json.encode(self)
         try:
-            convert(fields, LengthCurves)
-        except (ValueError, DecodeError) as problem:
+            json.decode(encoded, type=LengthCurves)
+        except ValueError as problem:
             raise BadInput(f"These lengths are not kept: {problem}.") from problem
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.target).name).strip(".-") + ".json")
-        path.write_bytes(json.format(json.encode(fields), indent=1) + b"\n")
+        path.write_bytes(json.format(encoded, indent=1) + b"\n")
         return path
 
 

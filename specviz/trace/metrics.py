@@ -7,15 +7,13 @@ A number that is undefined for a run (no steps, no time, no baseline) is None, n
 from __future__ import annotations
 
 import tomllib
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.errors import BadTrace
 from specviz.paths import ASSETS
-from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, End, Step, Trace
+from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, Step, Trace
 
 FORMULAS: dict[str, str] = tomllib.loads((ASSETS / "formulas.toml").read_text("utf-8"))
 LEVEL = 1.05
@@ -30,14 +28,10 @@ EQUAL_RULES = ("none", "greedy", "match")
 class Verdict:
     """Comparison of a run with its autoregressive run: the one verdict that every view prints.
 
-    ``speedup`` is a ratio of times per token, so the lengths of the two texts may differ. ``saved_ns`` is the autoregressive time
-    of this run's ``tokens`` minus their actual time: negative if time was lost.
+    ``speedup`` is a ratio of times per token, so the lengths of the two texts may differ.
     """
 
     speedup: float
-    saved_ns: int
-    tokens: int
-    baseline_tokens: int
 
     @property
     def word(self) -> str:
@@ -63,8 +57,7 @@ def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None
     tokens = sum(len(step.emitted) for step in steps)
     if baseline is None or not baseline.total_ns or not spent or not tokens:
         return None
-    alone = baseline.total_ns / len(baseline.token_ns)
-    return Verdict(alone * tokens / spent, round(alone * tokens) - spent, tokens, len(baseline.token_ns))
+    return Verdict(baseline.total_ns / len(baseline.token_ns) * tokens / spent)
 
 
 def promise(trace: Trace) -> str:
@@ -105,10 +98,10 @@ def tau(steps: Sequence[Step]) -> float | None:
     return ratio(sum(len(step.emitted) for step in uncut), sum(step.passes for step in uncut))
 
 
-def histogram(steps: Sequence[Step]) -> list[int]:
-    """Return in entry i the number of steps with exactly i accepted tokens. Empty without steps."""
+def histogram(steps: Sequence[Step], most: int | None = None) -> list[int]:
+    """Return in entry i the number of steps with exactly i accepted tokens, up to ``most``, by default up to the largest."""
     counts = Counter(step.accepted for step in steps)
-    return [counts[number] for number in range(1 + max(counts, default=-1))]
+    return [counts[number] for number in range(1 + (max(counts, default=-1) if most is None else most))]
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
@@ -117,25 +110,17 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
     All verdicts count, even on tokens that a budget or an end of sequence cut off afterwards. So do verdicts on a served run's
     drafts that the engine counted without naming them.
     """
-    judging: list[int] = []
-    accepting: list[int] = []
+    judging: Counter[int] = Counter()
+    accepting: Counter[int] = Counter()
     for step in steps:
         parents = {node.parent for node in step.nodes if node.status != PRUNED}
+        unnamed = any(note.type == "served" and note.data.get("untold") for note in step.notes)
         for depth, reached in enumerate((0, *step.path)):
-            if reached not in parents and not (depth == len(step.path) and _untold(step)):
-                continue
-            if depth >= len(judging):
-                grown = depth + 1 - len(judging)
-                judging.extend([0] * grown)
-                accepting.extend([0] * grown)
-            judging[depth] += 1
-            accepting[depth] += depth < len(step.path) and step.nodes[step.path[depth]].status != RESAMPLED
-    return [ratio(hits, trials) for hits, trials in zip(accepting, judging, strict=True)]
-
-
-def _untold(step: Step) -> bool:
-    """Whether the serving engine counted rejected drafts after the path without naming them."""
-    return any(note.type == "served" and note.data.get("untold") for note in step.notes)
+            on_path = depth < len(step.path)
+            if reached in parents or (unnamed and not on_path):
+                judging[depth] += 1
+                accepting[depth] += on_path and step.nodes[step.path[depth]].status != RESAMPLED
+    return [ratio(accepting[depth], judging[depth]) for depth in range(len(judging))]
 
 
 def node_efficiency(steps: Sequence[Step]) -> float | None:
@@ -151,14 +136,11 @@ def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> 
 
 
 def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
-    """Return mean tokens per step times the baseline's time per token, divided by the mean time of an uncut step."""
+    """Return the tokens of the uncut steps times the baseline's time per token, divided by the time of these steps."""
     uncut = [step for step in steps if step.cut is None]
-    length = ratio(sum(len(step.emitted) for step in uncut), len(uncut))
     per_token = ratio(baseline.total_ns, len(baseline.token_ns))
-    per_step = ratio(sum(step.time.total for step in uncut), len(uncut))
-    if length is None or per_token is None or not per_step:
-        return None
-    return length * per_token / per_step
+    tokens, spent = sum(len(step.emitted) for step in uncut), sum(step.time.total for step in uncut)
+    return None if per_token is None else ratio(tokens * per_token, spent)
 
 
 def summarise(
@@ -193,36 +175,3 @@ def summarise(
             "first_divergence": divergence and {"position": divergence.position, "gap": divergence.gap},
         }
     return summary
-
-
-class Totals:
-    """Running counts over a trace's steps, to check an end line without a second pass."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.accepted = 0
-        self._emitted = array("q")
-
-    def add(self, step: Step) -> None:
-        """Count the next step."""
-        self.steps += 1
-        self.accepted += step.accepted
-        self._emitted.extend(step.emitted)
-
-    def check(self, end: End) -> None:
-        """Raise BadTrace unless the end line's output and metrics agree with the counts of the steps."""
-        _equal("the length of output_ids", len(end.output_ids), len(self._emitted), "tokens emitted", "output_ids")
-        if any(stated != emitted for stated, emitted in zip(end.output_ids, self._emitted, strict=True)):
-            raise BadTrace("output_ids are not the tokens that the steps emitted.", field="output_ids")
-        stated = end.metrics
-        for name, count in (("steps", self.steps), ("emitted", len(self._emitted)), ("accepted", self.accepted)):
-            _equal(name, stated.get(name, count), count, "counted in the steps", f"metrics.{name}")
-        if "histogram" in stated:
-            _equal("the sum", sum(stated["histogram"]), self.steps, "steps", "metrics.histogram")
-            weighted = sum(place * count for place, count in enumerate(stated["histogram"]))
-            _equal("accepted tokens", weighted, self.accepted, "in the steps", "metrics.histogram")
-
-
-def _equal(name: str, stated: int, actual: int, what: str, field: str) -> None:
-    if stated != actual:
-        raise BadTrace(f"{name} is {stated}, against {actual} {what}; the record is damaged.", field=field)

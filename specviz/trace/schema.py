@@ -255,13 +255,6 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
         counts = [count for note in self.notes if isinstance(count := note.data.get("considered"), int)]
         return max(counts, default=None)
 
-    @property
-    def overruled(self) -> bool:
-        """Whether the bonus replaces rejected guesses: where the walk ended, drafted children were judged and failed."""
-        failed = (REJECTED, RESAMPLED)
-        end_node = None if self.bonus is None else self.bonus.parent
-        return end_node is not None and any(node.parent == end_node and node.status in failed for node in self.nodes)
-
 
 class Sampling(Object, frozen=True, omit_defaults=False):
     """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.

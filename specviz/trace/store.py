@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import json
 import secrets
 import threading
@@ -45,7 +46,7 @@ def write(trace: Trace, path: str | Path) -> None:
     Raises BadTrace for an invalid trace.
     """
     content = text(trace)
-    validate(content)
+    read(content)
     save(content, path)
 
 
@@ -70,20 +71,9 @@ def read(source: str | Path | bytes) -> Trace:
 
     A ``Path`` is a file, ``bytes`` are content, and a ``str`` is content if it starts with a brace or contains a line end.
     """
-    return read_lines(split(_content(source)))
-
-
-def validate(source: str | Path | bytes) -> None:
-    """Raise BadTrace with the first invalid line and field, if any."""
-    read(source)
-
-
-def _content(source: str | Path | bytes) -> bytes:
-    if isinstance(source, bytes):
-        return source
     if isinstance(source, str) and (source.lstrip().startswith("{") or "\n" in source):
-        return source.encode("utf-8", "surrogatepass")
-    return unpacked(source)
+        source = source.encode("utf-8", "surrogatepass")
+    return read_lines(split(source if isinstance(source, bytes) else unpacked(source)))
 
 
 def unpacked(path: str | Path) -> bytes:
@@ -101,26 +91,17 @@ def unpacked(path: str | Path) -> bytes:
 
 
 def split(data: bytes) -> Iterator[str]:
-    """Return an iterator over a file's lines. Raises BadTrace if the file is too long or a line is not UTF-8."""
+    """Yield a file's lines. Raises BadTrace if the file is too long or a line is not UTF-8."""
     if len(data) > MAX_FILE:
         raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
-    return _lines(data.removeprefix(codecs.BOM_UTF8))
-
-
-def _lines(data: bytes) -> Iterator[str]:
-    start, number = 0, 1
-    while (end := data.find(b"\n", start)) >= 0:  # not splitlines, since texts may contain U+2028 and similar
-        yield _decoded(data[start:end], number)
-        start, number = end + 1, number + 1
-    if data[start:].strip():
-        yield _decoded(data[start:], number)
-
-
-def _decoded(data: bytes, number: int) -> str:
-    try:
-        return data.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as fault:
-        raise BadTrace(f"not UTF-8 (byte {fault.start + 1}).", number) from None
+    lines = io.BytesIO(data.removeprefix(codecs.BOM_UTF8))  # not splitlines, since texts may contain U+2028 and similar
+    for number, encoded in enumerate(lines, 1):
+        try:
+            line = encoded.decode("utf-8")
+        except UnicodeDecodeError as fault:
+            raise BadTrace(f"not UTF-8 (byte {fault.start + 1}).", number) from None
+        if line.endswith("\n") or line.strip():
+            yield line.removesuffix("\n").removesuffix("\r")
 
 
 def rewritten(source: bytes) -> Iterator[str]:

@@ -1,19 +1,23 @@
-"""Validation of trace files, line by line: version and order, then consistency of the lines."""
+"""Validation of trace files, line by line: version and order, then what no schema can say.
+
+Parents come before children, the path is connected, the tokens of a step follow from its verdicts, and the sums add up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
 
 from specviz.errors import BadTrace
-from specviz.trace import metrics
 from specviz.trace.collect import collect
-from specviz.trace.meaning import check_end, check_follows, check_step
-from specviz.trace.schema import MAX_STEPS, SCHEMA_VERSION, End, Run, Step, Trace
+from specviz.trace.schema import ACCEPTED, PRUNED, RELAXED, RESAMPLED, ROOT, SCHEMA_VERSION, Baseline, End, Run, Step, Trace
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, decoded, strict_json
 
 MAX_FILE = 32 << 20
 """Maximum size of a trace file in bytes."""
+MAX_DEPTH = 512
+"""Maximum depth of a tree."""
 
 RENAMED_NOTES = {
     "arms": "drafter_selection", "belts": "cascade", "coarse": "coarse_codes", "entropy_map": "attention_entropy",
@@ -22,17 +26,6 @@ RENAMED_NOTES = {
     "typical": "typical_acceptance", "window": "jacobi_window",
 }  # fmt: skip
 """By type of a note in version 1, its type in version 2."""
-
-
-def _rename_notes(fields: dict[str, Any]) -> None:
-    notes = fields.get("notes")
-    for note in notes if isinstance(notes, list) else ():
-        if isinstance(note, dict) and isinstance(note.get("type"), str):
-            note["type"] = RENAMED_NOTES.get(note["type"], note["type"])
-
-
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], None]] = {1: _rename_notes}
-"""By version, the function that changes a line of that version into one of the next, so that old files stay readable."""
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -49,10 +42,12 @@ def parsed(text: str) -> dict[str, Any]:
     if version > SCHEMA_VERSION:
         message = f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz."
         raise BadTrace(message, field="v")
-    for older in range(version, SCHEMA_VERSION):
-        if older not in MIGRATIONS:
-            raise BadTrace(f"version {older} of the format never existed.", field="v")
-        MIGRATIONS[older](fields)
+    if version < 1:
+        raise BadTrace(f"version {version} of the format never existed.", field="v")
+    notes = fields.get("notes")
+    for note in notes if version == 1 and isinstance(notes, list) else ():
+        if isinstance(note, dict) and isinstance(note.get("type"), str):
+            note["type"] = RENAMED_NOTES.get(note["type"], note["type"])
     return fields
 
 
@@ -63,12 +58,13 @@ class Intake:
     """
 
     def __init__(self) -> None:
-        self._begun = False
-        self._before: Step | None = None
-        self._totals = metrics.Totals()
-        self._ends = 0
-        self._version: int | None = None
         self.count = 0
+        self._version: int | None = None
+        self._before: Step | None = None
+        self._emitted = array("q")
+        self._steps = 0
+        self._accepted = 0
+        self._ends = 0
 
     def take(self, text: str) -> Record:
         """Return the next line's record. Raises BadTrace with the line's number and the invalid field."""
@@ -77,37 +73,133 @@ class Intake:
                 raise BadTrace(f"is longer than {MAX_LINE} bytes.")
             fields = parsed(text)
             if self.count and fields["v"] != self._version:
-                raise BadTrace("is not the version of the first line.", field="v")
+                _wrong("v", "is not the version of the first line.")
             self._version = fields["v"]
             record = decoded(fields)
             if fields["seq"] != self.count:
-                message = f"is {fields['seq']}, and {self.count} lines come before this one; a line is missing or doubled."
-                raise BadTrace(message, field="seq")
-            self._place(record)
+                _wrong("seq", f"is {fields['seq']}, and {self.count} lines come before this one; a line is missing or doubled.")
+            if isinstance(record, Run) == (self.count > 0):
+                _wrong("kind", "the first line is the run line, and no other is.")
+            if isinstance(record, Step):
+                self._take_step(record)
+            elif isinstance(record, End):
+                self._take_end(record)
         except BadTrace as fault:
             raise BadTrace(str(fault), self.count + 1, fault.field) from None
         self.count += 1
         return record
 
-    def _place(self, record: Record) -> None:
-        if isinstance(record, Run) == self._begun:
-            raise BadTrace("the first line is the run line, and no other is.", field="kind")
-        self._begun = True
-        if isinstance(record, Step):
-            if self._ends:
-                raise BadTrace("a step cannot follow the end.", field="kind")
-            if self._totals.steps >= MAX_STEPS:
-                raise BadTrace(f"there are more than {MAX_STEPS} steps.", field="index")
-            check_step(record)
-            check_follows(record, self._before)
-            self._before = record
-            self._totals.add(record)
-        elif isinstance(record, End):
-            if self._ends >= MAX_ENDS:
-                raise BadTrace(f"there are more than {MAX_ENDS} end lines.", field="kind")
-            check_end(record)
-            self._totals.check(record)
-            self._ends += 1
+    def _take_step(self, step: Step) -> None:
+        if self._ends:
+            _wrong("kind", "a step cannot follow the end.")
+        check_step(step)
+        if step.index != self._steps:
+            _wrong("index", f"is {step.index}, and {self._steps} steps come before this one.")
+        before = self._before
+        if before is not None:
+            position = before.position + len(before.emitted)
+            if before.cut is not None:
+                _wrong("index", "a step follows one that was cut, and a cut ends the run.")
+            if step.position != position:
+                _wrong("position", f"is {step.position}; the step before ended at {position}.")
+            if before.emitted and step.nodes[0].token != before.emitted[-1]:
+                _wrong("nodes[0][1]", "the root is not the last token of the step before.")
+        self._before = step
+        self._steps += 1
+        self._accepted += step.accepted
+        self._emitted.extend(step.emitted)
+
+    def _take_end(self, end: End) -> None:
+        if self._ends >= MAX_ENDS:
+            _wrong("kind", f"there are more than {MAX_ENDS} end lines.")
+        if end.baseline is not None:
+            _check_baseline(end, end.baseline)
+        emitted = len(self._emitted)
+        if array("q", end.output_ids) != self._emitted:
+            _wrong("output_ids", f"the {len(end.output_ids)} output_ids are not the {emitted} tokens that the steps emitted.")
+        stated = end.metrics
+        for name, count in (("steps", self._steps), ("emitted", emitted), ("accepted", self._accepted)):
+            if stated.get(name, count) != count:
+                _wrong(f"metrics.{name}", f"{name} is {stated[name]}, against {count} in the steps; the record is damaged.")
+        counts = stated.get("histogram")
+        if counts is not None:
+            sums = sum(counts), sum(place * count for place, count in enumerate(counts))
+            if sums != (self._steps, self._accepted):
+                told = f"it counts {sums[0]} steps with {sums[1]} accepted tokens, against {self._steps} with {self._accepted}"
+                _wrong("metrics.histogram", f"{told} in the trace; the record is damaged.")
+        self._ends += 1
+
+
+def _wrong(field: str, message: str) -> NoReturn:
+    raise BadTrace(message, field=field)
+
+
+def check_step(step: Step) -> None:
+    """Raise BadTrace, with the field of the step's line, if the step is inconsistent."""
+    if step.nodes[0].parent != -1 or step.nodes[0].status != ROOT:
+        _wrong("nodes[0]", "the first node is the root: its parent is -1 and its status root.")
+    for place, node in enumerate(step.nodes[1:], 1):
+        if not 0 <= node.parent < place:
+            _wrong(f"nodes[{place}][0]", f"the parent is {node.parent}; a parent comes before its child.")
+        if node.status == ROOT:
+            _wrong(f"nodes[{place}][5]", "only the first node is the root.")
+        if step.nodes[node.parent].status == PRUNED and node.status != PRUNED:
+            _wrong(f"nodes[{place}][5]", "its parent was pruned, so the target never saw it: it is pruned too.")
+    if max(step.depths) > MAX_DEPTH:
+        _wrong("nodes", f"a node is deeper than {MAX_DEPTH}.")
+
+    above = 0
+    for place, number in enumerate(step.path):
+        if not 0 < number < len(step.nodes):
+            _wrong(f"path[{place}]", f"there is no drafted node {number}.")
+        if step.nodes[number].parent != above:
+            _wrong(f"path[{place}]", f"node {number} is not a child of node {above}, the one before it on the path.")
+        above = number
+    on_path = set(step.path)
+    for place, node in enumerate(step.nodes):
+        if node.status == RESAMPLED:  # on the path it has its new token, elsewhere the drafted one
+            continue
+        if (node.status in (ACCEPTED, RELAXED)) != (place in on_path):
+            on = "on" if place in on_path else "not on"
+            _wrong(f"nodes[{place}][5]", f"the status is {node.status}, and the node is {on} the path.")
+    if step.bonus is not None and step.bonus.parent != above:
+        _wrong("bonus[0]", f"the bonus token hangs from {step.bonus.parent}; the path ends at {above}.")
+
+    tokens = [step.nodes[number].token for number in step.path]
+    if step.bonus is not None:
+        tokens.append(step.bonus.token)
+    if list(step.emitted) != tokens[: len(step.emitted)]:
+        _wrong("emitted", "is not the path's tokens followed by the bonus token.")
+    if step.cut is None and len(step.emitted) < len(tokens):
+        _wrong("emitted", "is shorter than path and bonus, and nothing says why (cut is null).")
+    if len(step.pieces) != len(step.emitted):
+        _wrong("pieces", f"has {len(step.pieces)} texts for {len(step.emitted)} emitted tokens.")
+
+    scored = sum(node.status != PRUNED for node in step.nodes) - 1
+    if step.verified < scored:  # verified may be larger: a sparse recording keeps only the path
+        _wrong("verified", f"is {step.verified}, and {scored} nodes below the root were not pruned.")
+    if step.padded < step.verified + 1:
+        _wrong("padded", f"is {step.padded}; root and verified nodes alone are {step.verified + 1} rows.")
+    nodes_with_row: set[int] = set()
+    for place, row in enumerate(step.rows):
+        if row.node >= len(step.nodes) or row.node in nodes_with_row:
+            _wrong(f"rows[{place}][0]", f"node {row.node} has a row already, or does not exist.")
+        nodes_with_row.add(row.node)
+
+
+def _check_baseline(end: End, baseline: Baseline) -> None:
+    divergence = baseline.first_divergence
+    parting = len(baseline.token_ns)
+    if divergence is not None:
+        if baseline.equal:
+            _wrong("baseline.equal", "is true, and yet there is a first_divergence.")
+        parting = divergence.position
+        if parting > len(end.output_ids):
+            _wrong("baseline.first_divergence.position", "lies behind the end of the output.")
+    elif baseline.picture:
+        _wrong("baseline.picture", "stands only where there is a first_divergence.")
+    if baseline.pieces and len(baseline.pieces) != len(baseline.token_ns) - parting:
+        _wrong("baseline.pieces", "is not one text for each of its tokens from first_divergence on.")
 
 
 def alone(text: str) -> Record:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import msgspec
 
@@ -74,21 +74,14 @@ def _body(record: Record) -> dict[str, Any]:
 
 
 class TraceWriter:
-    """Encoder of records as they arrive, so that a file and a live screen share the same lines.
+    """Encoder of records as they arrive, so that a file and a live screen share the same lines."""
 
-    ``out`` is an open text file (UTF-8); every line is written and flushed at once, so an aborted run leaves its steps so far.
-    """
-
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out
+    def __init__(self) -> None:
         self.count = 0
 
     def add(self, record: Record) -> str:
         """Return the record's line, without its line end."""
         text = line(record, self.count)
-        if self._out is not None:
-            self._out.write(text + "\n")
-            self._out.flush()
         self.count += 1
         return text
 

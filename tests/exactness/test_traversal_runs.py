@@ -12,8 +12,8 @@ from specviz.engine.tree import chain, shape_from_counts
 from specviz.errors import BadInput
 from specviz.methods.traversal.verification import Traversal
 from specviz.targets.text import TextTarget
-from specviz.trace.meaning import check_step
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
+from specviz.trace.validate import check_step
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
 from tests.support.worlds.three_tokens import World, judged, total_variation

@@ -10,8 +10,8 @@ from specviz.errors import BadInput
 from specviz.interop import chain
 from specviz.interop.chain import ChainRound, ChainSteps, NumberedTokens, run_of
 from specviz.trace import store
-from specviz.trace.meaning import MAX_DEPTH
 from specviz.trace.schema import MAX_STEPS, Sampling, Trace
+from specviz.trace.validate import MAX_DEPTH
 from tests.support.traces.samples import sample_trace
 
 NAMES: dict[str, Any] = {"target": "m", "method": "vllm_ngram", "title": "N-gram in vLLM", "sampling": Sampling(1e9)}

@@ -66,7 +66,7 @@ def checked(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str])
     assert status in (0, BAD_REQUEST), said.err
     assert "\x1b" not in said.out + said.err and len(said.err) < 3000, said.err[:3000]
     if out.exists():
-        store.validate(out)
+        store.read(out)
     return status
 
 

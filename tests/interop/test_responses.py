@@ -10,7 +10,7 @@ import pytest
 
 from specviz.errors import BadInput
 from specviz.interop.responses import Arrival, Choice, ServedToken, TokenReader, converted, counted_rounds
-from specviz.trace.meaning import MAX_DEPTH
+from specviz.trace.validate import MAX_DEPTH
 
 
 def piece(content: str, *entries: dict[str, Any]) -> dict[str, Any]:

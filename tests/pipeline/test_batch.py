@@ -28,7 +28,7 @@ def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files() -> Non
         assert trace.end.output_ids == alone.end.output_ids
         assert trace.end.reason == alone.end.reason
         assert trace.end.text == alone.end.text
-        store.validate(store.text(trace).encode())
+        store.read(store.text(trace).encode())
         rows = [note.data for step in trace.steps for note in step.notes if note.type == "batch_cache"]
         assert rows and {row["row"] for row in rows} == {seed}
 
@@ -63,4 +63,4 @@ def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, mo
     found = batch.traces(ready, 2, cancel)
     assert [(len(trace.steps), trace.end.reason) for trace in found if trace.end] == [(2, "cancelled")] * 2
     for trace in found:
-        store.validate(store.text(trace).encode())
+        store.read(store.text(trace).encode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
-from pathlib import Path
 
 import networkx as nx
 import pytest
@@ -109,10 +108,3 @@ def test_the_summary_of_a_run_that_drafted_nothing_has_no_rates() -> None:
         found = export.summary(trace)
         assert found["mean_acceptance_length"] is None and found["draft_acceptance_rate"] is None
         assert found["acceptance_histogram"] == [0] and found["num_spec_steps"] == 0
-
-
-@pytest.mark.parametrize("kind", export.KINDS)
-def test_every_kind_is_written_to_a_file(kind: str, tmp_path: Path) -> None:
-    trace = sample_trace(4)
-    out = export.write(trace, kind, tmp_path / "made", 1)
-    assert out.read_text("utf-8") == export.content(trace, kind, 1)

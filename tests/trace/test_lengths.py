@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trace.lengths import LengthCurves, measured, measured_on
+from specviz.trace.lengths import measured, measured_on
 from tests.support.traces.length_curves import MADE_UP
 
 
@@ -47,8 +47,3 @@ def test_nothing_is_kept_that_could_not_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not kept"):
         MADE_UP.replace(curves=()).save(tmp_path / "here")
     assert not (tmp_path / "here").exists()
-
-
-def test_what_ships_can_be_read() -> None:
-    """Whatever was measured so far: a file that is there is whole."""
-    assert all(isinstance(one, LengthCurves) for one in measured())

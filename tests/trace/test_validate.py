@@ -15,7 +15,7 @@ import pytest
 from msgspec import inspect
 
 from specviz.errors import BadTrace
-from specviz.trace import export, json_schema, metrics, schema, store, validate, wire
+from specviz.trace import export, json_schema, schema, store, validate, wire
 from specviz.trace.notes import NOTE_TYPES
 from tests.support.traces.examples import example
 from tests.support.traces.mutations import changed_value, mutated
@@ -27,7 +27,7 @@ PLAIN = lines(sample_trace(4, method="relaxed"))
 def refused(content: str | bytes) -> BadTrace:
     """The error that this file meets."""
     with pytest.raises(BadTrace) as fault:
-        store.validate(content)
+        store.read(content)
     return fault.value
 
 
@@ -40,9 +40,9 @@ def edited(place: int, change: Callable[[dict[str, Any]], Any]) -> str:
 
 def test_samples_are_valid_also_while_the_run_goes_on() -> None:
     for method in METHODS:
-        assert store.validate(store.text(sample_trace(3, method=method))) is None
-        assert store.validate(store.text(sample_trace(3, method=method, ended=False))) is None
-    assert store.validate(PLAIN[0]) is None
+        for trace in (sample_trace(3, method=method), sample_trace(3, method=method, ended=False)):
+            assert store.read(store.text(trace)) == trace
+    assert store.read(PLAIN[0]).end is None
 
 
 WRONG: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("wrong.toml").read_text("utf-8")) | {
@@ -114,11 +114,6 @@ def test_hostile_bytes_are_refused_in_a_sentence(name: str) -> None:
     assert re.search(told, str(refused(content)))
 
 
-def test_more_steps_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validate, "MAX_STEPS", 2)
-    assert refused("\n".join(PLAIN)).line == 4
-
-
 def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
     trace = sample_trace(3, reason="budget")
     after = sample_trace(4, reason="cancelled").steps[3]
@@ -130,18 +125,10 @@ def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch: py
     trace, checked = sample_trace(3), []
     ends = [wire.line(trace.end, place) for place in range(4, 4000)]
     assert store.read("\n".join([*lines(trace)[:-1], *ends[:2]])) == trace
-    whole = metrics.Totals.check
-    monkeypatch.setattr(metrics.Totals, "check", lambda totals, end: (checked.append(end), whole(totals, end)))
+    whole = validate._check_baseline
+    monkeypatch.setattr(validate, "_check_baseline", lambda end, baseline: (checked.append(end), whole(end, baseline)))
     fault = refused("\n".join([*lines(trace)[:-1], *ends]))
     assert fault.line == 7 and "more than 2 end lines" in str(fault) and len(checked) == 2
-
-
-def test_a_step_is_counted_once_however_the_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    trace, counted = sample_trace(12), []
-    whole = metrics.Totals.add
-    monkeypatch.setattr(metrics.Totals, "add", lambda totals, step: (counted.append(step.index), whole(totals, step)))
-    store.read("\n".join([*lines(trace), wire.line(trace.end, 14)]))
-    assert counted == list(range(12))
 
 
 def test_a_script_in_a_token_is_only_text() -> None:
@@ -154,22 +141,13 @@ def test_a_file_from_windows_is_read() -> None:
     assert store.read("\r\n".join(PLAIN).encode()) == store.read("\n".join(PLAIN))
 
 
-RENAMED = {
-    "arms": "drafter_selection", "belts": "cascade", "coarse": "coarse_codes", "entropy_map": "attention_entropy",
-    "islands": "local_verification", "layers": "layer_groups", "mass": "beam_mass", "merged": "merged_tree",
-    "residuals": "step_embeddings", "reward": "tree_reward", "rows": "batch_cache", "ssm_mask": "decay_mask",
-    "typical": "typical_acceptance", "window": "jacobi_window",
-}  # fmt: skip
-"""What version 1 called a note, and its type today; files of version 1 are out there, so these pairs never change."""
-
-
 def test_a_file_of_version_1_is_read_with_the_notes_names_of_today() -> None:
-    assert set(RENAMED.values()) <= set(NOTE_TYPES) and not set(RENAMED) & set(NOTE_TYPES)
+    assert set(validate.RENAMED_NOTES.values()) <= set(NOTE_TYPES) and not set(validate.RENAMED_NOTES) & set(NOTE_TYPES)
     whole = [example(inspect.type_info(kind), True).to_note() for kind in NOTE_TYPES.values()]
     trace = sample_trace(len(whole))
     trace = trace.replace(steps=tuple(step.replace(notes=(note,)) for step, note in zip(trace.steps, whole, strict=True)))
     text = store.text(trace).replace('{"v":2,', '{"v":1,')
-    for before, now in RENAMED.items():
+    for before, now in validate.RENAMED_NOTES.items():
         assert f'"type":"{now}"' in text
         text = text.replace(f'"type":"{now}"', f'"type":"{before}"')
     assert store.read(text) == trace
@@ -212,7 +190,7 @@ def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines(changes: int) 
 
 def _fits(found: Any) -> bool | None:
     """Whether the line is taken; None for what a schema cannot say: some refusals, and lines of an older version."""
-    if found.get("v") in list(validate.MIGRATIONS):
+    if found.get("v") == 1:
         return None
     try:
         validate.alone(json.dumps(found))
@@ -228,7 +206,7 @@ def test_the_schema_is_one_and_knows_every_word_of_the_format() -> None:
     assert "|".join(schema.STATUSES) in parts["Node"]["prefixItems"][5]["pattern"]
     assert "|".join(schema.RULES) in parts["Step"]["properties"]["rule"]["pattern"]
     assert parts["Run"]["properties"]["v"]["const"] == schema.SCHEMA_VERSION
-    assert parts["Step"]["properties"]["index"]["maximum"] == validate.MAX_STEPS - 1
+    assert parts["Step"]["properties"]["index"]["maximum"] == schema.MAX_STEPS - 1
     for record in (schema.Run, schema.Step, schema.End):
         assert set(parts[record.__name__]["properties"]) - {"v", "seq", "kind"} == set(record.__struct_fields__)
     assert parts["GrowthNote"]["properties"]["kept"]["description"].startswith("Number of nodes sent to the target")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
 
-from msgspec import convert, to_builtins
+from msgspec import Meta, convert, to_builtins
 
 from specviz.trace.schema import Frozen, Note, rounded
+
+Pair = Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
 
 
 class Part(Frozen, frozen=True, omit_defaults=True, rename=lambda name: name.removesuffix("_")):

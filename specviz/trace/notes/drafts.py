@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from msgspec import Meta
-
-from specviz.trace.notes.base import Part, TypedNote
+from specviz.trace.notes.base import Pair, Part, TypedNote
 from specviz.trace.schema import one_of
 
 
@@ -62,7 +60,7 @@ class Block(Part, frozen=True):
     """Nodes drafted by one forward, pruned ones included. ``depths`` are its first and last level."""
 
     nodes: Sequence[int]
-    depths: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
+    depths: Pair
 
 
 class BlocksNote(TypedNote, frozen=True):

@@ -10,9 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from specviz.trace.notes.base import Part, TypedNote
-
-Span = Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
+from specviz.trace.notes.base import Pair, Part, TypedNote
 
 
 class CanvasNote(TypedNote, frozen=True):
@@ -47,11 +45,11 @@ class PictureNote(TypedNote, frozen=True):
 
     png: Sequence[str]
     """Base64 in pieces, since a note's texts have at most 4096 characters."""
-    size: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
+    size: Pair
     """Width and height in pixels."""
-    grid: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
+    grid: Pair
     """Rows and columns of patches; zeros if they form no plain grid."""
-    spans: Sequence[Span]
+    spans: Sequence[Pair]
     prompt: int
     """Number of prompt tokens."""
     encoding_ns: int
@@ -67,11 +65,11 @@ class VisualTokensNote(TypedNote, frozen=True):
 
     target: int
     drafter: int
-    visual: Sequence[Span]
+    visual: Sequence[Pair]
     """Spans of image tokens."""
-    kept: Sequence[Span]
+    kept: Sequence[Pair]
     """Spans of image tokens visible to the drafter."""
-    unseen: Sequence[Span]
+    unseen: Sequence[Pair]
     """Spans of other tokens hidden from it."""
 
 

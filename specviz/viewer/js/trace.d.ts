@@ -636,7 +636,7 @@ declare namespace Trace {
     /** Maximum probability added by the nearest codes. */ limit: number;
     count: integer;
     moved: number;
-    /** Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces. */ near: integer[] | string;
+    /** Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces. */ near: string | integer[];
     /** The target's probability of the first few of them. */ mass: number[];
     /** [number of nearest codes, their total probability], for several numbers. */ sums: [integer, number][];
   }

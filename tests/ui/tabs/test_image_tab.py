@@ -182,7 +182,7 @@ def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
     assert (trace.end.reason, trace.end.picture) == (reason, "")
     assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
     assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)
-    store.validate(store.text(trace))
+    store.read(store.text(trace))
 
 
 # Label, code point and group of a concept, as the names that training reads have them.
