@@ -75,7 +75,7 @@ def test_all_caches_equal_fresh_ones_after_every_step(case: str, warped: str, mo
     audit = Audit(target)
     monkeypatch.setattr(target, "open", audit.open)
     worst = _audited(composition.controller)
-    run = decode(target, composition, PROMPT, 60, warp)
+    run = decode(target, composition, PROMPT, 40, warp)
     assert audit.checked == len(run.steps) and audit.worst < 1e-9
     assert len(worst) >= len(run.steps) - 1 and max(worst) < 1e-5
 

@@ -13,7 +13,7 @@ from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, S
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import DraftTree, chain
+from specviz.engine.tree import chain
 from specviz.errors import BadInput
 from specviz.methods.bandits import UpperConfidence
 from specviz.methods.hedgespec import NormalHedge
@@ -24,7 +24,6 @@ from tests.support.tiny.hybrid import hybrid
 from tests.support.tiny.networks import arm
 from tests.support.tiny.text import LENGTH, composed, decode, parts_for, perturbed, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
-from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 
 def compose_named(name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: Any = None) -> Composition:
@@ -93,41 +92,6 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
     mute = Arm("mute", Mute(lambda capacity: SmallModel(network, capacity), 1024), Sampled(chain(4)))
     silent = decode(target, Composition(DrafterSelector([mute], UpperConfidence(1), 4), Rejection()), PROMPT, 20, GREEDY)
     assert silent.ids == text[:20] and not any(step.path for step in silent.steps)
-
-
-@pytest.mark.parametrize("probabilities", [(0.5, 0.3, 0.2), (0.0, 1.0, 0.0)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_whatever_arm_is_chosen_with_whatever_probability_the_distribution_stays(
-    probabilities: tuple[float, ...], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every outcome of the choice, of the draws and of the uniform draws: two drawn chains, and one that was copied."""
-    worlds = [World(vocab=3, seed=seed), World(vocab=3, seed=seed)]
-    worlds[1].drafter = tuple(1.7 * table.flip(-1) for table in worlds[1].drafter)
-    drafts = [
-        (weight * probability, draft)
-        for weight, world in zip(probabilities, worlds, strict=False) if weight
-        for probability, draft in drawn(world, chain(2))
-    ]  # fmt: skip
-    if probabilities[2]:
-        drafts.append((probabilities[2], Draft(DraftTree.of([0, 1, 2], [-1, 0, 1]))))
-    distribution = exact_distribution(worlds[0], iter(drafts), Rejection(), monkeypatch)
-    torch.testing.assert_close(distribution, worlds[0].distribution(), rtol=0, atol=1e-12)
-
-
-def test_choosing_by_the_draft_itself_would_not() -> None:
-    """The distribution holds because the arm is chosen before anything is drawn: of two drawn chains the likelier one is
-    biased."""
-    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.3, 0.5])
-    out = torch.zeros(3)
-    for first in range(3):
-        for second in range(3):
-            taken = max((first, second), key=lambda token: float(p[token]))
-            keep = min(1.0, float(p[taken] / q[taken]))
-            residual = (p - q).clamp_min(0) / (p - q).clamp_min(0).sum()
-            weight = float(q[first] * q[second])
-            out[taken] += weight * keep
-            out += weight * (1 - keep) * residual
-    assert float((out - p).abs().max()) > 0.02
 
 
 @pytest.mark.spread(1)

@@ -1,23 +1,20 @@
-"""The ladder for blocks that a masked language model fills at once: searched paths, drawn blocks, and their distributions."""
+"""The ladder for blocks that a masked language model fills at once: searched paths and drawn blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.engine.interfaces import Composition, Draft
+from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.engine.tree import DraftTree, chain
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.foretold import foretold
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
-from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 CASES = {
     "deer": ("deer", {"block": 6}),
@@ -65,40 +62,6 @@ def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others() -> N
     longest = [step.verified for step in kept.steps][3:-1]
     shortest = [step.verified for step in lost.steps][3:-1]
     assert max(shortest) < min(longest) and max(longest) == 9
-
-
-class Marginal(World):
-    """Every place has one distribution, whatever was drawn before it: what a denoising step gives."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        first, second, third = self.drafter
-        self.drafter = (first, second.mean(0, keepdim=True).expand_as(second).contiguous(), third)
-
-
-@pytest.mark.parametrize("vocab", [3, 5])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_drawing_every_place_from_its_marginal_keeps_the_distribution(
-    vocab: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = Marginal(vocab=vocab, seed=seed)
-    distribution = exact_distribution(world, drawn(world, chain(2)), Rejection(), monkeypatch)
-    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
-
-
-def test_a_searched_path_judged_as_a_draw_does_not_keep_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why a searched path is matched: with min(1, p / q) of its marginals the output would have another distribution."""
-    world = Marginal(vocab=4, seed=0)
-    distributions = {0: world.proposal(()), 1: world.proposal((0,))}
-    best = [int(distributions[node].probability.argmax()) for node in (0, 1)]
-    chosen = Draft(DraftTree.of([0, *best], [-1, 0, 1]), distributions)
-    assert (
-        float((exact_distribution(world, iter([(1.0, chosen)]), Rejection(), monkeypatch) - world.distribution()).abs().max())
-        > 0.02
-    )
-    point = replace(chosen, proposals={})
-    distribution = exact_distribution(world, iter([(1.0, point)]), Rejection(), monkeypatch)
-    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
 
 
 def test_searched_paths_are_composed_with_sample_and_match() -> None:

@@ -153,11 +153,9 @@ def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: fl
     [
         ("eagle", {"tree": "published"}, "warm", 2.0),
         ("eagle2", {"nodes": 12}, "greedy", 1.0),
-        ("lantern", {"delta": 0.3, "nodes": 20}, "warm", 2.0),
         ("lantern_pp", {"factor": 3.0, "tree": "57"}, "warm", 1.0),
         ("mulo_sd", {"tau": 0.3, "pool": 4}, "warm", 2.0),
         ("mulo_sd", {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0, "cache": "stale"}, "greedy", 1.0),
-        ("speculative_jacobi", {"window": 8}, "greedy", 1.0),
         ("speculative_jacobi", {"fill": "random"}, "warm", 2.0),
     ],
 )

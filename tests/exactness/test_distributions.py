@@ -1,4 +1,4 @@
-"""Second rung of the ladder: sampled drafts leave the target's distribution as it is, by enumeration and by 100 000 judged
+"""Second rung of the ladder: sampled drafts leave the target's distribution as it is, by enumeration and by 20 000 judged
 rounds.
 
 Known wrong variants go through the same harness, which has to notice them.
@@ -17,7 +17,6 @@ from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.residual import DenseResidual, Residual, remaining
-from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
@@ -197,41 +196,16 @@ def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch: pytest.Monkey
 # A right rule strays by sampling alone: with 64 outcomes and n rounds about 3.2 / sqrt(n) of total variation.
 
 
-@pytest.mark.parametrize(("drafts", "bound"), [(250, 0.07), pytest.param(5_000, 0.015, marks=pytest.mark.slow)])
-def test_up_to_a_hundred_thousand_judged_trees_keep_the_distribution_of_three_tokens(drafts: int, bound: float) -> None:
+@pytest.mark.parametrize(("drafts", "bound"), [(250, 0.07), pytest.param(1_000, 0.03, marks=pytest.mark.slow)])
+def test_thousands_of_judged_trees_keep_the_distribution_of_three_tokens(drafts: int, bound: float) -> None:
     world = World(4, 9, Warp(0.9), sparse=True)
     assert total_variation(judged(world, BINARY, Rejection(), drafts, 20), world.distribution()) < bound
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["chain", "siblings"])
-def test_judged_chains_and_siblings_keep_it(shape: str) -> None:
-    world = World(4, 10, WARPS["nucleus"])
-    assert total_variation(judged(world, SHAPES[shape], Rejection(), 1_000, 10), world.distribution()) < 0.04
-
-
-@pytest.mark.slow
 def test_matching_a_drawn_tree_keeps_it() -> None:
     world = World(4, 11)
-    assert total_variation(judged(world, BINARY, Match(), 1_000, 10), world.distribution()) < 0.04
-
-
-@pytest.mark.slow
-def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
-    """Drafting with the very noise that the target draws with accepts too often what the drafter overrates."""
-
-    class Shared(Noise):
-        def uniform(self, stream: int, *place: int) -> float:
-            return 0.0
-
-    world = World(4, 10)
-    builder, out = Sampled(chain(2)), torch.zeros((4, 4, 4), dtype=torch.float64)
-    for number in range(2_000):
-        draft = builder.build(world, context(Noise(1), world.warp, number))
-        verdict = Rejection().judge(draft, world.scored(draft.tree), context(Shared(number), world.warp))
-        path = [draft.tree.host_tokens[node] for node in verdict.path]
-        world.complete(out, path, torch.eye(4, dtype=torch.float64)[verdict.bonus], 1 / 2_000)
-    assert total_variation(out, world.distribution()) > 0.08
+    assert total_variation(judged(world, BINARY, Match(), 500, 10), world.distribution()) < 0.06
 
 
 @pytest.mark.slow

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
-from specviz.engine.interfaces import Composition, Draft, Proposal
+from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.engine.tree import shape_from_counts
 from specviz.targets.text import TextTarget
 from tests.support.tiny.networks import block_net
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.foretold import foretold
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, alone, baseline, compose
-from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 CASES = {
     "fitted": {"tree": "fitted", "nodes": 20},
@@ -57,38 +52,3 @@ def test_two_levels_a_forward_and_the_drafter_starts_as_soon_as_a_block_is_there
     short = decode(target, composed("published", target, GREEDY), [5, 6], 30, GREEDY)
     assert [step.draft_calls for step in short.steps[:2]] == [0, 4]
     assert short.ids == alone(target, GREEDY, [5, 6]).ids
-
-
-def blind(world: World) -> World:
-    """The second level is drawn from one distribution whatever the first token was, as inside a block."""
-    first, second, third = world.drafter
-    world.drafter = (first, second.mean(0, keepdim=True).expand_as(second).contiguous(), third)
-    return world
-
-
-@pytest.mark.parametrize("counts", [[[1], [1]], [[2], [2, 1]], [[3], [1, 2]]])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_drawing_the_second_level_from_its_marginal_keeps_the_distribution(
-    counts: list[list[int]], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = blind(World(vocab=3, seed=seed))
-    distribution = exact_distribution(world, drawn(world, shape_from_counts(counts)), Rejection(), monkeypatch)
-    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
-
-
-def test_judging_the_second_level_by_any_other_distribution_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeing = World(vocab=3, seed=0)
-    world = blind(World(vocab=3, seed=0))
-
-    def conditional(draft: Draft) -> Draft:
-        """The distributions that a drafter which had seen the first token would have drawn from."""
-        distributions = dict(draft.proposals)
-        for node in distributions:
-            if node:
-                token = draft.tree.host_tokens[node]
-                distributions[node] = Proposal(seeing.warp.probabilities(seeing.drafter[1][token]))
-        return replace(draft, proposals=distributions)
-
-    drafts = [(probability, conditional(draft)) for probability, draft in drawn(world, shape_from_counts([[2], [1, 1]]))]
-    distribution = exact_distribution(world, iter(drafts), Rejection(), monkeypatch)
-    assert float((distribution - world.distribution()).abs().max()) > 0.01

@@ -16,7 +16,7 @@ from specviz.methods.owl.drafting import SpecToken
 from specviz.models.heads.heads import WEIGHTS
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
-from specviz.trace.schema import RELAXED, Trace
+from specviz.trace.schema import Trace
 from specviz.trace.store import text, validate
 
 PROMPT = "Write a Python function that adds up the even numbers of a list, and explain it."
@@ -34,14 +34,10 @@ WAYS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "reader": ("reader", 0.0, {"nodes": 16}),
     "reader, memories alone": ("reader", 0.0, {"drafter": "none"}),
     "polybasic, int8": ("polybasic", 0.0, {"middle": "int8", "nodes": 3, "gathered": 6}),
-    "polybasic, int4": ("polybasic", 0.0, {"middle": "int4", "nodes": 3, "gathered": 6}),
     "medusa, typical": ("medusa", 0.0, {"rule": "typical"}),
-    "medusa, match": ("medusa", 1.0, {"rule": "match"}),
-    "falcon": ("falcon", 0.0, {"nodes": 24}),
-    "falcon, drawn text": ("falcon", 1.0, {"nodes": 24}),
+    "falcon": ("falcon", 1.0, {"nodes": 24}),
     "diffuspec": ("diffuspec", 1.0, {}),
     "ddtree": ("ddtree", 1.0, {"nodes": 24}),
-    "ddtree, masks": ("ddtree", 0.0, {"drafter": "deer", "nodes": 24}),
 }
 """Trees of a stated size: by itself one grows what pays here, which is little on a busy machine."""
 TAUS = dict.fromkeys(("eagle2", "eagle3", "gto", "ddd", "traversal", "medusa, typical", "falcon", "ddtree"), 1.2)
@@ -91,26 +87,12 @@ def test_the_text_is_the_targets_own_up_to_ties_in_fewer_passes(way: str) -> Non
     assert trace.end.metrics["tau"] > TAUS.get(way, 1.0)
 
 
-def test_relaxing_writes_another_text_in_fewer_passes_still() -> None:
-    exact, relaxed = decoded("medusa", 1.0, rule="match"), decoded("medusa", 1.0, rule="typical")
-    assert exact.end is not None and relaxed.end is not None
-    assert relaxed.end.metrics["tau"] > exact.end.metrics["tau"]
-    assert any(node.status == RELAXED for step in relaxed.steps for node in step.nodes)
-
-
-@pytest.mark.parametrize("name", ["eagle2", "medusa"])
-def test_in_bfloat16_the_first_place_apart_is_told_with_how_close_it_was(name: str) -> None:
+def test_in_bfloat16_the_first_place_apart_is_told_with_how_close_it_was() -> None:
     """Rounding may decide between two tokens, and then the trace says where and by how little."""
-    trace = specviz.run(method=name, prompt=PROMPT, max_new_tokens=16, dtype="bfloat16", baseline=True)
+    trace = specviz.run(method="eagle2", prompt=PROMPT, max_new_tokens=16, dtype="bfloat16", baseline=True)
     assert trace.run.dtype == "bfloat16" and trace.end is not None and trace.end.baseline is not None
     apart = trace.end.baseline.first_divergence
-    print(f"{name}: {apart}")
     assert apart is None or (apart.position < 16 and apart.gap is not None and apart.gap < COARSE)
-
-
-def test_blocks_are_drawn_at_a_temperature_and_some_are_kept() -> None:
-    trace = decoded("deer", 0.8)
-    assert {step.rule for step in trace.steps} == {"ratio"} and any(step.path for step in trace.steps)
 
 
 def test_no_bit_of_a_real_tokens_logits_changes_with_the_probe_beside_it() -> None:

@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context, SingleDrafter
 from specviz.engine.sampling import Noise, Warp
@@ -21,7 +20,7 @@ from tests.support.tiny.hybrid import hybrid, target
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.fancy import Fancy, outside
 from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, Audited, alone, compose, models, run
-from tests.support.worlds.three_tokens import World, drawn, exact_distribution
+from tests.support.worlds.three_tokens import World
 
 Values = dict[str, object]
 
@@ -94,7 +93,7 @@ def test_what_cannot_run_says_why() -> None:
         compose({}, found, draft, GREEDY, "eagle3")
 
 
-# The ratio test: the distribution of three tokens by enumeration, with the drafter's own distributions in it.
+# The ratio test.
 VOCAB = 3
 SHORT = [1, 2, 0, 1]
 SHAPE = shape_from_counts([[3], [2, 1]])
@@ -113,38 +112,17 @@ def doubtful() -> tuple[HybridTarget, HybridTarget]:
     return target(made[0]), target(made[1])
 
 
-def world_of(found: HybridTarget, drafter: TreeModelDrafter, warp: Warp) -> World:
-    """Both models' distributions after every text of up to two tokens, the target's one token at a time."""
+@pytest.mark.slow
+def test_whole_runs_under_the_ratio_test_keep_the_distribution() -> None:
+    """By the target's distributions after every text of up to two tokens, one token at a time."""
+    (found, draft), warp, runs = doubtful(), Warp(1.0), 400
     world, rows = World(VOCAB, 0, warp), []
     for depth in range(3):
         texts = [[*SHORT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
         logits = torch.stack([found.open(20).prefill(text).logits[0] for text in texts])
-        rows.append(logits.view(*[VOCAB] * depth, VOCAB))
-    world.target = tuple(rows)
-    world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
-    levels = drafter.levels(context(warp))
-    assert levels is not None
-    first, second = levels.ask(), levels.ask(torch.arange(VOCAB), torch.zeros(VOCAB, dtype=torch.long))
-    world.drafter = (first[0], second, torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.float64))
-    return world
-
-
-@pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.6)], ids=["plain", "cool"])
-def test_a_drawn_tree_under_the_ratio_test_keeps_the_distribution(warp: Warp, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, draft = doubtful()
-    drafter = TreeModelDrafter(draft, VOCAB)
-    drafter.begin(context(warp), None)
-    world = world_of(found, drafter, warp)
-    distribution = exact_distribution(world, drawn(world, SHAPE), Rejection(), monkeypatch)
-    assert float((distribution - world.distribution()).abs().max()) < 1e-12
-
-
-@pytest.mark.slow
-def test_whole_runs_under_the_ratio_test_keep_the_distribution_too() -> None:
-    (found, draft), warp, runs = doubtful(), Warp(1.0), 400
-    drafter = TreeModelDrafter(draft, VOCAB)
-    drafter.begin(context(warp), None)
-    expected = runs * world_of(found, drafter, warp).distribution()
+        rows.append(warp.probabilities(logits.view(*[VOCAB] * depth, VOCAB)))
+    world.p0, world.p1, world.p2 = rows
+    expected = runs * world.distribution()
     counts = torch.zeros_like(expected)
     values: Values = {"depth": 2, "width": 3, "nodes": 6, "tree": "drawn", "rule": "ratio"}
     for seed in range(runs):

@@ -11,10 +11,8 @@ from tests.support.tiny.text import VOCAB, composed, decode, parts_for, tiny_lla
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
 SAMPLED: list[tuple[str, dict[str, object]]] = [
-    ("autoregressive", {}),
     ("stand", {"rule": "match", "nodes": 40}),
     ("speculative_sampling", {"gamma": 4}),
-    ("stand", {"nodes": 40}),
 ]
 
 

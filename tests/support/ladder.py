@@ -25,7 +25,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 WARPS = text.WARPS
 SHORT = 40
 """Tokens of a context that is soon full."""
-SHORTER = 100
+SHORTER = 66
 """Tokens of a run that is compared in one more way."""
 
 
@@ -133,7 +133,7 @@ class Row:
     ways: tuple[Way, ...] = EVERY_WAY
     world: str = "text"
     full: tuple[str, ...] = ("eager", "graph")
-    prompts: tuple[tuple[int, ...], ...] = ((5,), (5, 6), (5, 6, 7))
+    prompts: tuple[tuple[int, ...], ...] = ((5,), (5, 6, 7))
     audits: tuple[Way, ...] = (PLAIN, GRAPH_WARM)
     least: float = 0.001
     deep: int = 1
@@ -156,7 +156,9 @@ class Row:
 
     def length(self, way: Way) -> int:
         """Tokens compared: over 200 in a method's first way in a world, and of a drafter that is seldom right; else fewer."""
-        return LENGTH if (way == self.ways[0] and self is first(self)) or self.method == "language_only" else SHORTER
+        if (way == self.ways[0] and self is first(self)) or self.method == "language_only":
+            return LENGTH
+        return 100 if self.world == "vision" else SHORTER
 
     @property
     def ends(self) -> str:
@@ -289,7 +291,7 @@ ROWS: list[Row] = [
         Row(
             "stree",
             values,
-            STATE_WAYS[:: 1 + (kind in REPEATED)],
+            STATE_WAYS[:1] if kind in REPEATED else STATE_WAYS,
             kind,
             () if kind == "pure" else ("eager",),
             audits=(),
