@@ -27,7 +27,7 @@ def tiny_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setattr(medusa, "TREES", tmp_path)
     short_windows(monkeypatch)
     with emulated_cuda():
-        world(monkeypatch, 200, DEVICE)
+        world(monkeypatch, 100, DEVICE)
         yield tmp_path
 
 
@@ -39,7 +39,7 @@ def test_a_recipe_reads_an_updates_dialogues_together_and_writes_its_weights(
     joined: list[int] = []
     one_pass = feature.joined
     monkeypatch.setattr(feature, "joined", lambda several: (joined.append(len(several)), one_pass(several))[1])
-    registry.train(name, "cuda", 0.02)
+    registry.train(name, "cuda", 1e-12)
     card, batch = read_weights(tiny_world / f"{name}.safetensors")[1], known_recipes()[name].cuda["batch"]
     assert json.loads(card["metrics"]) and f'"batch": {batch}' in card["recipe"] and "on cuda" in card["spent"]
     assert name in ("small_draft", "owl") or set(joined) == {batch}

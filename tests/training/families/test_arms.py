@@ -21,7 +21,7 @@ from tests.support.tiny.networks import arm
 from tests.support.tiny.text import tiny_target
 
 MARKERS = data.Markers((1, 2), (3,), 0)
-SETTINGS = Schedule(minutes=2 / 60, batch=2, part=0, warm=10, every=0.03, patience=4, peak=0.02)
+SETTINGS = Schedule(minutes=0.3 / 60, batch=2, part=0, warm=10, every=0.01, patience=4, peak=0.02)
 
 
 def model() -> SmallLM:

@@ -23,7 +23,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def learned() -> MaskedLM:
     made = state_of()
-    taught(made, 150)
+    taught(made, 50)
     return made.model
 
 
