@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_611,
     "interop": 20_328,
     "methods": 45_309,
-    "models": 45_140,
+    "models": 44_441,
     "pipeline": 7_679,
     "specviz": 1_503,
     "targets": 14_043,

@@ -37,8 +37,7 @@ class ModelCache(Generic[Thing]):
 
     def __init__(self, limit: Callable[[str], int] = room.limit) -> None:
         self._limit = limit
-        self._things: OrderedDict[Key, Thing] = OrderedDict()
-        self._sizes: dict[Key, tuple[str, int]] = {}
+        self._things: OrderedDict[Key, tuple[Thing, str, int]] = OrderedDict()
         self._leaving: list[tuple[weakref.ref[Any], str, int]] = []
         self._making: dict[Key, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -54,24 +53,23 @@ class ModelCache(Generic[Thing]):
             with self._lock:
                 if key in self._things:
                     self._things.move_to_end(key)
-                    return self._things[key]
+                    return self._things[key][0]
             needed = size()
             self._make_room(key[0], needed, place)
             gc.collect()
             model = make()
             with self._lock:
-                self._things[key] = model
-                self._sizes[key] = place, needed
+                self._things[key] = model, place, needed
             return model
 
     def _make_room(self, name: str, needed: int, place: str) -> None:
         limit = self._limit(place) if needed else 0
         with self._lock:
             for key in list(self._things):
-                taken = sum(size for where, size in self._sizes.values() if where == place)
+                taken = sum(size for _, where, size in self._things.values() if where == place)
                 if not needed or taken + needed <= limit:
                     return
-                if self._sizes[key][0] == place:
+                if self._things[key][1] == place:
                     self._let_go(key)
         gc.collect()
         with self._lock:
@@ -85,8 +83,7 @@ class ModelCache(Generic[Thing]):
             )
 
     def _let_go(self, key: Key) -> None:
-        where, size = self._sizes.pop(key)
-        thing = self._things.pop(key)
+        thing, where, size = self._things.pop(key)
         if size:
             self._leaving.append((weakref.ref(thing), where, size))
 

@@ -22,14 +22,9 @@ import torch
 from specviz.engine.tiers import choose_tier
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models import room
-from specviz.models.hub.catalog import resolve
+from specviz.models.hub.catalog import NUMBER_BYTES, resolve
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NUMBER_BYTES}
 DEVICES = ("cpu", "cuda")
 CPU_FACTS = Path("/proc/cpuinfo")
 DRIVER = Path("/proc/driver/nvidia/version")

@@ -22,8 +22,8 @@ from specviz.models.device import cpu_has_bfloat16
 
 # Layout hint: rows of a typical pass over a tree.
 _ROWS = 32
-AGREE = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
-"""Absolute and relative tolerance between packed and plain products, by number format."""
+_APART = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
+"""Largest allowed relative error of packed products, by number format."""
 
 
 class PackedLinear(nn.Module):
@@ -46,10 +46,11 @@ def packs(weight: Tensor) -> bool:
     """Whether oneDNN's layout pays off for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with
     oneDNN whose packed products agree with plain ones."""
     operators = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    if not (operators and weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and weight.dtype in AGREE):
+    if not (operators and weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and weight.dtype in _APART):
         return False
-    half = weight.dtype == torch.bfloat16
-    return not (half and not (torch.ops.mkldnn._is_mkldnn_bf16_supported() and cpu_has_bfloat16())) and _agrees(weight.dtype)
+    if weight.dtype == torch.bfloat16 and not (torch.ops.mkldnn._is_mkldnn_bf16_supported() and cpu_has_bfloat16()):
+        return False
+    return computes(PackedLinear, weight.dtype, weight.device, _APART[weight.dtype])
 
 
 def pack(model: Any) -> bool:
@@ -69,14 +70,19 @@ def pack(model: Any) -> bool:
     return True
 
 
-def _agrees(dtype: torch.dtype) -> bool:
-    """Whether packed and plain products agree on this machine, for one row and for several: torch's operators are private."""
+def computes(layout: Layout, dtype: torch.dtype, device: torch.device, apart: float) -> bool:
+    """Whether products in this ``layout`` are right on this machine up to the relative error ``apart``, and each row's is
+    independent of the rows beside it: torch's operators for them are private, and machines differ."""
     generator = torch.Generator().manual_seed(0)
-    weight, bias, x = (torch.randn(size, generator=generator).to(dtype) for size in ((64, 96), (64,), (40, 96)))
-    module, apart = PackedLinear(weight / 16, bias), AGREE[dtype]
-    return all(
-        torch.allclose(F.linear(x[:rows], weight / 16, bias), module(x[:rows]), atol=apart, rtol=apart) for rows in (1, 3, 16, 40)
-    )
+    weight, rows = (torch.randn(count, 96, generator=generator).to(device, dtype) for count in (64, 40))
+    try:
+        product = layout(weight)
+        whole, *parts = [product(rows[:count]) for count in (40, 16, 3, 1)]
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    expected = rows @ weight.T
+    near = float((whole - expected).norm() / expected.norm()) < apart
+    return near and all(torch.allclose(whole[: len(part)], part, rtol=1e-2, atol=1e-2) for part in parts)
 
 
 def layout_for(network: Network | FeatureHead) -> Layout:

@@ -16,8 +16,7 @@ from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
 from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.heads.drafts import draft_model, several_models
-from specviz.models.heads.heads import drafting_heads, ours
+from specviz.models.heads.heads import draft_model, drafting_heads, ours, several_models
 from specviz.models.heads.intermediate_models import intermediate_model, layer_parallel
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.pipeline.prepared import Prepared, Progress

@@ -15,8 +15,7 @@ from specviz.errors import ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.heads.drafts import draft_model
-from specviz.models.heads.heads import drafting_heads, ours, vision_heads
+from specviz.models.heads.heads import draft_model, drafting_heads, ours, vision_heads
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import one_picture, png_pieces

@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
-from specviz.models.vision import vision_language as loading
+from specviz.models.vision.picture_question import square_reader
+from specviz.models.vision.vision_language import LoadedVisionLanguage
 from specviz.pipeline import vision_language as preparing
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare, run
@@ -33,7 +34,9 @@ def scene(mode: str = "RGB") -> bytes:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A tiny random model in the place of the one that ships."""
-    loaded = loading.from_parts("scenes-vlm", tiny_scenes(), tiny_tokenizer())
+    model, tokenizer = tiny_scenes(), tiny_tokenizer()
+    reader = square_reader(tokenizer, "scenes-vlm", model)
+    loaded = LoadedVisionLanguage.of("scenes-vlm", model, tokenizer, read=reader)
     monkeypatch.setattr(preparing, "load_vision_language", lambda *_: loaded)
     monkeypatch.setattr(preparing, "vision_heads", _none)
     return loaded

@@ -16,8 +16,7 @@ from specviz.engine.stop import Interrupted, stoppable
 from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.verdict import judge
 from specviz.models.cache import exclusive_loading
-from specviz.models.heads.quantisation import as_stored
-from specviz.models.heads.quantised_copy import captured_copy, lean_copy
+from specviz.models.heads.quantised_copy import as_stored, captured_copy, lean_copy
 from specviz.models.hub.catalog import WheelFile
 from specviz.models.hub.fetch import _is_whole
 from specviz.models.packing import pack

@@ -64,16 +64,8 @@ def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:
     decoder: dict[str, Any] = {
         **fixed["decoder"],
         "model_type": "qwen3" if config.head_norms else "llama",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden,
-        "intermediate_size": config.inner,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_size,
-        "num_hidden_layers": config.layers,
+        **{name: getattr(config, field) for name, field in fixed["fields"].items()},
         "rms_norm_eps": how.eps,
-        "attention_bias": config.attention_bias,
-        "mlp_bias": config.mlp_bias,
     }
     if any(how.windows):
         decoder["layer_types"] = ["sliding_attention" if window else "full_attention" for window in how.windows]

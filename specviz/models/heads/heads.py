@@ -1,4 +1,7 @@
-"""Loader of drafter networks for a target: shipped or published, checked against the target and cached with its model."""
+"""Loader of drafter networks and draft models for a target: shipped, published or named by a user.
+
+Each is checked against the target and cached with its model.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,20 @@ from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.networks.recurrent_net import RecurrentNet
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.layouts import METHODS
 from specviz.models.heads.published import read
 from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.packed_model import card_in, refuse_outdated, shipped_file
+from specviz.models.hub.packed_model import card_in, refuse_outdated, shipped_file, tokenizer_hash_in
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.packing import layout_for
-from specviz.models.text.text import HasTokenizer
+from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.models.text.text import HasTokenizer, same_tokenizer, same_words
 from specviz.paths import WEIGHTS
-from specviz.targets.hybrid import CausalTarget
+from specviz.targets.hybrid import CausalTarget, causal_target
+from specviz.targets.vision_language import VisionLanguageTarget
 
 Net = TypeVar("Net", bound=nn.Module)
 KINDS = ("eagle", "eagle3", "medusa", "falcon", "masked_lm", "owl", "gto", "deer", "arms", "ngrams")
@@ -68,7 +74,17 @@ def load_heads(kind: str, draft: str | None, loaded: HasTokenizer, target: Causa
     layout. Raises ModelUnavailable if the network is missing or was trained for another target.
     """
     if draft and not ours(draft):
-        return cached(target.model, ("published", kind, draft), lambda: _published(kind, draft, loaded, target, progress))
+        if kind not in METHODS:
+            known = " and ".join((", ".join(METHODS[:-1]), METHODS[-1]))
+            raise ModelUnavailable(
+                f"{draft} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
+                "that ships with this project."
+            )
+        return cached(
+            target.model,
+            ("published", kind, draft),
+            lambda: read(kind, open_repository(draft, progress), fit_of(loaded.name, target)),
+        )
     if kind in METHODS and kind not in KINDS:
         raise ModelUnavailable(f"No {kind} network ships: name heads that were published for this target as the draft.")
     path = shipped_file(WEIGHTS / f"{kind}.safetensors")
@@ -112,17 +128,6 @@ def vision_heads(kind: str, loaded: HasTokenizer, target: CausalTarget) -> Any:
 def ours(draft: str | None) -> bool:
     """Whether a run with this ``draft`` uses the shipped networks, and not published heads."""
     return not draft or draft in KINDS
-
-
-def _published(kind: str, name: str, loaded: HasTokenizer, target: CausalTarget, progress: Progress) -> Any:
-    """Read the published heads called ``name`` for this target. Raises ModelUnavailable if they do not serve ``kind``."""
-    if kind not in METHODS:
-        known = " and ".join((", ".join(METHODS[:-1]), METHODS[-1]))
-        raise ModelUnavailable(
-            f"{name} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
-            "that ships with this project."
-        )
-    return read(kind, open_repository(name, progress), fit_of(loaded.name, target))
 
 
 def fit_of(name: str, target: CausalTarget) -> Fit:
@@ -176,3 +181,51 @@ def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     changed = independent_copy(net)
     merge_lora(changed, factors, name)
     return changed.eval()  # this drops anything folded from the old weights
+
+
+HYBRID = "hybrid-small"
+STATE = "hybrid-small-draft"
+
+
+def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
+    """Return the draft model called ``name`` for this target; by default the one that ships for it.
+
+    A draft model for pictures reads the text alone. Raises TokenizerMismatch naming both models, and ModelUnavailable if none
+    ships for the target, or the shipped one was trained on another version of it.
+    """
+    state = WEIGHTS / "hybrid_draft.safetensors"
+    if not name:
+        small = TEXT_ONLY if isinstance(target, VisionLanguageTarget) else SMALL
+        name = STATE if loaded.tokenizer_hash == tokenizer_hash_in(state) else small
+    if name in (SMALL, TEXT_ONLY):
+        network = load_heads(name, None, loaded, target)
+        return DraftModel(name, target.context_length, lambda capacity: SmallModel(network, capacity))
+    if name == STATE and loaded.name == HYBRID:
+        refuse_outdated(state, WEIGHTS / "hybrid.safetensors")
+    model, warnings = named_draft(name, loaded, target, progress)
+    return DraftModel(
+        model.name,
+        model.context_length,
+        lambda capacity: SessionModel(model.open(capacity), model, target.vocab_size),
+        warnings,
+        model,
+    )
+
+
+def several_models(names: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> dict[str, DraftModel]:
+    """Return the draft models in the comma-separated ``names``, by the last part of each name. Raises ModelUnavailable as
+    :func:`draft_model` does, and if two last parts are equal."""
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
+    if len(short) < len(given):
+        raise ModelUnavailable(f"Two of the draft models in {names} have one name: give each once, or rename a folder.")
+    return {label: draft_model(name, loaded, target, progress) for label, name in short.items()}
+
+
+def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> tuple[CausalTarget, tuple[str, ...]]:
+    """Load the model called ``name`` and return it with its warnings. Raises TokenizerMismatch unless it shares the target's
+    tokenizer, or its words where the target reads pictures, which have tokens of their own."""
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
+    (same_words if isinstance(target, VisionLanguageTarget) else same_tokenizer)(loaded, draft)
+    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
+    return model, tuple(word for word in (*draft.warnings, model.warning) if word)

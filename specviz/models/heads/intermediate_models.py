@@ -16,10 +16,8 @@ from specviz.engine.cached import cached
 from specviz.engine.interfaces import Target
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
-from specviz.models.heads.drafts import named_draft
-from specviz.models.heads.heads import SMALL, load_heads
-from specviz.models.heads.quantisation import layouts_of
-from specviz.models.heads.quantised_copy import captured_copy, check_copy, lean_copy
+from specviz.models.heads.heads import SMALL, load_heads, named_draft
+from specviz.models.heads.quantised_copy import captured_copy, check_copy, layouts_of, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
 from specviz.targets.hybrid import CausalTarget

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from msgspec import Struct
 
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.head_settings import WORDS, Settings
 from specviz.models.hub.catalog import row_of
-from specviz.models.hub.published import Repository, Stored
+from specviz.models.hub.published import WORDS, Repository, Settings, Stored
 from specviz.paths import ASSETS
 
 _EXTRA = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d{1,6})\.(?:eh_proj|enorm)\.weight")
@@ -57,6 +56,11 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
             return wanted in stored.config if condition == "setting" else any(one.get(wanted) not in (None, 0) for one in levels)
 
         return any(all(holds(*condition) for condition in conditions.items()) for conditions in self.when)
+
+    def flags(self, said: Settings, names: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a head's configuration that its settings or the names of its tensors switch on or off."""
+        found = {field: max(said.get(flag, bool) for flag in flags) for field, flags in self.switches.items()}
+        return found | {field: found.get(field, False) or tensor in names for field, tensor in self.present.items()}
 
     def names_in(self, stored: Repository) -> dict[str, Stored]:
         """Return the published names of a folder's tensors, by their names in our networks. Experts that are stored one by one

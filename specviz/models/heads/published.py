@@ -22,9 +22,25 @@ from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig, HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.errors import ModelUnavailable, shown
-from specviz.models.heads.head_settings import HARMLESS, LAYER_IDS, NUMBERS, OURS, POSITIVE, SIZE, SIZES, TOKEN, WORDS, Settings
 from specviz.models.heads.layouts import LAYOUTS, Layout, drafting, layout_of
-from specviz.models.hub.published import Fit, Repository, Stored, reading, shaped, tensors_of
+from specviz.models.hub.published import (
+    HARMLESS,
+    LAYER_IDS,
+    NUMBERS,
+    OURS,
+    POSITIVE,
+    SIZE,
+    SIZES,
+    TOKEN,
+    WORDS,
+    Fit,
+    Repository,
+    Settings,
+    Stored,
+    reading,
+    shaped,
+    tensors_of,
+)
 from specviz.paths import ASSETS
 
 _MTP = tomllib.loads((ASSETS / "mtp_families.toml").read_text("utf-8"))
@@ -86,9 +102,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     if declared is not None and bool(declared) != ("fc.bias" in names):
         has = "has" if "fc.bias" in names else "lacks"
         raise said.refusal(f"{has} fc.bias, and its config.json says bias {str(bool(declared)).lower()}")
-    fields = {field: max(said.get(flag, bool) for flag in flags) for field, flags in layout.switches.items()}
-    for field, tensor in layout.present.items():
-        fields[field] = fields.get(field, False) or tensor in names
+    fields = layout.flags(said, names)
     together, each = fields.pop("together", False), fields.pop("each", False)
     if together and each:
         raise said.refusal("sets both norm_before_fc and fc_norm, of which a head has one")
@@ -105,7 +119,12 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     )
     queries = len(stored.tensor(names["imadpt.q"])) if layout is LAYOUTS["vispec"] else 0
     config = HeadConfig(**sizes, how=conventions, queries=queries, **{"wide": False, "layers": layers, **fields, **fixed})
-    return _assembled(layout, stored, target, names, config, notes)
+    tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
+    if target.layers in config.taps and not config.paired:  # every engine feeds MTP layers with that state
+        last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
+        notes += (f"It {last}, in engines often the one before it.",)
+    unused = (f"{names[name]} is the target's, and nothing of drafting reads it." for name in sorted(_OF_THE_TARGET & set(names)))
+    return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
 
 
 def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...]) -> Settings:
@@ -257,18 +276,6 @@ def _sizes(
     return {**sizes, "kv_heads": kv_heads, "head_size": size, "inner": said.get("intermediate_size", SIZE)}
 
 
-def _assembled(
-    layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig, notes: tuple[str, ...]
-) -> FeatureHead:
-    """Build the head. Raises as :func:`_weights`."""
-    tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
-    if target.layers in config.taps and not config.paired:  # every engine feeds MTP layers with that state
-        last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
-        notes += (f"It {last}, in engines often the one before it.",)
-    unused = (f"{names[name]} is the target's, and nothing of drafting reads it." for name in sorted(_OF_THE_TARGET & set(names)))
-    return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
-
-
 def _weights(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig
 ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor | None]:
@@ -337,8 +344,6 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     confidence = names.get("confidence_head.proj.weight")
     if said.get("enable_confidence_head", bool, confidence is not None) != (confidence is not None):
         raise said.refusal("says enable_confidence_head, and its tensors disagree")
-    fields: dict[str, Any] = {field: max(said.get(flag, bool) for flag in flags) for field, flags in layout.switches.items()}
-    fields |= {field: tensor in names for field, tensor in layout.present.items()}
     conventions = HeadConventions(
         taps=_block_taps(said, target.layers, own, library),
         windows=windows,
@@ -347,7 +352,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
         **said.rotary(sizes["head_size"]),
     )
     config = FillConfig(
-        **sizes, **layout.config, **fields, layers=own, how=conventions,
+        **sizes, **layout.config, **layout.flags(said, names), layers=own, how=conventions,
         block=said.get("block_size", SIZE, 8 if library else 16), mask=said.get("mask_token_id", TOKEN),
         from_anchor=said.get("sample_from_anchor", bool, dspark or deepspec or (markov and not library)),
         causal=_causal(said, own, windows, library),

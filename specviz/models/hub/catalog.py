@@ -78,14 +78,17 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        sources = [source for source in (self.wheel, self.hub, self.shipped) if source is not None]
-        if len(sources) != 1:
-            raise ValueError(f"names {len(sources)} sources: give one of wheel, hub, shipped")
+        if len(self._sources) != 1:
+            raise ValueError(f"names {len(self._sources)} sources: give one of wheel, hub, shipped")
+
+    @property
+    def _sources(self) -> list[Source]:
+        return [source for source in (self.wheel, self.hub, self.shipped) if source is not None]
 
     @property
     def source(self) -> Source:
         """The only one of the three that is set."""
-        return next(source for source in (self.wheel, self.hub, self.shipped) if source is not None)
+        return self._sources[0]
 
     @property
     def status(self) -> str:

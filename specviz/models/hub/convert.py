@@ -1,21 +1,246 @@
-"""Conversion of a GGUF file into a folder of safetensors."""
+"""Conversion of a GGUF file into a folder of safetensors.
+
+transformers reads a few settings, by a table for each architecture, and ignores the rest. Of rotary positions it reads
+``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count`` and the tensors of
+divisors become settings too; a setting that changes the computation and has no equivalent is refused by name. The loaded model is
+then compared with the angles of these settings; a model with other angles is refused, whatever the reason. Sizes need no reading,
+since tensors of another shape are refused. Axis name: ``pair`` (two dimensions that turn together).
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFReader, get_tensor_name_map
 from tokenizers import pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError
+from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError, shown
 from specviz.models.cache import exclusive_loading
-from specviz.models.hub.gguf_config import DIVISORS, apply_rotary, apply_settings, field, read_rotary, refuse_other_angles
 from specviz.models.hub.opening import LOCAL, first_line
+from specviz.paths import ASSETS
+
+DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+"""Tensors that hold no weights, but the divisor of each pair's angle."""
+_SCALING = frozenset(
+    """type factor original_context_length attn_factor finetuned
+    yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow""".split()
+)
+"""Settings under ``rope.scaling.`` that are read; another may change the angles and is refused by its name."""
+_LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""Llama 3.1's to 3.3's rule without its factor: llama.cpp's converter writes the resulting divisors."""
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_TABLES = tomllib.loads((ASSETS / "gguf_settings.toml").read_text("utf-8"))
+PLACES: Mapping[str, Sequence[str]] = _TABLES["places"]
+"""Attributes of a transformers configuration by setting of the file; the first that exists is set."""
+IDLE: Mapping[str, Sequence[Any]] = _TABLES["idle"]
+"""The values at which a setting without an equivalent changes nothing; with any other value the file is refused."""
+SIZES = frozenset(_TABLES["sizes"])
+"""Settings that transformers reads, that tensors' shapes imply, or that do not affect the text."""
+APART = ("attention.scale", "attention.sliding_window_pattern")
+"""Settings that need more than copying."""
+_MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
+"""Number of layers of the 27B models, whose attention scale llama.cpp computes from the hidden size: files do not hold it."""
+
+
+def field(header: GGUFReader, name: str, default: Any) -> Any:
+    """A setting of the file, or ``default`` if the file has none."""
+    stored = header.get_field(name)
+    return default if stored is None else stored.contents()
+
+
+@dataclass(frozen=True)
+class GgufRotary:
+    """Rotary positions of a file as transformers' settings, with the number of a head's dimensions that rotate: of layers that
+    see the whole text, and of ``sliding`` ones where the file distinguishes them."""
+
+    full: tuple[Mapping[str, Any], int]
+    sliding: tuple[Mapping[str, Any], int] | None
+
+
+def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
+    """Read the rotary positions of a file; None if it sets none. Raises ModelUnavailable for settings without an equivalent in
+    transformers."""
+    arch = str(field(header, "general.architecture", ""))
+    about = f"{arch}.rope."
+    said = {key.removeprefix(about): header.fields[key].contents() for key in header.fields if key.startswith(about)}
+    divisors = {tensor.name: torch.tensor(tensor.data).double() for tensor in header.tensors if tensor.name in DIVISORS}
+    if not said and not divisors:
+        return None
+    scaling = {key.removeprefix("scaling."): value for key, value in said.items() if key.startswith("scaling.")}
+    if strange := sorted(set(scaling) - _SCALING):
+        raise _inexpressible(name, f"sets {about}scaling.{strange[0]}")
+    heads = field(header, f"{arch}.attention.head_count", 1)
+    wide = int(field(header, f"{arch}.embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
+    size = int(said.get("dimension_count") or field(header, f"{arch}.attention.key_length", 0) or wide)
+    base, context = float(said.get("freq_base", 10000.0)), int(field(header, f"{arch}.context_length", 0))
+    # llama.cpp treats a factor without a type as linear scaling, whose old name is scale_linear.
+    factor = float(scaling.get("factor") or said.get("scale_linear") or 1.0)
+    kind = str(scaling.get("type", "linear")) if factor != 1 or "type" in scaling else "none"
+    original = int(scaling.get("original_context_length") or context)
+    attention = float(scaling.get("attn_factor", 1.0)) * float(scaling.get("yarn_attn_factor", 1.0))
+    if any(len(divisor) != size // 2 or not bool((divisor > 0).all()) for divisor in divisors.values()):
+        raise ModelUnavailable(f"{name} has rotary divisors that do not fit its {size} dimensions. Get the file again.")
+    long, short, freqs = (divisors.get(f"rope_{part}.weight") for part in ("factors_long", "factors_short", "freqs"))
+    if long is not None and short is not None and kind in ("none", "longrope"):
+        settings = _longrope(short, long, original, attention)
+    elif kind == "yarn" and freqs is None and float(scaling.get("yarn_ext_factor", 1.0)) == 1:
+        settings = {
+            "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original,
+            "beta_fast": float(scaling.get("yarn_beta_fast", 32.0)), "beta_slow": float(scaling.get("yarn_beta_slow", 1.0)),
+            "attention_factor": attention * (0.1 * math.log(factor) + 1 if factor > 1 else 1.0),
+            "truncate": "gpt" not in arch,  # gpt-oss alone does not round the ends of the ramp, which no file records
+        }  # fmt: skip
+    elif kind in ("none", "linear") and long is None and short is None and attention == 1:
+        scale = torch.full((size // 2,), factor if kind == "linear" else 1.0).double()
+        settings = _divided(scale if freqs is None else scale * freqs, base, context)
+    else:
+        raise _inexpressible(name, f"scales them by {kind!r} with {', '.join(sorted(divisors)) or 'settings of its own'}")
+    sliding = None
+    if "freq_base_swa" in said:
+        plain = {"rope_type": "default", "rope_theta": float(said["freq_base_swa"])}
+        sliding = plain, int(said.get("dimension_count_swa", size))
+    return GgufRotary(({**settings, "rope_theta": base}, size), sliding)
+
+
+def _rates(settings: Mapping[str, Any], size: int) -> tuple[Tensor, float]:
+    """Angles [pair] in radians per position of ``size`` rotating dimensions, and the scale of cosines and sines."""
+    if settings["rope_type"] == "default":
+        return settings["rope_theta"] ** -(torch.arange(0, size, 2).double() / size), 1.0
+    config = LlamaConfig(head_dim=size, rope_parameters=dict(settings))
+    return ROPE_INIT_FUNCTIONS[settings["rope_type"]](config, torch.device("cpu"))
+
+
+def _same(rates: Tensor, wanted: Tensor) -> bool:
+    return rates.shape == wanted.shape and torch.allclose(rates.double().cpu(), wanted.double(), rtol=1e-4, atol=1e-12)
+
+
+def _divided(divisors: Tensor, base: float, context: int) -> dict[str, Any]:
+    """Settings for angles divided one by one: a single factor, or Llama 3's rule if it gives these divisors, else longrope. Its
+    divisors are the same within and beyond the original context, so that it never switches."""
+    largest = float(divisors.max())
+    if bool((divisors == largest).all()):
+        return {"rope_type": "default"} if largest == 1 else {"rope_type": "linear", "factor": largest}
+    llama, own = {**_LLAMA3, "factor": largest}, _longrope(divisors, divisors, context, 1.0)
+    computed, wanted = (_rates({**settings, "rope_theta": base}, 2 * len(divisors))[0] for settings in (llama, own))
+    return llama if _same(computed, wanted) else own
+
+
+def _longrope(short: Tensor, long: Tensor, original: int, attention: float) -> dict[str, Any]:
+    return {
+        "rope_type": "longrope", "short_factor": short.tolist(), "long_factor": long.tolist(), "factor": 1.0,
+        "original_max_position_embeddings": original, "attention_factor": attention,
+    }  # fmt: skip
+
+
+def apply_rotary(config: Any, said: GgufRotary) -> None:
+    """Set a file's rotary positions in the configuration that transformers read from it."""
+    current = getattr(config, "rope_parameters", None) or {}
+    nested = _FULL in current
+    own = dict(current.get(_FULL) or {}) if nested else dict(current)
+    settings, rotated = dict(said.full[0]), said.full[1]
+    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs turn, as this type does
+        settings = {"rope_type": "proportional", "rope_theta": settings["rope_theta"]}
+    else:
+        own = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
+        size = None if nested else getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        if size is not None and (rotated != size or "partial_rotary_factor" in own):
+            own["partial_rotary_factor"] = rotated / size
+    config.rope_parameters = {**current, _FULL: {**own, **settings}} if nested else {**own, **settings}
+    if nested and said.sliding is not None and isinstance(current.get(_SLIDING), Mapping):
+        config.rope_parameters[_SLIDING] = {**current[_SLIDING], "rope_theta": said.sliding[0]["rope_theta"]}
+    if settings["rope_type"] == "longrope" and hasattr(config, "original_max_position_embeddings"):
+        config.original_max_position_embeddings = settings["original_max_position_embeddings"]
+
+
+def refuse_other_angles(model: Any, said: GgufRotary | None, name: str) -> None:
+    """Raise ModelUnavailable unless every layer of the loaded model rotates by the file's angles."""
+    if said is None:
+        return
+    turning = [module for module in model.modules() if any(part.endswith("inv_freq") for part in module._buffers)]
+    if not turning and said.full[0]["rope_type"] != "default" and bool((_rates(*said.full)[0] < 1).any()):
+        raise _inexpressible(name, f"sets them for a {model.config.model_type} model, which has none in transformers")
+    for module in turning:
+        nested = hasattr(module, f"{_FULL}_inv_freq")
+        for prefix, wanted in ((f"{_FULL}_" if nested else "", said.full), (f"{_SLIDING}_", said.sliding if nested else None)):
+            own = getattr(module, f"{prefix}inv_freq", None)
+            if wanted is None or own is None:
+                continue
+            rates, scale = _rates(*wanted)
+            scaled = float(getattr(module, f"{prefix}attention_scaling", 1.0))
+            if not _same(own, rates) or not math.isclose(scaled, scale, rel_tol=1e-4):
+                raise _inexpressible(name, "turns at angles that its model computes otherwise")
+
+
+def _inexpressible(name: str, what: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{name} has rotary positions that transformers cannot compute: it {what}. Give the model's own folder or hub id instead."
+    )
+
+
+def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...]:
+    """Set a file's other settings in the configuration that transformers read from it. Returns warnings of unknown settings.
+
+    Raises ModelUnavailable for a setting that changes the computation and has no equivalent in transformers' class.
+    """
+    arch = str(field(header, "general.architecture", ""))
+    settings = {
+        key.removeprefix(f"{arch}."): header.fields[key].contents() for key in header.fields if key.startswith(f"{arch}.")
+    }
+    held, unknown = config.to_dict(), []
+
+    def without_place(key: str, value: Any) -> ModelUnavailable:
+        return ModelUnavailable(
+            f"{name} sets {arch}.{key} to {shown(value)}, for which a {config.model_type} model of transformers has no place. "
+            "Give the model's own folder or hub id instead."
+        )
+
+    # The factor of attention scores, by default llama.cpp's own for the model.
+    size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
+    scale = float(settings.get("attention.scale") or 0)
+    if "query_pre_attn_scalar" in held:
+        wide = held["num_hidden_layers"] == _MIXED_SCALE.get(arch)
+        wanted = scale**-2 if scale else held["hidden_size"] / held["num_attention_heads"] if wide else size
+        config.query_pre_attn_scalar = round(wanted)
+        if not math.isclose(wanted, round(wanted), rel_tol=1e-4):
+            raise without_place("attention.scale", scale)
+    elif scale and not (size and math.isclose(scale, size**-0.5, rel_tol=1e-4)):
+        raise without_place("attention.scale", scale)
+    # The layers with a sliding window, where the file names them; one as long as the context never slides.
+    pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
+    window = settings.get("attention.sliding_window", 0)
+    slides = window and window < settings.get("context_length", math.inf)
+    if pattern is not None and kinds:
+        every = pattern if isinstance(pattern, list) else [(place + 1) % int(pattern) for place in range(len(kinds))]
+        config.layer_types = [_SLIDING if one else _FULL for one in every]
+    elif slides and kinds and _SLIDING not in kinds:
+        raise ModelUnavailable(
+            f"{name} has a sliding window of {window} tokens and does not say which layers of a {config.model_type} model slide. "
+            "Give the model's own folder or hub id instead."
+        )
+    for key, value in settings.items():
+        place = next((place for place in PLACES.get(key, ()) if place in held), None)
+        if place is not None and not isinstance(value, list):
+            wanted = None if key == "attention.sliding_window" and value == 0 else value
+            if held[place] != wanted:
+                setattr(config, place, wanted)
+        elif key == "expert_gating_func" and "scoring_func" in held:
+            continue  # transformers reads it
+        elif key in IDLE and value not in IDLE[key] and (slides or key != "attention.sliding_window"):
+            raise without_place(key, value)
+        elif key not in IDLE and key not in SIZES and not key.startswith("rope.") and key not in APART:
+            unknown.append(f"{arch}.{key}")
+    return (f"Settings of this GGUF that nothing here reads: {', '.join(unknown)}.",) if unknown else ()
+
 
 # Splitters that transformers 5.23 rebuilds correctly; it treats any other as GPT-2's, which a warning reports.
 _KNOWN_SPLITTERS = frozenset(
@@ -49,7 +274,15 @@ def convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         ) from problem
     _refuse_incomplete(gguf.name, header, model, loading_info)
     refuse_other_angles(model, rotary, gguf.name)
-    warnings = (*unread, *_mend_splitter(tokenizer, str(field(header, "tokenizer.ggml.pre", ""))))
+    splitter = str(field(header, "tokenizer.ggml.pre", ""))
+    warnings = unread
+    if splitter == "smollm":
+        # It splits off every digit before GPT-2's rule applies, so that spaces before a number stay together.
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+    elif splitter and splitter not in _KNOWN_SPLITTERS:
+        warnings += (f"This GGUF cuts text by the rule {splitter!r}, which may be rebuilt only nearly: prompts can differ.",)
     # The weights are plain tensors now; transformers refuses to save a model that is still marked as quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -118,17 +351,3 @@ def _storage(header: GGUFReader) -> torch.dtype:
     if GGMLQuantizationType.F32 in kinds:
         return torch.float32
     return torch.float16 if GGMLQuantizationType.F16 in kinds else torch.bfloat16
-
-
-def _mend_splitter(tokenizer: Any, splitter: str) -> tuple[str, ...]:
-    """Set the splitter that the file names on the tokenizer where transformers does not. Returns warnings.
-
-    "smollm" splits off every digit before GPT-2's rule applies, so that spaces before a number stay together.
-    """
-    if splitter == "smollm":
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-    elif splitter and splitter not in _KNOWN_SPLITTERS:
-        return (f"This GGUF cuts text by the rule {splitter!r}, which may be rebuilt only nearly: prompts can differ.",)
-    return ()

@@ -76,13 +76,9 @@ def _repository_facts(repository: str) -> Facts:
     wanted = filter_repo_objects(sizes, allow_patterns=_WANTED, ignore_patterns=_UNWANTED)
     weights = sum(size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name)
     counts = about.safetensors.parameters.values() if about.safetensors else ()
-    return Facts(sum(sizes[name] for name in wanted), sum(counts) or weights / _stored_bytes(repository))
-
-
-def _stored_bytes(repository: str) -> int:
-    """Bytes per number in a repository's files, by its config.json if that is cached; two by default."""
     config = read_json((cached_folder(repository) or Path("none")) / "config.json")
-    return NUMBER_BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
+    bytes_each = NUMBER_BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
+    return Facts(sum(sizes[name] for name in wanted), sum(counts) or weights / bytes_each)
 
 
 def fetch_repository(repository: str, progress: Progress = no_progress, wanted: list[str] = _WANTED) -> Path:

@@ -48,8 +48,8 @@ def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str,
     write_weights(path, tensors, {**card, "config": json.dumps(config), "tokenizer": tokenizer.to_str()})
 
 
-def read_model(path: Path, kind: Any = AutoModelForCausalLM, **options: Any) -> PackedModel:
-    """Read the model in ``path``, in float32, built by the auto class ``kind`` with these ``options``.
+def read_model(path: Path, kind: Any = AutoModelForCausalLM) -> PackedModel:
+    """Read the model in ``path``, in float32, built by the auto class ``kind``.
 
     Raises ModelUnavailable if the file is no packed model, or damaged.
     """
@@ -58,7 +58,7 @@ def read_model(path: Path, kind: Any = AutoModelForCausalLM, **options: Any) -> 
         raise ModelUnavailable(f"{path.name} is no packed model: choose a file written by this app's training.")
     fields = json.loads(card.pop("config"))
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    model = kind.from_config(config, dtype=torch.float32, **options)
+    model = kind.from_config(config, dtype=torch.float32)
     try:
         missing, unexpected = model.load_state_dict(tensors, strict=False)
     except RuntimeError as problem:  # of another shape

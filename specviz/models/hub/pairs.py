@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -79,10 +78,7 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def _pair_of(fields: dict[str, Any]) -> Pair:
-    if "own" in fields:
-        fields = {**fields, "own": {**fields["own"], "name": fields["target"]}}
-    return row_of(Pair, fields, f"pairs.toml: {fields.get('heads')}")
-
-
-PAIRS = tuple(_pair_of(fields) for fields in tomllib.loads((ASSETS / "pairs.toml").read_text("utf-8"))["pair"])
+PAIRS = tuple(
+    row_of(Pair, fields, f"pairs.toml: {fields.get('heads')}")
+    for fields in tomllib.loads((ASSETS / "pairs.toml").read_text("utf-8"))["pair"]
+)

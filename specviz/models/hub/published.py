@@ -2,22 +2,31 @@
 
 Only safetensors are opened. Every shape is checked against the config and the target. A tensor unknown to our networks
 is refused, since leaving it out would change the computation.
+
+An unknown setting may change the computation without adding a tensor, and a head read without it silently drafts badly. So it
+is refused by name. The meanings of settings are those of SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim,
+vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
+from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.errors import ModelUnavailable, SpecvizError, shown
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.hub import fetch_repository
@@ -135,3 +144,158 @@ def tensors_of(
     if strange := sorted(str(own) for name, own in names.items() if name not in shapes and name not in also):
         raise ModelUnavailable(f"{stored.name} holds {strange[0]}, which {kind} heads as published do not have. Choose others.")
     return tensors
+
+
+OURS = "Choose other heads, or leave the draft empty."
+STRANGE = {
+    "quantization_config": "says that the weights are quantised, and we read plain ones",
+    "residual_multiplier": "scales what each layer adds, which we do not compute",
+    "embedding_multiplier": "scales the embedding, which we do not compute",
+}
+"""Settings with a known effect that is not computed here, with that effect."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu",),
+    "logit_scale": (1,),
+    "position_embedding_type": ("rope",),
+    "is_causal": (True,),
+}
+"""Accepted values of settings: those that describe the computation here. An unset one is accepted too."""
+SIZES = frozenset(
+    """hidden_size target_hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size num_hidden_layers
+    rms_norm_eps rope_theta rope_scaling rope_parameters partial_rotary_factor max_position_embeddings attention_bias mlp_bias
+    layer_types sliding_window use_sliding_window max_window_layers architectures tie_word_embeddings model_type vocab_size
+    draft_vocab_size""".split()
+)
+"""Settings that every reader of heads reads."""
+HARMLESS = frozenset(
+    """_attn_implementation _name_or_path attention_dropout auto_map chunk_size_feed_forward decoder_sparse_step dtype
+    embed_requires_grad id2label initializer_range is_decoder is_encoder_decoder label2id length_penalty max_length
+    min_length modal_type num_beam_groups num_beams num_return_sequences output_attentions output_hidden_states
+    output_router_logits pretraining_tp problem_type repetition_penalty return_dict router_aux_loss_coef
+    speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache""".split()
+)
+"""Settings without effect on a forward pass: names, ids, training, generation, splitting of products."""
+
+SIZE, POSITIVE = Annotated[int, Meta(ge=1)], Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+TOKEN = Annotated[int, Meta(ge=0)]
+WORDS, NUMBERS, LAYER_IDS = tuple[str, ...], tuple[TOKEN, ...], tuple[Annotated[int, Meta(ge=-1)], ...]
+_KINDS: dict[Any, tuple[str, Any]] = {
+    SIZE: ("not a whole number above 0: these are no heads as published", None),
+    POSITIVE: ("not a number above 0", None),
+    WORDS: ("not a list of words", ()),
+    TOKEN: ("not a token's id", None),
+    NUMBERS: ("not a list of whole numbers", ()),
+    LAYER_IDS: ("not a list of layers' numbers", ()),
+    dict[str, Any]: ("not a group of settings", {}),
+    bool: ("neither true nor false", False),
+}
+"""What a value of another kind is, and the default, by kind of setting."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the heads called ``name``."""
+
+    name: str
+    values: Mapping[str, Any]
+
+    def get(self, field: str, kind: Any, otherwise: Any = None) -> Any:
+        """A setting of this ``kind``, by default ``otherwise`` or the kind's own. Raises ModelUnavailable for anything else."""
+        value, (problem, default) = self.values.get(field), _KINDS[kind]
+        value = next((one for one in (value, otherwise, default) if one is not None), None)
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise self.refusal(f"has {field} {shown(value)}, which is {problem}") from None
+
+    def section(self, field: str) -> Settings:
+        """A setting that holds settings, none by default."""
+        return Settings(self.name, self.get(field, dict[str, Any]))
+
+    def refusal(self, what: str) -> ModelUnavailable:
+        """The error of heads that do ``what``."""
+        return ModelUnavailable(f"{self.name} {what}. {OURS}")
+
+    def refuse_unknown(self, read: Collection[str], values: Mapping[str, Sequence[Any]]) -> None:
+        """Raise ModelUnavailable for the first setting that may change the computation: a set one that is not in ``read``, or one
+        with a value that is not among its ``values``."""
+        values = {**NEUTRAL, **values}
+        for field, value in self.values.items():
+            names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # block drafters read that one
+            if field in HARMLESS or names_a_token or value is None or (field in read and field not in values):
+                continue
+            if field in values and value not in values[field]:
+                known = " or ".join(str(good) for good in values[field])
+                raise self.refusal(f"has {field} {shown(value)}, and our network computes {known or 'none'}")
+            if field not in values and value and field in STRANGE:
+                raise self.refusal(f"sets {field}: it {STRANGE[field]}")
+            if field not in values and value:
+                raise ModelUnavailable(
+                    f"{self.name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and "
+                    f"will not leave out. {OURS} If it changes nothing of what is computed, take it out of a copy of the file."
+                )
+
+    def layers(self, most: int) -> int:
+        """Number of a head's layers, 1 by default. Raises ModelUnavailable for more than ``most``, such as the number of its
+        tensors: such a head would be built before the missing weights are noticed."""
+        layers: int = self.get("num_hidden_layers", SIZE, 1)
+        if layers > most:
+            raise self.refusal(f"says num_hidden_layers {shown(layers)}, more than the {most} that are possible")
+        return layers
+
+    def windows(self, layers: int) -> tuple[int, ...]:
+        """Sliding window of each layer, 0 for the whole text; () if no layer has one. Raises ModelUnavailable if ambiguous."""
+        kinds, width = self.get("layer_types", WORDS), self.values.get("sliding_window")
+        if not kinds:
+            if width and self.values.get("use_sliding_window") is not False:
+                raise ModelUnavailable(
+                    f"{self.name} has a sliding_window of {shown(width)} and does not say of which layers (layer_types): engines "
+                    "differ in what they make of it. Add layer_types to a copy of its config.json, or use_sliding_window: false "
+                    "if it has none."
+                )
+            return ()
+        if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
+            raise self.refusal(f"has layer_types {shown(kinds)} for {layers} layers, which our reader does not know")
+        if "sliding_attention" not in kinds:
+            return ()
+        width = self.get("sliding_window", SIZE)
+        return tuple(width if kind == "sliding_attention" else 0 for kind in kinds)
+
+    def rotary(self, size: int, woven: bool = False) -> dict[str, Any]:
+        """Return the conventions of rotary positions: ``theta``, ``rates``, ``rotary_scale`` and, for pictures, ``sections``.
+
+        ``woven`` is the trainer's default of ``mrope_interleaved``: whether rates alternate between time, height and width.
+        """
+        nested = self.section("rope_parameters" if self.values.get("rope_parameters") else "rope_scaling")
+        if "sliding_attention" in nested.values:  # one set per kind of layer; the trainer and engines use this one
+            nested = nested.section("sliding_attention")
+        rope = dict(nested.values)
+        own = {field: rope.pop(field, None) or self.values.get(field) for field in ("rope_theta", "partial_rotary_factor")}
+        numbers = Settings(self.name, own)
+        theta, factor = numbers.get("rope_theta", POSITIVE, 1e4), numbers.get("partial_rotary_factor", POSITIVE, 1.0)
+        kind, rotated = str(rope.get("rope_type", rope.get("type", "default"))), int(size * factor)
+        said: dict[str, Any] = {"theta": theta}
+        if sections := nested.get("mrope_section", NUMBERS):
+            said |= {"sections": sections, "sections_woven": bool(rope.get("mrope_interleaved", woven))}
+            if sum(sections) != rotated // 2 or len(sections) != 3:
+                raise self.refusal(f"deals out {shown(list(sections))} rotary rates (mrope_section), and has {rotated // 2}")
+            kind = "default" if kind == "mrope" else kind
+        if factor > 1 or kind not in {"default", "linear", "llama3", "yarn"}:
+            what = f"{kind} rotary positions" if factor <= 1 else f"a partial_rotary_factor of {factor}"
+            raise self.refusal(f"has {what}, which our drafter cannot follow")
+        if kind == "default":
+            rates = theta ** -(torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
+            return said if factor == 1 else {**said, "rates": tuple(rates.tolist())}
+        rope = {field: value for field, value in rope.items() if not field.startswith("mrope_")} | {"rope_type": kind}
+        longest = self.get("max_position_embeddings", SIZE, 2048)
+        try:
+            config = LlamaConfig(  # type: ignore[call-arg]  # it also reads arguments beyond its declared fields
+                head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest
+            )
+            rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+        except Exception as problem:  # each kind has its own parameters, which transformers does not check
+            what = f"has {kind} rotary positions that cannot be computed ({type(problem).__name__}: {problem})"
+            raise self.refusal(what) from problem
+        if not bool(torch.isfinite(rates).all()):
+            raise self.refusal(f"has {kind} rotary positions that come out as no numbers")
+        return {**said, "rates": tuple(rates.double().tolist()), "rotary_scale": float(scale)}

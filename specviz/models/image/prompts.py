@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, T5EncoderModel
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.cache import exclusive_loading
 from specviz.models.hub.opening import LOCAL, opening
-from specviz.models.text.text import refuse_unreadable, tokenizer_hash
+from specviz.models.text.text import quoted, refuse_unreadable, tokenizer_hash
 from specviz.paths import ASSETS
 
 PAD, BEGIN, PICTURE = 0, 1, 2
@@ -37,7 +37,6 @@ recipe ``image_ar``."""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """A sequence of letters, or one pictograph."""
 _FILLERS = frozenset("a an and in is of on that the with".split())
-_MOST, _LETTERS = 8, 30
 
 
 @dataclass(frozen=True)
@@ -284,6 +283,8 @@ def warning(model: str, prompt: str) -> str:
         together = not words or any(words <= picture for picture in pictures)
         apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."
         return "" if together else apart
-    named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
     phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
-    return f"{model} learned no picture by {phrase}: {named}. It reads them in pieces, and what it makes of them is a guess."
+    return (
+        f"{model} learned no picture by {phrase}: {quoted(unknown)}. "
+        "It reads them in pieces, and what it makes of them is a guess."
+    )

@@ -22,6 +22,8 @@ _BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 """Bytes by the characters that stand for them in a byte-level vocabulary."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _LONGEST_UNFINISHED = 3
+_MOST, _LETTERS = 8, 30
+"""Maximum number of words in a warning, and of letters of each."""
 
 
 class TokenizerText:
@@ -133,6 +135,11 @@ def refuse_unreadable(text: str, what: str, empty: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as problem:
         raise BadInput(f"The {what}'s character {problem.start} is half of a surrogate pair. Remove it.") from None
+
+
+def quoted(words: Sequence[str]) -> str:
+    """A user's words in quotation marks: the first of them, each cut to a length that a warning has room for."""
+    return ", ".join(f"“{word[:_LETTERS]}”" for word in words[:_MOST]) + (", …" if len(words) > _MOST else "")
 
 
 def embedded(model: Any) -> int:

@@ -34,7 +34,7 @@ class PictureQuestion:
     """Inputs of a model's prefill. Axis names: ``token`` (of the prompt), ``visual`` (tokens that stand for the picture).
 
     ``inputs`` are the model's keyword arguments other than ``input_ids``: pixels, grids, token types; on the device, floats in
-    the model's dtype. ``token_keywords`` names those with one entry per prompt token.
+    the model's dtype.
     """
 
     ids: tuple[int, ...]
@@ -49,7 +49,6 @@ class PictureQuestion:
     """Rows and columns of the visual tokens; (0, 0) where they are several tiles, not one grid."""
     picture: Image.Image
     """The picture in RGB, padded to the model's shape; for display."""
-    token_keywords: tuple[str, ...] = ()
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -115,10 +114,9 @@ class PictureReader:
             for key, value in inputs.items()
             if isinstance(value, Tensor)
         }
-        per_token = tuple(key for key, value in moved.items() if value.ndim == 2 and value.shape[1] == len(ids))
         marks = {getattr(self.config, f"vision_{end}_token_id", None) for end in ("start", "end")}
         hidden = tuple(place for place, token in enumerate(ids) if token in marks | {self.config.image_token_id})
-        return PictureQuestion(ids, moved, visual, hidden, boxes, grid, image, per_token)
+        return PictureQuestion(ids, moved, visual, hidden, boxes, grid, image)
 
     def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
         words = question.strip()

@@ -17,6 +17,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
 
 from specviz.models.cache import exclusive_loading
 from specviz.models.hub.packed_model import read_model, shipped_file
+from specviz.models.text.text import quoted
 from specviz.models.vision.pictures import open_picture
 from specviz.paths import SCENES
 
@@ -32,7 +33,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 _WORD = re.compile(r"[^\W\d_]+")
-_MOST, _LETTERS = 8, 30
 
 
 def tokenizer_from(written: str) -> PreTrainedTokenizerFast:
@@ -47,10 +47,10 @@ def tokenizer_from(written: str) -> PreTrainedTokenizerFast:
     )
 
 
-def load(path: Path, attention: str = "sdpa") -> tuple[Any, PreTrainedTokenizerFast]:
+def load(path: Path) -> tuple[Any, PreTrainedTokenizerFast]:
     """Load the model (float32, on the CPU) and its tokenizer. Raises ModelUnavailable if the file is missing or damaged."""
     with exclusive_loading():
-        packed = read_model(shipped_file(path), AutoModelForImageTextToText, attn_implementation=attention)
+        packed = read_model(shipped_file(path), AutoModelForImageTextToText)
     return packed.model.eval().requires_grad_(False), tokenizer_from(packed.tokenizer.to_str())
 
 
@@ -79,6 +79,5 @@ def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) ->
     if _digest(picture) not in _examples():
         warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
     if unknown := unknown_words(tokenizer, question):
-        named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
-        warnings.append(f"{model} learned no question with {named}, and answers another one.")
+        warnings.append(f"{model} learned no question with {quoted(unknown)}, and answers another one.")
     return tuple(warnings)

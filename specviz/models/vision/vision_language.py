@@ -36,12 +36,11 @@ class LoadedVisionLanguage(LoadedText):
 
 
 def load_vision_language(
-    name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress, attention: str = "sdpa"
+    name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress
 ) -> LoadedVisionLanguage:
     """Load the model called ``name``: a catalogue name, hub id or folder. Models stay loaded while they fit.
 
-    ``dtype`` and ``device`` are "auto" or the user's choice; ``attention`` is "sdpa", or "eager" for attention maps. Raises
-    ModelUnavailable, BadInput or OutOfMemory.
+    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable, BadInput or OutOfMemory.
     """
     where, entry = choose_device(device), resolve(name).entry
     if entry is not None and entry.modality != "vision_language":
@@ -50,24 +49,20 @@ def load_vision_language(
 
     def load(how: torch.dtype) -> LoadedVisionLanguage:
         if path is not None:
-            return load_scenes(path, how, where, attention)
-        return _load(name, prepare(name, progress), how, where, attention)
+            return load_scenes(path, how, where)
+        return _load(name, prepare(name, progress), how, where)
 
-    return load_once(name, dtype, (where,), load, attention, path and path.stat().st_mtime_ns)
+    return load_once(name, dtype, (where,), load, path and path.stat().st_mtime_ns)
 
 
-def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:
+def load_scenes(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedVisionLanguage:
     """Load our own small model from its one file."""
-    model, tokenizer = scenes.load(path, attention)
-    return from_parts(scenes.NAME, model.to(device, dtype), tokenizer)  # type: ignore[arg-type]
+    model, tokenizer = scenes.load(path)
+    model.to(device, dtype)
+    return LoadedVisionLanguage.of(scenes.NAME, model, tokenizer, read=square_reader(tokenizer, scenes.NAME, model))
 
 
-def from_parts(name: str, model: Any, tokenizer: Any) -> LoadedVisionLanguage:
-    """A SmolVLM that reads one square, with its tokenizer: the form of the shipped file and of training."""
-    return LoadedVisionLanguage.of(name, model, tokenizer, read=square_reader(tokenizer, name, model))
-
-
-def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, attention: str) -> LoadedVisionLanguage:
+def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedVisionLanguage:
     with opening(name, folder):
         config = AutoConfig.from_pretrained(folder, **LOCAL)
         if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
@@ -77,7 +72,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
         with exclusive_loading():
             processor = picture_processor(folder, config)
             opened: Any = AutoModelForImageTextToText.from_pretrained(
-                folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,
+                folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation="sdpa",
                 output_loading_info=True, **LOCAL,
             )  # fmt: skip
             model, loading_info = opened

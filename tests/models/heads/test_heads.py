@@ -7,6 +7,8 @@ import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +82,21 @@ def test_a_packed_matrix_gives_the_same_product(rows: int) -> None:
     weight = torch.randn(96, 64, generator=torch.Generator().manual_seed(0))
     x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(PackedLinear(weight)(x), plain(weight)(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("where", ["cuda:1", "cpu"])
+def test_a_named_draft_is_loaded_on_the_device_of_its_target(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked(Exception):
+        """A loader was called."""
+
+    def load(*asked: Any) -> Any:
+        raise Asked(*asked)
+
+    monkeypatch.setattr(heads, "load_causal_lm", load)
+    where_it_is: Any = SimpleNamespace(dtype=torch.bfloat16, device=torch.device(where))
+    with pytest.raises(Asked) as asked:
+        heads.named_draft("smaller", Loaded(), where_it_is, heads.no_progress)  # type: ignore[arg-type]
+    assert asked.value.args[:3] == ("smaller", "bfloat16", where)
 
 
 def test_heads_are_ours_unless_others_are_named(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from specviz.drafting.networks.fused_session import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.heads.intermediate_models import intermediate_model
-from specviz.models.heads.quantisation import KINDS, eight_bits, layouts_of
-from specviz.models.heads.quantised_copy import check_copy, lean_copy
+from specviz.models.heads.quantised_copy import KINDS, check_copy, eight_bits, layouts_of, lean_copy
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 

@@ -13,7 +13,7 @@ from gguf import Keys
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import gguf_config
+from specviz.models.hub import convert
 from specviz.models.hub import prepare as copies
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
@@ -77,7 +77,7 @@ def test_yarn_turns_pairs_as_llama_cpp_does() -> None:
         plain, share = base ** (-2 * pair / size), min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
         wanted.append(plain / factor * share + plain * (1 - share))
     yarn = CASES["llama-yarn"]["config"]["rope_parameters"]
-    rates, scale = gguf_config._rates({**yarn, "attention_factor": 1.25}, size)
+    rates, scale = convert._rates({**yarn, "attention_factor": 1.25}, size)
     assert rates.tolist() == pytest.approx(wanted, rel=1e-5) and scale == 1.25 and wanted[0] == 1.0 > 4 * wanted[-1]
 
 
@@ -89,7 +89,7 @@ def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight() ->
     """A new release of gguf names its new settings here."""
     families = (Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.ShortConv)
     defined = {name for family in families for name in vars(family).values() if isinstance(name, str) and "{arch}." in name}
-    known = {*gguf_config.IDLE, *gguf_config.SIZES, *gguf_config.PLACES, *gguf_config.APART}
+    known = {*convert.IDLE, *convert.SIZES, *convert.PLACES, *convert.APART}
     assert {
         key for name in defined if (key := name.removeprefix("{arch}.")) not in known and not key.startswith(("rope.", *OTHERS))
     } == set()

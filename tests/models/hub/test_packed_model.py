@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,9 @@ def kept() -> Iterator[ModelCache[load.LoadedText]]:
 
 
 @pytest.fixture
-def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The weights' folder of a project of one's own."""
-    return stock(shutil.copytree(filled, tmp_path / "own"), monkeypatch)
+    return stock(fill(tmp_path / "own"), monkeypatch)
 
 
 @pytest.fixture

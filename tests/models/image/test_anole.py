@@ -15,12 +15,14 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration, Pre
 from transformers.models.chameleon.configuration_chameleon import ChameleonVQVAEConfig
 from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLayer, ChameleonRotaryEmbedding
 
+from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image.image import LoadedAnole
-from specviz.models.image.load import load_image_model
+from specviz.models.image.load import load_image_model, published_head
 from specviz.pipeline.image import image_target
 from specviz.pipeline.runner import run
-from tests.support.worlds.witness import Witness
+from tests.support.worlds.witness import drafted_roots
 
 CODES, HIDDEN, HEADS, INNER, GRID = 24, 32, 4, 48, 4
 
@@ -131,22 +133,10 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAno
 
 
 def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_path: Path) -> None:
-    from specviz.acceptance.match import Match
-    from specviz.drafting.networks.feature_head import FeatureRuntime
-    from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
-    from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.engine.interfaces import Composition, SingleDrafter
-    from specviz.engine.sampling import Warp
-    from specviz.models.image.load import published_head
-    from tests.support.tiny.text import decode
-
     head = published_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
     target, prompt, _ = image_target(loaded, "a red fox", 3.0, "eager")
-    witness = Witness(GuidedDrafter(FeatureRuntime(head), 3.0, target.unconditional))
-    composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]
-    decode(target, composition, prompt, 6, Warp())  # type: ignore[arg-type]
-    roots = [(ids, row) for ids, path, row in witness.answers if not path]
-    assert len(roots) >= 2
+    drafter_on_both = GuidedDrafter(FeatureRuntime(head), 3.0, target.unconditional)
+    roots, _ = drafted_roots(drafter_on_both, target, prompt, head.config.taps, 6)
     layer = layer_of({**HEAD, "vocab_size": len(vocabulary())})
     layer.load_state_dict({name.removeprefix("layers.0."): value for name, value in head.tensors.items() if "layers" in name})
     turning = ChameleonRotaryEmbedding(layer.self_attn.config).double()

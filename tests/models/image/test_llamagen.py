@@ -14,15 +14,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
+from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
+from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.image import image
 from specviz.models.image.llamagen import LoadedLlamaGen
-from specviz.models.image.load import load_image_model
+from specviz.models.image.load import load_image_model, published_head
 from specviz.models.image.prompts import ClassPrompts
 from specviz.pipeline.image import image_target
 from specviz.pipeline.runner import run
 from tests.support.fakes.graphs import Graphs
 from tests.support.tiny import llamagen as tiny
-from tests.support.worlds.witness import Witness
+from tests.support.worlds.witness import drafted_roots
 
 GRID = 5
 CLASS, CAPTION = "7", "Fox "
@@ -73,8 +77,6 @@ def test_a_picture_is_the_published_formulas_greedy_one(tmp_path: Path, captions
 
 @pytest.mark.parametrize("captions", [False, True])
 def test_a_tree_is_scored_as_its_paths_are_one_by_one(tmp_path: Path, captions: bool) -> None:
-    from specviz.engine.tree import DraftTree, TreeShape
-
     path = tiny.folder(tmp_path / "target", GRID, captions)
     target, prompt, _ = image_target(loaded_from(path), CAPTION if captions else CLASS, SCALE[captions], "eager")
     session = target.open(target.context_length)
@@ -116,8 +118,6 @@ def test_every_exact_method_draws_the_same_256_codes(tmp_path: Path, method: str
 @pytest.mark.parametrize("captions", [False, True])
 def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captions: bool) -> None:
     """What is hidden of a caption is read anew by every pass."""
-    from specviz.engine.tree import DraftTree
-
     graphs, captures = Graphs(monkeypatch), list[int]()
     loaded = loaded_from(tiny.folder(tmp_path / "target", GRID, captions))
     for prompt in ("fox", "a fox", "fo") if captions else ("7", "3", "0"):
@@ -139,24 +139,14 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("captions", [False, True])
 def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:
-    from specviz.acceptance.match import Match
-    from specviz.drafting.networks.feature_head import FeatureRuntime
-    from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
-    from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.engine.interfaces import Composition, SingleDrafter
-    from specviz.engine.sampling import Warp
-    from specviz.models.image.load import published_head
-    from tests.support.tiny.text import decode
-
     path, scale = tiny.folder(tmp_path / "target", GRID, captions), SCALE[captions]
     draft = tiny.drafter(tmp_path / "drafter", "t2i" if captions else "c2i", block_size=GRID**2)
     loaded = loaded_from(path)
     head = published_head("eagle", str(draft), loaded)
     target, prompt, _ = image_target(loaded, CAPTION if captions else CLASS, scale, "eager")
-    witness = Witness(GuidedDrafter(FeatureRuntime(head), scale, target.unconditional))
-    composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]
-    decode(target, composition, prompt, 12, Warp())  # type: ignore[arg-type]
-    roots = [(ids, row) for ids, drawn, row in witness.answers if not drawn and len(ids) > len(prompt)]
+    drafter = GuidedDrafter(FeatureRuntime(head), scale, target.unconditional)
+    roots, _ = drafted_roots(drafter, target, prompt, head.config.taps, 12)
+    roots = [(ids, row) for ids, row in roots if len(ids) > len(prompt)]
     assert len(roots) >= 4
     tensors, own = tiny.decoder_tensors(captions), load_file(draft / "model.safetensors")
     rows, unseen = prompt_rows(path, captions)
@@ -263,8 +253,6 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_a_large_codebook_on_a_cpu_is_mapped_by_its_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specviz.models.image import image
-
     monkeypatch.setattr(image, "_FEW", tiny.CODES - 1)
     trace = run(method="autoregressive", target=str(tiny.folder(tmp_path / "target", GRID)), prompt=CLASS, temperature=0.0)
     assert any("The finished picture is decoded" in word for word in trace.run.warnings)

@@ -11,20 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.acceptance.match import Match
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.runtimes.compressed_picture import with_picture
-from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.referee.decoder_layer import decoder_layer
 from tests.support.tiny.published_heads import saved
-from tests.support.tiny.text import decode
-from tests.support.worlds.vision import GREEDY, World, world
-from tests.support.worlds.witness import Witness
+from tests.support.worlds.vision import World, world
+from tests.support.worlds.witness import drafted_roots
 
 HIDDEN, VOCAB, HEADS, INNER, QUERIES = 48, 97, 4, 40, 3
 SIZE = HIDDEN // HEADS
@@ -130,21 +126,11 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     here = world(name.split()[1])
     head = head_in(tmp_path, name, here)
     drafter = with_picture(FeatureRuntime(head), here.layout)
-    witness = Witness(drafter)
-    composition = Composition(SingleDrafter(witness, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
-    run = decode(here.target, composition, here.prompt, 6, GREEDY)
-    roots = [(ids, row) for ids, path, row in witness.answers if not path]
-    assert len(roots) >= 2
+    roots, steps = drafted_roots(drafter, here.target, here.prompt, drafter.reads, 6)
     for ids, row in roots:
         wanted = expected(name, here, ids)
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
-    plain = with_picture(FeatureRuntime(head), here.layout)
-    composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)  # type: ignore[arg-type]
-    again = decode(here.target, composition, here.prompt, 6, GREEDY)
-    assert [[node.token for node in step.nodes] for step in again.steps] == [
-        [node.token for node in step.nodes] for step in run.steps
-    ], "levels of its own draft the same tree"
-    seen = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
+    seen = {note.type: note.data for note in steps[0].notes}["visual_tokens"]
     kept = QUERIES - 1 if name.startswith("vispec") else len(here.layout.visual)
     assert sum(count for _, count in seen["kept"]) == kept
     assert seen["drafter"] == here.layout.length - len(here.layout.visual) + kept
@@ -163,8 +149,7 @@ def test_drafted_rows_stand_behind_the_picture_too(tmp_path: Path) -> None:
     drafter = with_picture(stepper, here.layout)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FeatureRuntime, "__call__", noted)
-        composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
-        decode(here.target, composition, here.prompt, 6, GREEDY)
+        drafted_roots(drafter, here.target, here.prompt, drafter.reads, 6)
     for named in calls[1:]:
         behind.append(named["behind"].reshape(-1, HIDDEN)[-1])
     assert len(behind) > 4 and all(torch.equal(one, behind[0]) and bool(one.any()) for one in behind)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from specviz.models import cache
 from specviz.models.cache import ModelCache
-from specviz.models.heads import drafts
+from specviz.models.heads import heads
 from specviz.models.hub import prepare
 from specviz.models.hub.packed_model import IMITATES, named, write_model
 from specviz.training.families.hybrid import END, START, small_tokenizer
@@ -33,9 +33,13 @@ def put(weights: Path, name: str, seed: int = 0) -> None:
 
 
 def fill(folder: Path) -> Path:
-    """``folder`` with the weights of both models in it."""
+    """``folder`` with the weights of both models in it, beside all others that ship."""
+    weights = folder / "assets" / "weights"
     for name in ("hybrid", "hybrid_draft"):
-        put(folder / "assets" / "weights", name)
+        put(weights, name)
+    for file in heads.WEIGHTS.glob("*.safetensors"):
+        if not (weights / file.name).exists():
+            (weights / file.name).symlink_to(file)
     return folder
 
 
@@ -43,7 +47,7 @@ def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     """Make a filled ``folder`` the project's; the folder with the weights."""
     weights = folder / "assets" / "weights"
     patch.setattr(prepare, "BASE", folder)
-    patch.setattr(drafts, "WEIGHTS", weights)
+    patch.setattr(heads, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
     # Loaded models are kept by name: what this test loads must not be there for the next one, nor the next one's for it.
     patch.setattr(cache, "MODELS", ModelCache())

@@ -34,7 +34,7 @@ class TinyVision:
         """Reference: logits [token, vocab] of prompt and suffix in one pass without a cache, as the model's users do it."""
         ids = torch.tensor([[*self.prompt.ids, *suffix]])
         more = dict(self.prompt.inputs)
-        for key in self.prompt.token_keywords:
+        for key in [key for key in more if key.endswith("token_type_ids")]:
             tail = torch.full((1, len(suffix)), 1 if self.name == "paligemma" else 0, dtype=more[key].dtype)
             more[key] = torch.cat((more[key], tail), 1)
         with torch.no_grad():
@@ -66,9 +66,8 @@ def _prompt(
         here = [[int(one == IMAGE and types != "zeros") for one in ids]]
         more["mm_token_type_ids" if types == "mm" else "token_type_ids"] = torch.tensor(here)
     side = round(visual**0.5)
-    keywords = tuple(key for key in more if key.endswith("token_type_ids"))
     picture = Image.new("RGB", (32, 32), (200, 120, 40))
-    return PictureQuestion(ids, more, places, hidden, boxes_of_grid(side, side), (side, side), picture, keywords)
+    return PictureQuestion(ids, more, places, hidden, boxes_of_grid(side, side), (side, side), picture)
 
 
 def _siglip(**own: Any) -> dict[str, Any]:

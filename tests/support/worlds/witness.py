@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from specviz.acceptance.match import Match
 from specviz.drafting.levels import Levels
-from specviz.engine.interfaces import Context
+from specviz.drafting.trees.dynamic import Dynamic
+from specviz.engine.interfaces import Composition, Context, SingleDrafter
+from specviz.engine.sampling import Warp
+from specviz.trace.schema import Step
+from tests.support.tiny.text import decode
 from tests.support.worlds.vision import World
+
+Roots = tuple[list[tuple[list[int], Tensor]], Sequence[Step]]
 
 
 class Witness:
@@ -41,6 +49,19 @@ class Witnessed(Levels):
     def _kept(self, logits: Tensor) -> Tensor:
         self._witness.answers += [(self._ids, path, row) for path, row in zip(self._paths, logits, strict=True)]
         return logits
+
+
+def drafted_roots(drafter: Any, target: Any, prompt: Sequence[int], taps: tuple[int, ...], budget: int) -> Roots:
+    """What the drafter said below each root of a greedy run with small trees: the text so far and the logits [support]."""
+    witness, runs = Witness(drafter), []
+    for one in (witness, drafter):
+        composition: Any = Composition(SingleDrafter(one, Dynamic(3, 5, 12)), Match(), taps)
+        runs.append(decode(target, composition, prompt, budget, Warp()).steps)
+    trees = [[[node.token for node in step.nodes] for step in steps] for steps in runs]
+    assert trees[0] == trees[1], "levels of its own draft the same tree"
+    roots = [(ids, row) for ids, path, row in witness.answers if not path]
+    assert len(roots) >= 2
+    return roots, runs[0]
 
 
 def hidden_states(here: World, ids: list[int]) -> tuple[Tensor, Tensor]:
