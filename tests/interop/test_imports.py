@@ -97,12 +97,6 @@ def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
         responses.read_file(written(tmp_path, told | {"usage": {"prompt_tokens": 300_000_000}}))
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
-    place = tmp_path / "file.json"
-    place.write_bytes(b"\xef\xbb\xbf" + json.dumps(response([2, 0, 3], [3, 2, 4], words=9)).encode())
-    assert len(responses.read_file(place).traces) == 1
-
-
 def test_what_is_beyond_the_most_traces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "MOST_TRACES", 2)
     found = responses.read_file(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))

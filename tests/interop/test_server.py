@@ -179,18 +179,6 @@ def test_a_server_that_refuses_log_probabilities_is_asked_without() -> None:
     assert ["logprobs" in asked for asked in script.asked] == [False]
 
 
-def test_llama_cpps_probability_one_for_every_token_is_left_out_and_said() -> None:
-    def certain(number: int) -> dict[str, Any]:
-        event = piece([number], timings={"draft_n": 3, "draft_n_accepted": 2})
-        event["choices"][0]["logprobs"]["content"][0]["logprob"] = 0.0
-        return event
-
-    with serving(Script([certain(0), certain(1), certain(2)], owner="llamacpp")) as url:
-        _, trace = answered(url)
-    assert {node.p for step in trace.steps for node in step.nodes} == {None}
-    assert trace.end is not None and "probability 1" in trace.end.message
-
-
 def test_a_missing_key_is_named_and_a_given_one_is_sent() -> None:
     with serving(Script(VLLM, key="sesame")) as url:
         with pytest.raises(BadInput, match="give it with --key"):

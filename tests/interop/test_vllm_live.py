@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from specviz.__main__ import main
 from specviz.errors import BadInput
 from specviz.interop import client
 from specviz.interop.server import Answer, Ask, Server, look
 from specviz.interop.server_counters import Counters, counters
-from specviz.interop.vllm_methods import CLASS
 from specviz.interop.vllm_plugin.labels import DRAFTER
 from specviz.trace import store
 from specviz.trace.schema import ACCEPTED, Step, Trace
@@ -34,16 +31,8 @@ from specviz.trace.schema import ACCEPTED, Step, Trace
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("SPECVIZ_VLLM_PYTHON", "")
 START_SECONDS = 900
-PROMPTS = [
-    "Repeat after me, three times: the quick brown fox jumps over the lazy dog.",
-    "Say the days of the week, twice.",
-    "Why is the sky blue?",
-    "Write a short poem about rain.",
-    "Count from one to twenty.",
-    "What is 12 times 12? Show each step.",
-    "Name five animals that live in the sea.",
-    "Write a Python function that adds two numbers.",
-]
+FACTS = json.loads(Path(__file__).with_name("vllm_facts.json").read_text("utf-8"))
+PROMPTS, WAYS, OWN = FACTS["prompts"], FACTS["ways"], FACTS["own"]
 
 pytestmark = [
     pytest.mark.vllm,
@@ -78,24 +67,19 @@ def vllm(
     folder: Path,
     speculative: dict[str, Any] | None,
     own: dict[str, Any] | None = None,
-    served: Path | None = None,
-    more: tuple[str, ...] = (),
-    **variables: str,
 ) -> Iterator[Running]:
-    """A server with this way of speculating, and the plugin. ``own`` is a drafter of ours for its ``custom_class``, ``served``
-    another model than SmolLM2, ``more`` options of the server and ``variables`` its environment's."""
+    """A server with this way of speculating, and the plugin. ``own`` is a drafter of ours for its ``custom_class``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT), "SPECVIZ_VLLM_TRACES": str(folder / "traces"), "VLLM_CPU_KVCACHE_SPACE": "1",
-        DRAFTER: json.dumps(own or {}), **variables,
+        DRAFTER: json.dumps(own or {}),
     }  # fmt: skip
     command = [
-        PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(served or model()), "--port", str(port),
+        PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model()), "--port", str(port),
         "--dtype", "bfloat16",
         "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "8",
-        *more,
     ]  # fmt: skip
     if speculative is not None:
         command += ["--per-request-spec-decode-metrics", "detailed", "--speculative-config", json.dumps(speculative)]
@@ -161,16 +145,6 @@ def counted(traces: list[Trace]) -> Counters:
     return Counters(len(steps), sum(step.verified for step in steps), sum(by_place), by_place)
 
 
-WAYS: dict[str, dict[str, Any]] = {
-    "ngram": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
-    "suffix": {"method": "suffix", "num_speculative_tokens": 6},
-    "draft": {"num_speculative_tokens": 3},
-    "eagle3": {"method": "eagle3", "num_speculative_tokens": 4},
-    "own": {"method": "custom_class", "model": CLASS, "num_speculative_tokens": 6},
-}
-OWN = {"method": "prompt_lookup", "parameters": {"occurrence": "latest", "copied": 6}}
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, tmp_path: Path) -> None:
     speculative = dict(WAYS[way])
@@ -195,36 +169,6 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
         assert trace.end is not None and texts[trace.end.output_ids] == trace.end.text
     # A client that asks for the counts a draft rebuilds the same rounds.
     assert sum(step.verified for trace in seen for step in trace.steps) == ours.drafted
-
-
-def tiny(folder: Path) -> Path:
-    """Random weights with four heads and SmolLM2's tokenizer: SmolLM2 has nine heads, which two workers cannot share."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
-    sizes: dict[str, Any] = {"vocab_size": 49152, "hidden_size": 256, "intermediate_size": 256, "tie_word_embeddings": True}
-    config = LlamaConfig(**heads, **sizes, bos_token_id=1, eos_token_id=2, pad_token_id=2)
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(model() / name, folder / name)
-    return folder
-
-
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need a core each")
-def test_two_workers_leave_one_trace_a_request(tmp_path: Path) -> None:
-    split = ("--tensor-parallel-size", "2")
-    with vllm(tmp_path, WAYS["ngram"], None, tiny(tmp_path / "tiny"), split, VLLM_CPU_OMP_THREADS_BIND="0|1") as running:
-        before = counters(running.server.url)
-        seen = answers(running, PROMPTS[:4])
-        traces = recorded(running, 4)
-        after = counters(running.server.url)
-    assert before is not None and after is not None
-    ours, theirs = counted(traces), after.since(before)
-    assert (ours.drafts, ours.drafted, ours.accepted) == (theirs.drafts, theirs.drafted, theirs.accepted)
-    assert {trace.run.parameters["tensor_parallel"] for trace in traces} == {2}
-    outputs = sorted(trace.end.output_ids for trace in seen if trace.end is not None)
-    assert outputs == sorted(trace.end.output_ids for trace in traces if trace.end is not None)
 
 
 def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path: Path) -> None:

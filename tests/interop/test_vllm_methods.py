@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from specviz.pipeline.request import Request
 from specviz.trace import store
 from tests.support.fakes.chat_server import WORDS, Script, piece, serving
 
-RUN = {"prompt_lookup", "suffix_decoding", "speculative_sampling", "eagle3", "autoregressive"}
+CASES = tomllib.loads(Path(__file__).with_name("vllm_methods.toml").read_text("utf-8"))
+RUN = {case["method"] for case in CASES["runs"]}
 CHAIN = {"width": 1, "depth": 4, "nodes": 4}
 NGRAM = {"partial": True, "copied": 5}
 LINE = INFO + '{{SPECVIZ_VLLM_DRAFTER="",method="{}",model="{}",num_speculative_tokens="{}",prompt_lookup_max="3",'
@@ -38,28 +40,19 @@ def test_every_method_runs_there_or_says_why_not() -> None:
             serving_of(name)
 
 
-def test_a_method_keeps_its_parameters_or_is_refused() -> None:
-    plain = serving_of("autoregressive")
-    assert plain.speculative is None and "--" not in plain.command().partition(" vllm serve ")[2]
-    lookup = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-    assert serving_of("prompt_lookup", parameters=NGRAM).speculative == lookup
-    head = {"method": "eagle3", "model": "eagle3-head", "num_speculative_tokens": 4}
-    assert serving_of("eagle3", parameters=CHAIN).speculative == head
-    drawn = serving_of("eagle3", parameters=CHAIN, temperature=1.0)
-    assert drawn.speculative == head | {"draft_sample_method": "probabilistic"} and "other random numbers" in drawn.differs[0]
-    assert serving_of("eagle3", parameters=CHAIN | {"rule": "rejection"}, temperature=1.0).speculative == head
-    path = serving_of("suffix_decoding", parameters={"shape": "path", "most": 8})
-    assert path.speculative["method"] == "suffix" and path.speculative["num_speculative_tokens"] == 8
-    draft = serving_of("speculative_sampling", draft="HuggingFaceTB/SmolLM2-135M", parameters={"gamma": 3})
-    assert draft.speculative == {"method": "draft_model", "model": "HuggingFaceTB/SmolLM2-135M", "num_speculative_tokens": 3}
-    for method, wrong, why in (
-        ("eagle3", {}, "verifies one chain"),
-        ("eagle3", CHAIN | {"depth": 0}, "of a fixed length"),
-        ("suffix_decoding", {}, "shape=path"),
-        ("speculative_sampling", {}, "target's own embedding"),
-    ):
-        with pytest.raises(BadInput, match=why):
-            serving_of(method, parameters=wrong)
+@pytest.mark.parametrize("case", CASES["runs"])
+def test_a_method_keeps_its_parameters(case: dict[str, Any]) -> None:
+    serving = serving_of(case["method"], **case.get("asked", {}))
+    assert (serving.speculative or {}) == case["speculative"]
+    assert ("--" in serving.command().partition(" vllm serve ")[2]) == bool(case["speculative"])
+    drawn = bool(case["speculative"]) and "temperature" in case.get("asked", {})
+    assert any("other random numbers" in word for word in serving.differs) == drawn
+
+
+@pytest.mark.parametrize("case", CASES["refused"])
+def test_what_vllm_has_no_setting_for_is_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=case["why"]):
+        serving_of(case["method"], parameters=case.get("parameters", {}))
 
 
 def test_the_depth_is_that_of_our_trees() -> None:

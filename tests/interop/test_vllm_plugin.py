@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,12 +19,14 @@ from specviz.trace import store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
 VOCAB, END = 16, 15
-ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 9, "min_tokens": 0, "ends": [END]}
-RUN = {
-    "target": "tiny", "method": "vllm_autoregressive", "title": "Autoregressive in vLLM", "draft": "", "parameters": {},
-    "device": "cpu", "dtype": "bfloat16", "tier": "eager", "libraries": {"vllm": "0.0", "torch": "0.0"},
-}  # fmt: skip
-SERVER = {"run": RUN, "tokenizer": None, "max_model_len": 64}
+FACTS = json.loads(Path(__file__).with_name("vllm_facts.json").read_text("utf-8"))
+"""vLLM's own configuration and a request's parameters, as far as the plugin reads them, and what it makes of them."""
+ASKED, SERVER = FACTS["asked"] | {"ends": [END]}, FACTS["server"]
+
+
+def spaces(fields: dict[str, Any]) -> Any:
+    """The fields as attributes, at every depth."""
+    return json.loads(json.dumps(fields), object_hook=lambda inner: SimpleNamespace(**inner))
 
 
 class Runner:
@@ -35,21 +38,8 @@ class Runner:
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
-        lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
-        speculative = SimpleNamespace(method="ngram", num_speculative_tokens=3, model=None, **lookup)
-        model = {"model": "/models/tiny", "dtype": "torch.bfloat16", "max_model_len": 64, "tokenizer_revision": None}
-        names = ("tokenizer", "runner_type", "tokenizer_mode", "trust_remote_code")
-        model |= dict.fromkeys(names, "auto")
-        self.vllm_config = SimpleNamespace(
-            model_config=SimpleNamespace(enforce_eager=True, skip_tokenizer_init=True, **model),
-            speculative_config=speculative,
-            parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1),
-            device_config=SimpleNamespace(device_type="cpu"),
-        )  # fmt: skip
-        params = SimpleNamespace(
-            temperature=self.temperature, top_p=1.0, top_k=0, min_p=0.0, seed=None, max_tokens=7, min_tokens=0, ignore_eos=False,
-            stop_token_ids=[], all_stop_token_ids={END},
-        )  # fmt: skip
+        self.vllm_config = spaces(FACTS["config"])
+        params = spaces({**FACTS["params"], "temperature": self.temperature, "all_stop_token_ids": [END]})
         self.requests = {name: SimpleNamespace(prompt_token_ids=[1, 2, 3], sampling_params=params) for name in self.names}
         self.input_batch = SimpleNamespace(req_ids=list(self.names))
         self.discard_request_mask = SimpleNamespace(np=np.zeros(8, dtype=bool))
@@ -115,37 +105,33 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         "vllm.v1.worker.gpu_model_runner": {},
         "vllm.v1.metrics.loggers": {"PrometheusStatLogger": type("PrometheusStatLogger", (Logger,), {})},
     }
-    for name in ("vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.v1", "vllm.v1.worker", "vllm.v1.metrics"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    for name, content in contents.items():
+    for name in ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.worker", "vllm.v1.metrics", *contents):
         module = ModuleType(name)
-        vars(module).update(content)
+        vars(module).update(contents.get(name, {}))
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(
-        sys.modules, "vllm.v1.worker", SimpleNamespace(gpu_model_runner=sys.modules["vllm.v1.worker.gpu_model_runner"])
-    )
-    monkeypatch.setitem(sys.modules, "vllm.v1.metrics", SimpleNamespace(loggers=sys.modules["vllm.v1.metrics.loggers"]))
 
 
-def around(folder: Path, script: Any, temperature: float = 0.0) -> type[Runner]:
+def around(script: Any, temperature: float = 0.0) -> type[Runner]:
     """A runner class of its own with the plugin around it."""
     kind = type("GPUModelRunner", (Runner,), {"script": script, "temperature": temperature})
-    names = ("_sample", "propose_draft_token_ids", "sample_tokens", "_get_spec_decode_draft_probs", "initialize_kv_cache")
-    for name in ("execute_model", *names):
-        setattr(kind, name, getattr(Runner, name))
     sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner = kind  # type: ignore[attr-defined]
+    plugin.register()
+    plugin.register()  # vLLM may call it again
     return kind
 
 
-def played(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch, temperature: float = 0.0) -> tuple[Runner, list[Trace]]:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the plugin writes."""
+    monkeypatch.setenv(plugin.FOLDER, str(tmp_path))
+    return tmp_path
+
+
+def played(folder: Path, temperature: float = 0.0, script: Any = None) -> tuple[Any, list[Trace]]:
     """Every round of the script through the plugin, and what it wrote."""
-    around(folder, script, temperature)
-    monkeypatch.setenv(plugin.FOLDER, str(folder))
-    plugin.register()
-    plugin.register()  # vLLM may call it again
-    runner = sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner()  # type: ignore[attr-defined]
+    runner: Any = around(script or SCRIPT, temperature)()
     runner.initialize_kv_cache()
-    for _ in script:
+    for _ in runner.script:
         runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
         runner.sample_tokens(None)
     runner.execute_model(SimpleNamespace(finished_req_ids=set(Runner.names), total_num_scheduled_tokens=0))
@@ -162,13 +148,8 @@ SCRIPT = [
 ]
 
 
-@pytest.fixture
-def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Runner, list[Trace]]:
-    return played(tmp_path, SCRIPT, monkeypatch)
-
-
-def test_each_request_becomes_a_trace_of_its_own(traces: tuple[Runner, list[Trace]]) -> None:
-    _, (first, second) = traces
+def test_each_request_becomes_a_trace_of_its_own(folder: Path) -> None:
+    _, (first, second) = played(folder)
     for trace in (first, second):
         store.read(store.text(trace))
         assert (
@@ -187,8 +168,8 @@ def test_each_request_becomes_a_trace_of_its_own(traces: tuple[Runner, list[Trac
     assert len(second.steps) == 3 and last.cut == "eos" and last.path == (1, 2, 3) and last.accepted == 2
 
 
-def test_probabilities_are_those_of_the_targets_rows(traces: tuple[Runner, list[Trace]]) -> None:
-    runner, (first, second) = traces
+def test_probabilities_are_those_of_the_targets_rows(folder: Path) -> None:
+    runner, (first, second) = played(folder)
     rows = runner.logits[2].softmax(-1)  # request a has rows 0 to 2, b has 3 to 6
     for trace, begin, drafted in ((first, 0, [2, 2]), (second, 3, [1, END])):
         step = trace.steps[2]
@@ -200,24 +181,24 @@ def test_probabilities_are_those_of_the_targets_rows(traces: tuple[Runner, list[
     assert all(node.q is None for step in first.steps for node in step.nodes)
 
 
-def test_sampled_requests_show_the_warped_probability(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, (first, _) = played(tmp_path, SCRIPT, monkeypatch, temperature=0.5)
+def test_sampled_requests_show_the_warped_probability(folder: Path) -> None:
+    runner, (first, _) = played(folder, 0.5)
     rows = (runner.logits[1] / 0.5).softmax(-1)
     assert first.steps[1].nodes[1].p == pytest.approx(float(rows[0, 5]), abs=1e-4)
     assert first.steps[1].rule == "ratio" and first.steps[1].certain and first.steps[1].bonus is not None
     assert first.steps[1].bonus.source == "residual"
 
 
-def test_a_token_drawn_again_after_its_rejection_was_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_drawn_again_after_its_rejection_was_rejected(folder: Path) -> None:
     script = [[([], [4]), ([], [9])], [([5, 6], [5]), ([7], [7, 1])]]
-    _, (first, second) = played(tmp_path, script, monkeypatch, temperature=0.5)
+    _, (first, second) = played(folder, 0.5, script)
     step = first.steps[1]
     assert (step.accepted, step.nodes[1].status, step.emitted) == (0, REJECTED, (5,)) and step.bonus is not None
     assert second.steps[1].accepted == 1
 
 
-def test_the_servers_metrics_say_how_it_speculates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(tmp_path, SCRIPT, monkeypatch)
+def test_the_servers_metrics_say_how_it_speculates(folder: Path) -> None:
+    around(SCRIPT)
     Logger.lines.clear()
     config = SimpleNamespace(speculative_config=SimpleNamespace(method="eagle3", model="/secret/head/", num_speculative_tokens=4))
     sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
@@ -228,37 +209,29 @@ def test_the_servers_metrics_say_how_it_speculates(tmp_path: Path, monkeypatch: 
     assert set(Logger.lines[1].values()) == {""}
 
 
-def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kind = around(tmp_path, SCRIPT)
-    before = dict(vars(kind))
+def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(plugin.FOLDER, raising=False)
-    plugin.register()
-    assert dict(vars(kind)) == before
+    assert around(SCRIPT).sample_tokens is Runner.sample_tokens
 
 
-def test_another_rank_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_rank_tells_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     other = SimpleNamespace(is_last_rank=True, is_first_rank=False)
     monkeypatch.setattr(sys.modules["vllm.distributed.parallel_state"], "get_tp_group", lambda: other)
-    around(tmp_path, SCRIPT)
-    monkeypatch.setenv(plugin.FOLDER, str(tmp_path / "none"))
-    plugin.register()
-    runner = sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner()  # type: ignore[attr-defined]
-    runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
-    runner.sample_tokens(None)
-    assert not (tmp_path / "none").exists()
+    assert not played(folder)[1]
 
 
 @pytest.mark.parametrize("wrong", ["a fault of ours", "a folder that cannot be written", "a reader who is behind"])
 def test_what_goes_wrong_leaves_the_server_alone(
-    wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    wrong: str, monkeypatch: pytest.MonkeyPatch, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     if wrong == "a fault of ours":
         monkeypatch.setattr(plugin.Listener, "scored", lambda *given: 1 / 0)
     elif wrong == "a reader who is behind":
         monkeypatch.setattr(plugin, "MOST_WAITING", -1)
     else:
-        (tmp_path / "file").write_text("")
-    runner, traces = played(tmp_path / ("file" if "folder" in wrong else ""), SCRIPT, monkeypatch)
+        (folder / "file").write_text("")
+        monkeypatch.setenv(plugin.FOLDER, str(folder / "file"))
+    runner, traces = played(folder)
     assert runner.round == len(SCRIPT) and not traces
     assert caplog.text.count("the server goes on") == ("behind" not in wrong)
 

@@ -17,12 +17,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from specviz.models import cache
 from specviz.models.cache import ModelCache
 from specviz.models.hub.catalog import Entry, WheelFile
+from specviz.models.hub.packed_model import TEMPLATE
 from tests.support.tiny.tokenizers import byte_level_tokenizer
 
-TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 CONTENT = bytes(range(256)) * 2048
 
 
@@ -146,12 +143,6 @@ def entry() -> Entry:
     return Entry(
         name="tiny", title="Tiny", modality="text", roles=("target",), wheel=source, family="tiny", parameters=1, licence="MIT"
     )
-
-
-@pytest.fixture
-def content() -> bytes:
-    """The bytes that the catalogue expects."""
-    return CONTENT
 
 
 @pytest.fixture

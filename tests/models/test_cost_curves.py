@@ -20,24 +20,31 @@ from tests.support.tiny.text import tiny_target
 COUNT = len(TIMED) * (1 + ROUNDS)
 
 
-@pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The widths of all passes, each of which took ten milliseconds and one a row."""
-    made: list[int] = []
-    monkeypatch.setattr(cost, "_pass", lambda target, session, width, chains: made.append(width) or 10.0 + width)
-    return made
+class Machine:
+    """A machine on which a pass takes ten milliseconds and one a row. ``passes`` are the widths of all that were timed, ``told``
+    what was reported of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.passes, self.told, self.patch = list[int](), list[tuple[str, float | None]](), patch
+        patch.setattr(cost, "_pass", lambda target, session, width, chains: self.passes.append(width) or 10.0 + width)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what this process knows, as a new start of the app does."""
+        self.patch.setattr(cost_curves, "_KNOWN", {})
+        self.patch.setattr(cost_curves, "_TIMED", {})
+
+    def report(self, message: str, share: float | None) -> None:
+        self.told.append((message, share))
+
+    def costs(self, **changes: Any) -> ModelCosts:
+        """The costs of a target with these facts."""
+        return target_costs(target(**changes), self.report)
 
 
 @pytest.fixture
-def restarted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Forget what this process knows, as a new start of the app does."""
-
-    def restart() -> None:
-        monkeypatch.setattr(cost_curves, "_KNOWN", {})
-        monkeypatch.setattr(cost_curves, "_TIMED", {})
-
-    restart()
-    return restart
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
 
 
 def target(**changes: Any) -> Any:
@@ -51,82 +58,78 @@ def ratio(costs: ModelCosts, rows: int) -> float:
     return curve.at(rows) / curve.at(1)
 
 
-def test_a_few_passes_are_timed_before_the_first_run_and_none_at_the_next_start(
-    passes: list[int], restarted: Any, heard: Any
-) -> None:
-    first = target_costs(target(), heard)
+def test_a_few_passes_are_timed_before_the_first_run_and_none_at_the_next_start(machine: Machine) -> None:
+    first = machine.costs()
     assert ratio(first, 16) == pytest.approx(26 / 11, rel=0.05) and ratio(first, 48) == pytest.approx(58 / 11, rel=0.05)
-    assert len(passes) == len(heard.told) == COUNT
-    assert {message for message, _ in heard.told} == {"Timing the model on this machine"}
-    assert [share for _, share in heard.told] == [number / COUNT for number in range(COUNT)]
-    restarted()
-    again = target_costs(target(), heard)
-    assert ratio(again, 48) == pytest.approx(ratio(first, 48), rel=0.01) and len(passes) == COUNT
+    assert len(machine.passes) == len(machine.told) == COUNT
+    assert {message for message, _ in machine.told} == {"Timing the model on this machine"}
+    assert [share for _, share in machine.told] == [number / COUNT for number in range(COUNT)]
+    machine.restart()
+    again = machine.costs()
+    assert ratio(again, 48) == pytest.approx(ratio(first, 48), rel=0.01) and len(machine.passes) == COUNT
 
 
 @pytest.mark.parametrize(
     "changes", [{"name": "other"}, {"dtype": torch.bfloat16}, {"tier": "graph"}, {"rows": 2}, {"vocab_size": 65}]
 )
-def test_another_model_has_costs_of_its_own(changes: Any, passes: list[int], restarted: Any, heard: Any) -> None:
+def test_another_model_has_costs_of_its_own(changes: Any, machine: Machine) -> None:
     """A guided picture, of two rows, reads every code twice: the curve of one row would foretell it twice as fast as it is."""
-    target_costs(target(), heard).curve()
-    restarted()
-    target_costs(target(**changes), heard).curve()
-    assert len(passes) == 2 * COUNT
+    machine.costs().curve()
+    machine.restart()
+    machine.costs(**changes).curve()
+    assert len(machine.passes) == 2 * COUNT
 
 
-def test_threads_or_versions_of_another_start_are_timed_anew(
-    passes: list[int], restarted: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target_costs(target(), heard).curve()
+def test_threads_or_versions_of_another_start_are_timed_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.costs().curve()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    target_costs(target(), heard).curve()
+    machine.costs().curve()
     monkeypatch.setitem(cost_curves._VERSIONS, "transformers", "99.0")
-    target_costs(target(), heard).curve()
-    assert len(passes) == 3 * COUNT
+    machine.costs().curve()
+    assert len(machine.passes) == 3 * COUNT
 
 
 def test_threads_taken_away_in_a_run_are_learned_apart_and_nothing_is_timed_in_it(
-    passes: list[int], restarted: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs = target_costs(target(), heard)
+    costs = machine.costs()
     before = costs.curve()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     for _ in range(60):
         costs.times().learn(16, 200.0)
         costs.times().learn(1, 20.0)
-    assert len(passes) == COUNT and ratio(costs, 16) == pytest.approx(10.0, rel=0.1)
+    assert len(machine.passes) == COUNT and ratio(costs, 16) == pytest.approx(10.0, rel=0.1)
     monkeypatch.undo()
     assert costs.curve() == before
 
 
 def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(
-    passes: list[int], restarted: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share = [1.0]
     monkeypatch.setattr(cost_curves, "contention", lambda: share[0])
-    costs = target_costs(target(), heard)
+    costs = machine.costs()
     costs.curve()
-    assert len(passes) == COUNT
+    assert len(machine.passes) == COUNT
     costs.run("eagle2").curve()
-    assert len(passes) == COUNT, "not at once"
+    assert len(machine.passes) == COUNT, "not at once"
     monkeypatch.setattr(cost_curves, "AGAIN", 0.0)
     share[0] = 0.0
     costs.run("eagle2").curve()
-    assert len(passes) == 2 * COUNT
-    restarted()
-    assert target_costs(target(), heard).curve() and len(passes) == 3 * COUNT, "a file that was written on a busy machine"
+    assert len(machine.passes) == 2 * COUNT
+    machine.restart()
+    assert machine.costs().curve() and len(machine.passes) == 3 * COUNT, "a file that was written on a busy machine"
 
 
-def test_a_run_that_sizes_nothing_teaches_costs_and_times_none(passes: list[int], heard: Any, restarted: Any) -> None:
-    costs = target_costs(target(), heard).run("prompt_lookup")
+def test_a_run_that_sizes_nothing_teaches_costs_and_times_none(machine: Machine) -> None:
+    costs = machine.costs().run("prompt_lookup")
     costs.learn(SimpleNamespace(passes=1, padded=8, draft_calls=0, time=SimpleNamespace(verify=18e6, draft=0)))
-    assert passes == []
-    assert costs.curve().at(8) > costs.curve().at(1) and len(passes) == COUNT
+    assert machine.passes == []
+    assert costs.curve().at(8) > costs.curve().at(1) and len(machine.passes) == COUNT
 
 
-def test_what_runs_teach_outlives_the_process(passes: list[int], restarted: Any, heard: Any) -> None:
-    costs = target_costs(target(), heard)
+def test_what_runs_teach_outlives_the_process(machine: Machine) -> None:
+    costs = machine.costs()
     run = costs.run("eagle2")
     forward = run.forward(6, lambda: 1.0)
     assert forward == pytest.approx(1.0, rel=0.1), "what was timed"
@@ -135,8 +138,8 @@ def test_what_runs_teach_outlives_the_process(passes: list[int], restarted: Any,
         costs.times().learn(1, 11.0)
         costs.times().learn_forward("eagle2 6", 3.3)
     costs.keep()
-    restarted()
-    later = target_costs(target(), heard)
+    machine.restart()
+    later = machine.costs()
     assert ratio(later, 16) == pytest.approx(8.0, rel=0.1)
     assert later.run("eagle2").forward(6) == pytest.approx(0.3 * later.curve().at(1), rel=0.1)
 
@@ -147,43 +150,43 @@ def test_what_runs_teach_outlives_the_process(passes: list[int], restarted: Any,
      'KEY: {"logs": [NaN, 1, 1, 1, 1, 1, 1, 1, 1], "spread": [1, 1, 1, 1, 1, 1, 1, 1, 1], "forwards": {}, "at": 1e300}',
      'KEY: {"logs": [1, 1, 1, 1, 1, 1, 1, 1, 1], "spread": [1, 1, 1, 1, 1, 1, 1, 1, 1], "forwards": {"a": [1]}, "at": "x"}'],
 )  # fmt: skip
-def test_a_damaged_or_older_file_is_dropped(text: str, passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
-    first = target_costs(target(), heard)
+def test_a_damaged_or_older_file_is_dropped(text: str, machine: Machine, own_cache: Path) -> None:
+    first = machine.costs()
     expected = ratio(first, 16)
     entry = text.removeprefix("KEY: ")
     body = entry if entry == text else f'{{"version": {VERSION}, "models": {{{json.dumps(first._key())}: {entry}}}}}'
     (own_cache / FILE).write_text(body, encoding="utf-8")
-    restarted()
-    again = target_costs(target(), heard)
-    assert ratio(again, 16) == pytest.approx(expected, rel=0.01) and len(passes) == 2 * COUNT
+    machine.restart()
+    again = machine.costs()
+    assert ratio(again, 16) == pytest.approx(expected, rel=0.01) and len(machine.passes) == 2 * COUNT
     assert json.loads((own_cache / FILE).read_text(encoding="utf-8"))["version"] == VERSION
 
 
-def test_one_damaged_entry_costs_the_others_nothing(passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
-    costs = target_costs(target(), heard)
+def test_one_damaged_entry_costs_the_others_nothing(machine: Machine, own_cache: Path) -> None:
+    costs = machine.costs()
     expected = ratio(costs, 16)
     file = json.loads((own_cache / FILE).read_text(encoding="utf-8"))
     (own_cache / FILE).write_text(json.dumps({**file, "models": {"other": {"logs": 3}, **file["models"]}}), encoding="utf-8")
-    restarted()
-    again = target_costs(target(), heard)
-    assert ratio(again, 16) == pytest.approx(expected, rel=0.01) and len(passes) == COUNT
+    machine.restart()
+    again = machine.costs()
+    assert ratio(again, 16) == pytest.approx(expected, rel=0.01) and len(machine.passes) == COUNT
     again.keep()
     assert list(json.loads((own_cache / FILE).read_text(encoding="utf-8"))["models"]) == list(file["models"])
 
 
-def test_the_file_stays_small(passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
+def test_the_file_stays_small(machine: Machine, own_cache: Path) -> None:
     own_cache.mkdir(parents=True, exist_ok=True)
     many = {f"model {number}": {**PassTimes().state(), "at": number} for number in range(MOST + 5)}
     (own_cache / FILE).write_text(json.dumps({"version": VERSION, "models": many}), encoding="utf-8")
-    target_costs(target(), heard).curve()
+    machine.costs().curve()
     kept = json.loads((own_cache / FILE).read_text(encoding="utf-8"))["models"]
     assert len(kept) == MOST
     assert "model 68" in kept and "model 6" in kept and "model 5" not in kept, "those that ran last stay"
     assert len((own_cache / FILE).read_bytes()) < 64_000
 
 
-def test_processes_that_write_at_once_lose_nothing(passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
-    several = [ModelCosts({"model": str(number)}, target(), heard) for number in range(8)]
+def test_processes_that_write_at_once_lose_nothing(machine: Machine, own_cache: Path) -> None:
+    several = [ModelCosts({"model": str(number)}, target(), machine.report) for number in range(8)]
     for costs in several:
         costs.curve()
     (own_cache / FILE).unlink()
@@ -196,8 +199,6 @@ def test_processes_that_write_at_once_lose_nothing(passes: list[int], restarted:
     assert not list(own_cache.glob("*.tmp"))
 
 
-def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(
-    passes: list[int], restarted: Any, heard: Any, own_cache: Path
-) -> None:
+def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(machine: Machine, own_cache: Path) -> None:
     own_cache.write_text("a file where the folder should be", encoding="utf-8")
-    assert ratio(target_costs(target(), heard), 16) == pytest.approx(26 / 11, rel=0.05)
+    assert ratio(machine.costs(), 16) == pytest.approx(26 / 11, rel=0.05)

@@ -40,8 +40,7 @@ def test_a_code_s_patch_is_what_it_looks_like_in_pictures() -> None:
     large = load_image_model("emoji-64", "float32", "cpu")
     patches = code_patches(large)
     assert patches is not None and patches.shape == (large.codes, 4, 4, 3)
-    pixels = torch.from_numpy(_round_face()).permute(2, 0, 1)[None].float() / 127.5 - 1
-    codes = large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
+    codes = _codes(large, _round_face())
     decoded = torch.from_numpy(large.picture(codes.tolist())).float() / 127.5 - 1
 
     def error(cells: torch.Tensor) -> float:
@@ -59,8 +58,7 @@ def test_words_make_the_next_code_likelier_than_probability_and_other_words_chan
     rows, others = (large.prompts.rows(f"{one}, noto style") for one in ("grinning face", "broccoli"))
     drawn = _round_face()
     with torch.inference_mode():
-        pixels = torch.from_numpy(drawn).permute(2, 0, 1)[None].float() / 127.5 - 1
-        codes = large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
+        codes = _codes(large, drawn)
         asked, other, nothing = (
             _logits(large, words, codes) for words in (rows.conditional, others.conditional, rows.unconditional)
         )
@@ -70,6 +68,11 @@ def test_words_make_the_next_code_likelier_than_probability_and_other_words_chan
         assert apart.mean() > 0.05
     shown = large.picture(codes.tolist()).astype(float)
     assert np.abs(shown - drawn).mean() < 20
+
+
+def _codes(large: LoadedImage, picture: np.ndarray) -> torch.Tensor:
+    pixels = torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 127.5 - 1
+    return large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
 
 
 def _logits(large: LoadedImage, words: Sequence[int], codes: torch.Tensor) -> torch.Tensor:

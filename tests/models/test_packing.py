@@ -13,33 +13,24 @@ from tests.support.tiny.text import tiny_llama
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_packed_model_gives_what_the_plain_one_gives(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_model_gives_what_the_plain_one_gives_and_so_do_its_gradients(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(packing, "cpu_has_bfloat16", lambda: True)
     model = tiny_llama(dtype=dtype)
     plain = copy.deepcopy(model)
     if not pack(model):
         pytest.skip("this processor's torch has no such layout")
     assert isinstance(model.base_model.layers[0].mlp.down_proj, PackedLinear)
-    ids = torch.arange(12)[None]
-    with torch.inference_mode():
-        ours, wanted = model(ids).logits.float(), plain(ids).logits.float()
-    assert (ours - wanted).norm() < (1e-5 if dtype == torch.float32 else 0.03) * wanted.norm()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_pass_through_a_packed_model(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "cpu_has_bfloat16", lambda: True)
-    model = tiny_llama(dtype=dtype).requires_grad_(False)
-    plain = copy.deepcopy(model)
-    if not pack(model):
-        pytest.skip("this processor's torch has no such layout")
-    gradients = []
+    found = []
     for network in (model, plain):
         embedded = plain.get_input_embeddings().weight[:12].clone()[None].requires_grad_()
-        network(inputs_embeds=embedded).logits.float().square().sum().backward()
-        assert embedded.grad is not None
-        gradients.append(embedded.grad.float())
-    assert (gradients[0] - gradients[1]).norm() < (1e-5 if dtype == torch.float32 else 0.03) * gradients[1].norm()
+        logits = network(inputs_embeds=embedded).logits.float()
+        logits.square().sum().backward()
+        with torch.inference_mode():
+            found.append((logits, embedded.grad.float(), network(torch.arange(12)[None]).logits.float()))
+    for ours, wanted in zip(*found, strict=True):
+        assert (ours - wanted).norm() < (1e-5 if dtype == torch.float32 else 0.03) * wanted.norm()
 
 
 def test_bfloat16_is_packed_only_where_the_processor_multiplies_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

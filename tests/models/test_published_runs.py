@@ -27,50 +27,35 @@ def published(name: str, values: dict[str, object], target: TextTarget, warp: Wa
     return composed(name, values, parts)
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
-def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
-    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    composition = published("eagle3", {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}, target, warp, folder)
-    assert composition.hidden_state_layers == (0, 1, 2)
-    found = decode(target, composition, PROMPT, 80, warp, 7)
-    assert found.ids == baseline("eager", float64, warp)[:80]
-    assert any(step.path for step in found.steps)
+EAGLE2 = {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(
-    ("method", "values"), [("ddd", {"nodes": 16}), ("traversal", {}), ("reader", {"drafter": "eagle3", "nodes": 16})]
-)
-def test_methods_around_a_feature_drafter_take_published_heads(tmp_path: Path, method: str, values: dict[str, object]) -> None:
-    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    composition = published(method, values, target, GREEDY, folder)
-    found = decode(target, composition, PROMPT, 40, GREEDY, 7)
-    assert found.ids == baseline("eager", float64, GREEDY)[:40] and any(step.path for step in found.steps)
+    ("method", "values", "warp"),
+    [
+        ("eagle", {"rule": "match"}, GREEDY), ("eagle2", EAGLE2, GREEDY), ("eagle3", EAGLE2, WARM),
+        ("ddd", {"nodes": 16}, GREEDY), ("traversal", {}, GREEDY), ("reader", {"drafter": "eagle3", "nodes": 16}, GREEDY),
+    ],
+)  # fmt: skip
+def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, method: str, values: dict[str, object], warp: Warp) -> None:
+    first_kind = method in ("eagle", "eagle2")
+    tensors, config = (narrow_tensors(), NARROW) if first_kind else (feature_tensors(), CONFIG)
+    folder, target = saved(tmp_path, tensors, config), tiny_target()
+    composition = published(method, values, target, warp, folder)
+    assert composition.hidden_state_layers == ((2,) if first_kind else (0, 1, 2))
+    found = decode(target, composition, PROMPT, 60, warp, 7)
+    assert found.ids == baseline("eager", float64, warp)[:60] and any(step.path for step in found.steps)
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("method", ["eagle", "eagle2"])
-def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, method: str) -> None:
-    folder, target = saved(tmp_path, narrow_tensors(), NARROW), tiny_target()
-    values = {"rule": "match"} if method == "eagle" else {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
-    composition = published(method, values, target, GREEDY, folder)
-    assert composition.hidden_state_layers == (2,)
-    found = decode(target, composition, PROMPT, 80, GREEDY, 7)
-    assert found.ids == baseline("eager", float64, GREEDY)[:80]
-    assert any(step.path for step in found.steps)
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
-def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
+def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, parallel_tensors(4), None), tiny_target()
-    composition = published("medusa", {"rule": "match"}, target, warp, folder)
+    composition = published("medusa", {"rule": "match"}, target, WARM, folder)
     (said,) = composition.warnings
     assert "published 63 paths" in said and str(folder) in said
-    found = decode(target, composition, PROMPT, 80, warp, 7)
+    found = decode(target, composition, PROMPT, 80, WARM, 7)
     assert {step.verified for step in found.steps[:4]} == {63}, "nobody counted which paths of these heads are right"
-    assert found.ids == baseline("eager", float64, warp)[:80]
+    assert found.ids == baseline("eager", float64, WARM)[:80]
     assert any(step.path for step in found.steps)
 
 

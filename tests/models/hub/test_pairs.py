@@ -31,15 +31,17 @@ from specviz.models.hub.pairs import MTP, PAIRS, Pair
 from tests.support.referee.filled import weight
 
 HIDDEN, VOCAB = 32, 352
-SMALL: dict[str, Any] = {
-    "vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 351, "head_dim": 8,
-}  # fmt: skip
+FACTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))
+SMALL = FACTS["pair"]
 CLASSES: dict[str, Any] = {"llama-3": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 BLOCKS = ("DFlash", "DSpark")
 NAMES = [f"{pair.heads} {pair.target}" for pair in PAIRS]
-TEXT = [pair for pair in PAIRS if pair.entry.modality == "text" and pair.layout != MTP]
-"""Those that read pictures are run in tests/commands/test_picture_pairs.py."""
+TEXT = {
+    (pair.layout, pair.entry.family, "vocab" in pair.shape, "RedHatAI" in pair.heads): pair
+    for pair in PAIRS
+    if pair.entry.modality == "text" and pair.layout != MTP
+}
+"""A pair of each class; those that read pictures are run in tests/commands/test_picture_pairs.py."""
 
 
 def config_of(pair: Pair) -> HeadConfig:
@@ -93,22 +95,12 @@ def test_every_command_can_be_typed(pair: Pair) -> None:
     assert sum("convert" in command for command in pair.commands) == pair.pickled + sum("convert" in one for one in pair.gather)
 
 
-SEEING: dict[str, Any] = {
-    "depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": HIDDEN, "in_channels": 3,
-    "patch_size": 4, "spatial_merge_size": 2, "num_position_embeddings": 16,
-}  # fmt: skip
-DRAFTING_ITSELF: dict[str, Any] = {
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
-    "full_attention_interval": 4, "mtp_num_hidden_layers": 1, "tie_word_embeddings": True,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
-                        "mrope_section": [1, 1, 0], "mrope_interleaved": True},
-}  # fmt: skip
-
-
 def seeing_model(folder: Path) -> None:
     """A tiny Qwen3.5 as its repository stores it: what sees, the text model, and the MTP layer beside them."""
     torch.manual_seed(0)
-    whole = Qwen3_5Config(text_config={**SMALL, **DRAFTING_ITSELF}, vision_config=SEEING, tie_word_embeddings=True)
+    whole = Qwen3_5Config(
+        text_config={**SMALL, **FACTS["drafting itself"]}, vision_config=FACTS["seeing"], tie_word_embeddings=True
+    )
     Qwen3_5ForConditionalGeneration(whole).eval().save_pretrained(folder)
     config = HeadConfig(
         VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 48, 1, False, HeadConventions((8,)), head_norms=True, paired=True, gated=True
@@ -184,7 +176,7 @@ def stored_blocks(pair: Pair, folder: Path, target: Any) -> Path:
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize("pair", TEXT, ids=lambda pair: f"{pair.heads} {pair.target}")
+@pytest.mark.parametrize("pair", TEXT.values(), ids=lambda pair: f"{pair.heads} {pair.target}")
 def test_each_class_of_pair_drafts_a_whole_run(
     pair: Pair, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,13 +62,7 @@ def folder(path: Path, opening: str = "<racm3:break>") -> Path:
     return path
 
 
-HEAD: dict[str, Any] = {
-    "architectures": ["ChameleonForConditionalGeneration"], "model_type": "chameleon", "hidden_size": HIDDEN,
-    "intermediate_size": INNER, "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "num_hidden_layers": 1,
-    "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0, "rope_scaling": None, "attention_bias": False,
-    "mlp_bias": False, "max_position_embeddings": 128, "model_parallel_size": 1, "swin_norm": False, "boi_token_id": 8197,
-    "eoi_token_id": 8196, "image_token_id": 8711, "vq_config": {"n_embed": CODES},
-}  # fmt: skip
+HEAD: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["anole drafter"]
 
 
 def drafter(path: Path, **settings: Any) -> Path:

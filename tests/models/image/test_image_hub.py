@@ -56,11 +56,6 @@ def test_a_tokenizer_that_cannot_open_a_picture_is_refused(tmp_path: Path) -> No
         load_image_model(str(folder(tmp_path, "<other>")), "float32", "cpu")
 
 
-def test_methods_that_need_a_drafter_say_that_there_is_none(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match="drafter"):
-        run(method="lantern_pp", prompt="red", target=str(folder(tmp_path)), dtype="float32")
-
-
 def test_emu3_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(Emu3Config().to_dict()), encoding="utf-8")
     save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")

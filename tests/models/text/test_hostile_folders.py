@@ -140,28 +140,19 @@ def test_ids_that_are_no_whole_numbers_are_refused(field: str, file: str, tiny_f
         assert f"The {file} of" in (said := _used(tiny_folder)) and f"says {field}" in said and "no whole number" in said
 
 
-def test_a_users_own_damaged_folder_is_not_to_be_deleted(tiny_folder: Path) -> None:
+def test_damage_in_what_was_fetched_is_fetched_again_and_a_users_own_folder_is_not_to_be_deleted(
+    tiny_folder: Path, own_cache: Path
+) -> None:
     weights = tiny_folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert "damaged" in (said := _used(tiny_folder)) and "Get the model again" in said and "Delete" not in said
-
-
-def test_damage_in_what_was_fetched_is_fetched_again(tiny_folder: Path, own_cache: Path) -> None:
     fetched = shutil.copytree(tiny_folder, own_cache / "models" / "tiny")
-    weights = fetched / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
     assert "Delete that folder and try again" in _used(fetched)
 
 
 def test_a_git_lfs_pointer_is_named(tiny_folder: Path) -> None:
     (tiny_folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n")
     assert "model.safetensors is a Git LFS pointer" in (said := _used(tiny_folder)) and "git lfs pull" in said
-
-
-def test_a_folder_without_a_tokenizer_says_so(tiny_folder: Path) -> None:
-    for file in tiny_folder.glob("*token*"):
-        file.unlink()
-    assert "holds no tokenizer.json" in _used(tiny_folder)
 
 
 def test_an_adapter_beside_a_whole_model_is_a_warning(tiny_folder: Path) -> None:

@@ -27,17 +27,8 @@ def test_a_folder_loads_ready_to_run(tiny_folder: Path, tiny_model: Any, heard: 
     torch.testing.assert_close(ours.float(), theirs, atol=1e-5, rtol=1e-4)
     assert heard.told == [(f"Loading {tiny_folder} in float64 on cpu", None)]
     assert loaded.warnings == ()
-
-
-def test_a_folder_s_prompt_is_read_as_its_model_reads_it(tiny_folder: Path) -> None:
-    loaded = load_causal_lm(str(tiny_folder), "float32")
     assert (loaded.text.context_length, loaded.text.rows) == (128, 352)
-    assert loaded.text.uses_template(raw=False) and len(loaded.tokenizer_hash) == 64
-
-
-def test_every_end_token_is_known(tiny_folder: Path) -> None:
-    """0 from the generation config, 2 from the tokenizer and the chat template."""
-    assert load_causal_lm(str(tiny_folder), "float32").eos_ids == {0, 2}
+    assert loaded.eos_ids == {0, 2}, "0 from the generation config, 2 from the tokenizer and the chat template"
 
 
 def test_the_same_model_is_loaded_once_for_each_number_format(tiny_folder: Path) -> None:
@@ -76,27 +67,16 @@ def test_code_from_a_repository_is_never_run(tiny_folder: Path, capsys: pytest.C
     assert "this ran" not in capsys.readouterr().out
 
 
-def test_a_damaged_weights_file_is_named(tiny_folder: Path) -> None:
-    weights = tiny_folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-64])
-    with pytest.raises(ModelUnavailable) as caught:
-        load_causal_lm(str(tiny_folder), "float32")
-    assert "damaged" in str(caught.value) and str(tiny_folder) in str(caught.value)
+def with_layers(folder: Path, layers: int) -> Any:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+    return load_causal_lm(str(folder), "float32")
 
 
-def test_missing_weights_are_refused_rather_than_made_up(tiny_folder: Path) -> None:
-    config = json.loads((tiny_folder / "config.json").read_text())
-    config["num_hidden_layers"] = 3
-    (tiny_folder / "config.json").write_text(json.dumps(config))
+def test_missing_weights_are_refused_and_those_that_have_no_place_are_a_warning(tiny_folder: Path) -> None:
     with pytest.raises(ModelUnavailable, match="lacks 9 of its weights"):
-        load_causal_lm(str(tiny_folder), "float32")
-
-
-def test_weights_that_have_no_place_are_a_warning(tiny_folder: Path) -> None:
-    config = json.loads((tiny_folder / "config.json").read_text())
-    config["num_hidden_layers"] = 1
-    (tiny_folder / "config.json").write_text(json.dumps(config))
-    assert "9 weights" in load_causal_lm(str(tiny_folder), "float32").warnings[0]
+        with_layers(tiny_folder, 3)
+    assert "9 weights" in with_layers(tiny_folder, 1).warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -74,15 +74,10 @@ def test_a_path_will_do(tmp_path: Path) -> None:
 def test_every_way_a_camera_can_be_held_is_turned_upright(turn: int) -> None:
     corners = Image.new("RGB", (16, 8), (255, 255, 255))
     corners.paste((0, 0, 0), (0, 0, 8, 4))  # black at the top left of the upright picture
-    steps = {
-        1: None, 2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }  # fmt: skip
-    way = steps[turn]
+    names = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_90 TRANSVERSE ROTATE_270".split()
+    stored = corners if turn == 1 else corners.transpose(Image.Transpose[names[turn - 2]])
     exif = Image.Exif()
     exif[0x0112] = turn
-    stored = corners if way is None else corners.transpose(way)
     found = open_picture(written(stored, "PNG", exif=exif)).image
     assert found.size == (16, 8)
     assert (found.getpixel((2, 1)), found.getpixel((14, 1)), found.getpixel((2, 7))) == (
@@ -148,12 +143,9 @@ def test_four_hundred_million_pixels_are_refused_before_they_are_decoded(monkeyp
         raise AssertionError("a pixel was decoded")
 
     monkeypatch.setattr(Image.Image, "load", never)
-    for wide, high in ((20_000, 20_000), (8_000, 8_000), (10_000, 10_000), (4_100, 4_100)):
+    for size in ((20_000, 20_000), (8_000, 8_000), (10_000, 10_000), (4_100, 4_100)):
         with pytest.raises(BadInput, match="million pixels; 16 million are the most"):
-            open_picture(claimed_png(wide, high))
-
-
-def test_a_thin_picture_of_many_rows_is_refused_before_it_is_decoded() -> None:
+            open_picture(claimed_png(*size))
     with pytest.raises(BadInput, match="15,000,000 pixels; 20,000 are the most"):
         open_picture(claimed_png(1, 15_000_000))
 
@@ -260,11 +252,6 @@ def test_damage_anywhere_is_told_and_never_more(kind: str) -> None:
             refused += 1
             assert str(error).endswith((".", "again.")) and len(str(error)) < 400
     assert refused > 8
-
-
-def test_a_claim_that_the_data_does_not_keep_is_damage() -> None:
-    with pytest.raises(BadInput, match="is damaged"):
-        open_picture(claimed_png(300, 300))
 
 
 def test_none_and_ten_pictures_are_refused_and_one_in_a_list_is_not() -> None:

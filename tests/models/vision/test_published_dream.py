@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +27,7 @@ from tests.support.worlds.witness import drafted_roots
 
 HIDDEN, HEADS, INNER, EPS = 48, 4, 40, 1e-6
 SIZE = HIDDEN // HEADS
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "image_token_id": 90, "hidden_act": "silu", "hidden_size": HIDDEN,
-    "intermediate_size": INNER, "max_position_embeddings": 2048, "model_type": "llama", "num_attention_heads": HEADS,
-    "num_hidden_layers": 1, "rms_norm_eps": EPS, "tie_word_embeddings": False, "vocab_size": 97, "dropout": 0.0,
-}  # fmt: skip
+CONFIG: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dream"]
 
 
 def tensors() -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,13 @@ from specviz.drafting.runtimes.visual_context import AllRows
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
-from tests.support.tiny.published_heads import CONFIG, expected_logits, feature_tensors, saved
+from tests.support.tiny.published_heads import expected_logits, feature_tensors, saved
 from tests.support.worlds.heads import ran
 from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
 from tests.support.worlds.witness import drafted_roots
 
 KIND, HIDDEN, VOCAB = "qwen2_5vl", 48, 97
-ROPE = {"type": "mrope", "mrope_section": [1, 1, 1]}
-SIZES = {**CONFIG, "hidden_size": HIDDEN, "vocab_size": VOCAB, "eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
-SPECFORGE = {**SIZES, "target_model_type": "qwen2_5_vl", "rope_scaling": ROPE}
-ANGELSLIM = {
-    **SPECFORGE, "architectures": ["Eagle3LlamaForCausalLM"], "modal_type": "VLM", "vision_start_token_id": 92,
-    "image_token_id": 90, "vision_end_token_id": 93, "video_token_id": 91,
-}  # fmt: skip
-_DECODER = {name: value for name, value in SIZES.items() if name not in ("architectures", "draft_vocab_size")}
-_DECODER.pop("eagle_aux_hidden_state_layer_ids")
-SPECULATORS = {
-    "architectures": ["Eagle3DraftModel"], "speculators_model_type": "eagle3", "norm_before_residual": False,
-    "eagle_aux_hidden_state_layer_ids": [1, 2, 3], "draft_vocab_size": SIZES["draft_vocab_size"],
-    "transformer_layer_config": {
-        **_DECODER, "model_type": "llama",
-        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [1, 1, 1]},
-    },
-}  # fmt: skip
-DIALECTS = {"specforge": SPECFORGE, "angelslim": ANGELSLIM, "speculators": SPECULATORS}
+DIALECTS: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dialects"]
 
 
 def tensors_for(dialect: str) -> dict[str, Tensor]:

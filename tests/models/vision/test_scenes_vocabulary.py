@@ -8,33 +8,23 @@ from typing import Any
 import pytest
 from PIL import Image
 from safetensors import safe_open
-from tokenizers import Tokenizer
 
 from specviz.models.vision import scenes
 from specviz.models.vision.pictures import open_picture
-from specviz.paths import BASE as ROOT
+from specviz.paths import WEIGHTS
 
 SCENES = json.loads((scenes.SCENES / "index.json").read_text(encoding="utf-8"))["scenes"]
 
 
-class Words:
-    """The model's tokenizer without the model."""
-
-    def __init__(self) -> None:
-        with safe_open(ROOT / "assets" / "weights" / "scenes_vlm.safetensors", "pt") as weights:
-            self.tokenizer = Tokenizer.from_str(weights.metadata()["tokenizer"])
-
-    def encode(self, text: str, **how: Any) -> list[int]:
-        return list(self.tokenizer.encode(text, **how).ids)
-
-
 @pytest.fixture(scope="module")
-def words() -> Words:
-    return Words()
+def words() -> Any:
+    """The model's tokenizer without the model."""
+    with safe_open(WEIGHTS / "scenes_vlm.safetensors", "pt") as weights:
+        return scenes.tokenizer_from(weights.metadata()["tokenizer"])
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene["file"])
-def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[str, Any]) -> None:
+def test_a_scene_and_its_question_are_not_warned_of(words: Any, scene: dict[str, Any]) -> None:
     picture = open_picture((scenes.SCENES / scene["file"]).read_bytes()).image
     assert scenes.warnings("scenes-vlm", words, scene["question"], picture) == ()
 
@@ -49,10 +39,10 @@ def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[st
         ("Was kostet das?", ["Was", "kostet", "das"]),
     ],
 )
-def test_words_that_training_never_asked_with_are_named(words: Words, question: str, unknown_words: list[str]) -> None:
+def test_words_that_training_never_asked_with_are_named(words: Any, question: str, unknown_words: list[str]) -> None:
     assert scenes.unknown_words(words, question) == unknown_words
 
 
-def test_another_picture_is_said_to_be_answered_by_invention(words: Words) -> None:
+def test_another_picture_is_said_to_be_answered_by_invention(words: Any) -> None:
     told = scenes.warnings("scenes-vlm", words, "What is the total?", Image.new("RGB", (64, 64), "white"))
     assert len(told) == 2 and "its answer is invented" in told[0] and "“total”" in told[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,7 @@ from tests.support.worlds.witness import drafted_roots
 
 HIDDEN, VOCAB, HEADS, INNER, QUERIES = 48, 97, 4, 40, 3
 SIZE = HIDDEN // HEADS
-SETTINGS = {
-    "hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": HEADS, "num_key_value_heads": HEADS,
-    "num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0, "max_position_embeddings": 128,
-    "vocab_size": VOCAB, "pretraining_tp": 1, "tie_word_embeddings": False,
-}  # fmt: skip
-CONFIGS: dict[str, dict[str, Any]] = {
-    "vispec llava_next": {**SETTINGS, "architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next"},
-    "vispec qwen2_5vl": {
-        **SETTINGS, "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "qkv_bias": True,
-        "sliding_window": 32768, "use_sliding_window": False, "max_window_layers": 28,
-    },
-    "msd llava": {
-        **SETTINGS, "architectures": ["LlavaLlamaForCausalLM"], "model_type": "llava", "mm_hidden_size": 1024,
-        "mm_projector_type": "mlp2x_gelu", "image_aspect_ratio": "pad", "tune_mm_mlp_adapter": False,
-    },
-    "msd qwen2vl": {
-        **SETTINGS, "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
-        "vision_config": {"depth": 32}, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]},
-    },
-}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["seeing"]
 
 
 def tensors_of(name: str) -> dict[str, Tensor]:

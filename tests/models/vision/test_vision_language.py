@@ -13,20 +13,21 @@ from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import scenes, vision_language
 from specviz.models.vision.picture_question import pad_to_square
+from specviz.models.vision.vision_language import LoadedVisionLanguage
 from tests.support.tiny.scenes import tiny_scenes, tiny_tokenizer
 
 QUESTION = "what is it"
 
 
 @pytest.fixture
-def shipped(tmp_path: Path) -> Path:
+def loaded(tmp_path: Path) -> LoadedVisionLanguage:
+    """Our own model, from its one file."""
     path = tmp_path / "scenes_vlm.safetensors"
     write_model(path, tiny_scenes(), tiny_tokenizer().backend_tokenizer, {"recipe": "none"})
-    return path
+    return vision_language.load_scenes(path, torch.float32, torch.device("cpu"))
 
 
-def test_our_own_file_gives_back_the_model_it_was_made_of(shipped: Path) -> None:
-    loaded = vision_language.load_scenes(shipped, torch.float32, torch.device("cpu"))
+def test_our_own_file_gives_back_the_model_it_was_made_of(loaded: LoadedVisionLanguage) -> None:
     asked = loaded.read(Image.new("RGB", (40, 20), (10, 200, 30)), QUESTION)
     ids = torch.tensor([asked.ids])
     found = loaded.model(input_ids=ids, **asked.inputs).logits
@@ -36,8 +37,7 @@ def test_our_own_file_gives_back_the_model_it_was_made_of(shipped: Path) -> None
     assert loaded.model.lm_head.weight is loaded.model.get_input_embeddings().weight
 
 
-def test_a_question_becomes_ids_pixels_and_places(shipped: Path) -> None:
-    loaded = vision_language.load_scenes(shipped, torch.float32, torch.device("cpu"))
+def test_a_question_becomes_ids_pixels_and_places(loaded: LoadedVisionLanguage) -> None:
     asked = loaded.read(Image.new("L", (64, 64), 90), QUESTION)
     assert asked.visual == asked.hidden == tuple(range(1, 17)) and asked.grid == (4, 4)
     assert "".join(loaded.text.pieces([], [asked.ids[place] for place in asked.text])) == f"<|user|>{QUESTION}<|assistant|>"
@@ -45,15 +45,13 @@ def test_a_question_becomes_ids_pixels_and_places(shipped: Path) -> None:
     assert len(asked.boxes) == 16 and asked.boxes[-1] == (0.75, 0.75, 1.0, 1.0)
 
 
-def test_a_typed_picture_token_is_only_text(shipped: Path) -> None:
-    loaded = vision_language.load_scenes(shipped, torch.float32, torch.device("cpu"))
+def test_a_typed_picture_token_is_only_text(loaded: LoadedVisionLanguage) -> None:
     asked = loaded.read(Image.new("RGB", (32, 32)), "a <image> and <|end|> here")
     assert len(asked.visual) == 16 and 0 not in asked.ids
 
 
 @pytest.mark.parametrize(("question", "error"), [("  ", BadInput), ("\ud800", BadInput), ("word " * 60, ContextFull)])
-def test_questions_that_cannot_be_asked(shipped: Path, question: str, error: type[Exception]) -> None:
-    loaded = vision_language.load_scenes(shipped, torch.float32, torch.device("cpu"))
+def test_questions_that_cannot_be_asked(loaded: LoadedVisionLanguage, question: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         loaded.read(Image.new("RGB", (32, 32)), question)
 
