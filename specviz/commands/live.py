@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from specviz.commands.console import colours, print_json, print_message, print_result, printable, table
 from specviz.figures.explain import explain
@@ -29,53 +28,46 @@ class TerminalView:
         if isinstance(event, Run):
             for warning in event.warnings:
                 print_message(f"warning: {warning}")
-            if not self._quiet:
-                how = ", ".join(filter(None, (event.dtype, event.device, f"{event.tier} tier")))
-                print_message(f"{event.title} on {event.target}: {how}")
-            if self._styled and not self._quiet:
+        if self._quiet:
+            return
+        if isinstance(event, Run):
+            how = ", ".join(filter(None, (event.dtype, event.device, f"{event.tier} tier")))
+            print_message(f"{event.title} on {event.target}: {how}")
+            if self._styled:
                 own = f"{_STYLES['own']}the target's own token{_PLAIN}"
                 print_message(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n", raw=True)
-        elif isinstance(event, Step) and not self._quiet:
-            for place, piece in enumerate(event.pieces):
-                sys.stdout.write(self._styled_piece(event, place, printable(piece)))
+        elif isinstance(event, Step):
+            for place, piece in enumerate(map(printable, event.pieces)):
+                if self._styled:
+                    node = event.nodes[event.path[place]] if place < len(event.path) else None
+                    style = _STYLES["own" if node is None else "relaxed" if node.status == RELAXED else "accepted"]
+                    # A style that continues past a line end would colour the rest of the terminal's line.
+                    piece = "\n".join(f"{style}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
+                sys.stdout.write(piece)
             sys.stdout.flush()
-        elif isinstance(event, End) and not self._quiet and not self._ended:
+        elif not self._ended:
             self._ended = True
             sys.stdout.write("\n\n")
             sys.stdout.flush()
 
-    def _styled_piece(self, step: Step, place: int, piece: str) -> str:
-        if not self._styled:
-            return piece
-        kind = "own" if place >= len(step.path) else "accepted"
-        if kind == "accepted" and step.nodes[step.path[place]].status == RELAXED:
-            kind = "relaxed"
-        # A style that continues past a line end would colour the rest of the terminal's line.
-        return "\n".join(f"{_STYLES[kind]}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
-
     def finish(self, trace: Trace, out: Path | None) -> None:
         """Print the metrics under the text, or the whole outcome as JSON."""
-        if self._quiet:
-            return print_json(_outcome(trace))
-        print_result(table(_rows(trace) + ([("trace", str(out))] if out else [])))
+        run, end = trace.run, trace.end
+        assert end is not None
+        if not self._quiet:
+            return print_result(table(_rows(trace, end) + ([("trace", str(out))] if out else [])))
+        of_run = ("method", "exactness", "target", "draft", "device", "dtype", "tier", "warnings")
+        print_json(
+            {
+                **{name: getattr(end, name) for name in ("output_ids", "text", "metrics", "reason", "message", "busy")},
+                **{name: getattr(run, name) for name in of_run},
+                "parameters": dict(run.parameters),
+                "sampling": {name: getattr(run.sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
+            }
+        )
 
 
-def _outcome(trace: Trace) -> dict[str, Any]:
-    """Return the object that ``--json`` prints."""
-    run, end = trace.run, trace.end
-    assert end is not None
-    return {
-        **{name: getattr(end, name) for name in ("output_ids", "text", "metrics", "reason", "message", "busy")},
-        **{
-            name: getattr(run, name) for name in ("method", "exactness", "target", "draft", "device", "dtype", "tier", "warnings")
-        },
-        "parameters": dict(run.parameters),
-        "sampling": {name: getattr(run.sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
-    }
-
-
-def _rows(trace: Trace) -> list[tuple[str, str]]:
-    assert (end := trace.end) is not None
+def _rows(trace: Trace, end: End) -> list[tuple[str, str]]:
     metrics = end.metrics
     shares = " · ".join(f"{name} {percent(share)}" for name, share in metrics["shares"].items())
     passes = metrics.get("passes", metrics["steps"])

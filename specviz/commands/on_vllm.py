@@ -6,7 +6,7 @@ import argparse
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from specviz.commands.console import ProgressLine, Stopping, print_message, print_result
 from specviz.commands.live import TerminalView
 from specviz.errors import BadInput
-from specviz.interop.vllm_methods import Match, Serving, compared, expressed, known
+from specviz.interop.vllm_methods import Match, compared, expressed, known
 from specviz.methods.registry import get
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
@@ -28,13 +28,6 @@ CLOSING_SECONDS = 10.0
 """Seconds that the plugin may take to close a trace after the answer."""
 WARM_UP, WARM_TOKENS = "Say hello, hello, hello.", 16
 """Prompt and token limit of both engines' warm-up before a comparison: a process's first passes are slower than the rest."""
-
-
-def refuse_without_vllm(options: argparse.Namespace) -> None:
-    """Raise BadInput for options that require ``--engine vllm``."""
-    for name in ("server", "traces", "compare"):
-        if getattr(options, name):
-            raise BadInput(f"--{name} requires --engine vllm; add that, or omit --{name}.")
 
 
 def execute(options: argparse.Namespace, request: Request) -> int:
@@ -57,40 +50,34 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     if match.different:
         print_result(serving.command())
         raise BadInput(f"{server.url} runs other settings: {'; '.join(match.different)}. The command above matches.")
-    remarks = (*_settings(match, found.source), *_model(serving, server), *serving.differs)
-    for sentence in remarks:
-        print_message(sentence)
-    trace, prompt, words = _run_on_server(options, request, server, match)
-    if options.out:
-        store.write(trace, options.out)
-    if options.compare:
-        _compare(options, request, trace, prompt, (*remarks, *words))
-    return 0
-
-
-def _settings(match: Match, source: str) -> Iterable[str]:
-    """Describe the known settings of the server's speculation, with their source, and name the unknown ones."""
+    remarks = []
     if match.same:
-        yield f"The server's settings match the request, according to {source}: {', '.join(match.same)}."
+        remarks.append(f"The server's settings match the request, according to {found.source}: {', '.join(match.same)}.")
     if match.unknown:
-        yield (
+        remarks.append(
             f"The server does not report, and is assumed to match: {', '.join(match.unknown)}. "
             "With the plugin it reports its settings."
         )
-
-
-def _model(serving: Serving, server: Server) -> Iterable[str]:
-    names = [name.rstrip("/").rsplit("/", 1)[-1].lower() for name in (serving.target, server.model)]
-    same = f"It does not report whether its weights are those of {serving.target}."
-    yield (
-        f"It serves {server.model}. {same}" if names[0] != names[1] else f"It serves {names[1]}; it does not report its weights."
-    )
+    asked, served = (name.rstrip("/").rsplit("/", 1)[-1].lower() for name in (serving.target, server.model))
+    if asked == served:
+        remarks.append(f"It serves {served}; it does not report its weights.")
+    else:
+        remarks.append(f"It serves {server.model}. It does not report whether its weights are those of {serving.target}.")
+    remarks += serving.differs
+    for sentence in remarks:
+        print_message(sentence)
+    trace, prompt = _run_on_server(options, request, server, match, remarks)
+    if options.out:
+        store.write(trace, options.out)
+    if options.compare:
+        _compare(options, request, trace, prompt, remarks)
+    return 0
 
 
 def _run_on_server(
-    options: argparse.Namespace, request: Request, server: Server, match: Match
-) -> tuple[Trace, tuple[int, ...], tuple[str, ...]]:
-    """Return the server's run, the token ids of the prompt as the server read it, and remarks on the run."""
+    options: argparse.Namespace, request: Request, server: Server, match: Match, remarks: list[str]
+) -> tuple[Trace, tuple[int, ...]]:
+    """Return the server's run and the token ids of the prompt as the server read it; add to the ``remarks`` on the run."""
     from specviz.interop.server import Answer, Ask
 
     length, temperature, warp = request.max_new_tokens, request.temperature or 0.0, (request.top_p, request.top_k)
@@ -103,20 +90,19 @@ def _run_on_server(
         for event in answer.events():
             stopping.started = True
             live.take(_as_request(event, request, match) if isinstance(event, Run) else event)
-    assert answer.trace is not None
-    trace, words = answer.trace, []
+    trace = answer.trace
+    assert trace is not None
     if options.traces:
         written = plugin_trace(options.traces, answer.name)
         if written is None:
-            words.append(f"The plugin left no complete trace of this answer in {options.traces}; the client's view is shown.")
-            print_message(words[0])
-        trace = written or trace
-        if written is not None:
+            remarks.append(f"The plugin left no complete trace of this answer in {options.traces}; the client's view is shown.")
+            print_message(remarks[-1])
+        else:
             # The plugin records the prompt after the chat template; both runs share the prompt before it.
-            trace = trace.replace(run=trace.run.replace(prompt=request.prompt, chat_template=not request.raw))
+            trace = written.replace(run=written.run.replace(prompt=request.prompt, chat_template=not request.raw))
     trace = trace.replace(run=_as_request(trace.run, request, match))
     live.finish(trace, options.out)
-    return trace, answer.prompt_ids, tuple(words)
+    return trace, answer.prompt_ids
 
 
 def _as_request(run: Run, request: Request, match: Match) -> Run:
@@ -141,41 +127,35 @@ def plugin_trace(folder: Path, name: str) -> Trace | None:
     return None
 
 
-def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], remarks: Sequence[str]) -> None:
+def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], remarks: list[str]) -> None:
     """Run the request here too, and write the page of both runs."""
     from specviz.pipeline.runner import stream
     from specviz.viewer import pair
 
-    def decode(asked: Request, live: TerminalView | None) -> Trace:
-        collector = Collector()
-        with Stopping() as stopping, ProgressLine() as progress:
+    print_message("The same run in specviz:")
+    live = TerminalView(quiet=options.json)
+    warm_up = replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS, baseline=False)
+    with Stopping() as stopping, ProgressLine() as progress:
+        for asked in (warm_up, request):
+            collector = Collector()
             for event in stream(asked, memory=Memory(), cancel=stopping.event, progress=progress):
                 progress.close()
                 stopping.started = True
                 collector.add(event)
-                if live is not None:
+                if asked is request:
                     live.take(event)
-        return collector.trace
-
-    print_message("The same run in specviz:")
-    decode(replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS, baseline=False), None)
-    live = TerminalView(quiet=options.json)
-    ours = decode(request, live)
+    ours = collector.trace
     ours = ours.replace(run=ours.run.replace(title=f"{ours.run.title} in specviz"))
     if not options.json:
         live.finish(ours, None)
-    options.compare.write_text(pair.page(theirs, ours, (*remarks, *_lengths(prompt, ours))), encoding="utf-8")
+    if ours.steps:  # chat templates differ in their version or in their system prompt
+        here = ours.steps[0].position + 1
+        if not prompt:
+            said = f"In specviz the prompt has {here} tokens with its chat template; the server does not report its number."
+        elif len(prompt) == here:
+            said = f"Both engines read a prompt of {here} tokens."
+        else:
+            said = f"The server read a prompt of {len(prompt)} tokens, specviz one of {here}: their chat templates differ."
+        remarks.append(said)
+    options.compare.write_text(pair.page(theirs, ours, remarks), encoding="utf-8")
     print_message(f"Wrote {options.compare}.")
-
-
-def _lengths(prompt: Sequence[int], ours: Trace) -> Iterable[str]:
-    """Compare the prompt's length in both engines: chat templates differ in their version or in their system prompt."""
-    if not ours.steps:
-        return
-    here = ours.steps[0].position + 1
-    if not prompt:
-        yield f"In specviz the prompt has {here} tokens with its chat template; the server does not report its number."
-    elif len(prompt) == here:
-        yield f"Both engines read a prompt of {here} tokens."
-    else:
-        yield f"The server read a prompt of {len(prompt)} tokens, specviz one of {here}: their chat templates differ."

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from specviz.trace.schema import Trace
 
 FOLDER = ASSETS / "traces"
 KNOWN = {field.name for field in fields(Request)}
-Decode = Callable[..., Trace]
 
 
 class Entry(msgspec.Struct):
@@ -47,10 +45,8 @@ def execute(options: argparse.Namespace) -> int:
     if options.times < 1:
         raise BadInput("--times is the number of decodings per run; give a whole number of at least 1.")
     entries = _requested_entries(folder, options.names)
-    from specviz.pipeline.runner import run as decode
-
     for name, entry in entries.items():
-        trace = _median(_in_batch if entry.beside else partial(_once, decode), name, entry, options.times)
+        trace = _median(_in_batch if entry.beside else _once, name, entry, options.times)
         store.write(trace, folder / f"{name}{store.SUFFIX}.gz")
         assert (end := trace.end) is not None
         metrics, speed = end.metrics, "in a batch"
@@ -97,7 +93,9 @@ def _median(decode: Callable[[Entry], Trace], name: str, entry: Entry, times: in
     return sorted(runs)[(len(runs) - 1) // 2][2]
 
 
-def _once(decode: Decode, entry: Entry) -> Trace:
+def _once(entry: Entry) -> Trace:
+    from specviz.pipeline.runner import run as decode
+
     memory = Memory()
     with ProgressLine() as progress:
         for _ in range(entry.rehearsals):

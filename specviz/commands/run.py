@@ -29,7 +29,9 @@ def execute(options: argparse.Namespace) -> int:
         _check_out(out)
     if options.engine == "vllm":
         return on_vllm.execute(options, settings)
-    on_vllm.refuse_without_vllm(options)
+    for name in ("server", "traces", "compare"):
+        if getattr(options, name):
+            raise BadInput(f"--{name} requires --engine vllm; add that, or omit --{name}.")
     from specviz.commands.live import TerminalView
     from specviz.pipeline.runner import stream
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import plotly.graph_objects as go
 
 from specviz.figures.theme import axis, figure, percent, theme_of
 from specviz.trace import metrics
-from specviz.trace.schema import PRUNED, Step, Trace
+from specviz.trace.schema import Trace
 
 FEW = 5
 """Steps below which a share is drawn hollow, as unreliable."""
@@ -17,7 +15,7 @@ FEW = 5
 def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     """Draw a point per depth: of the steps with a node to judge there, the share that accepted one."""
     look = theme_of(theme)
-    shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
+    shares, judged = metrics.accepted_by_depth(trace.steps), [judged for _, judged in metrics.verdicts_by_depth(trace.steps)]
     subtitle = "share of steps that accepted a draft, if one was judged at this depth" if shares else "nothing was drafted"
     fig = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
@@ -36,15 +34,3 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     fig.update_xaxes(axis(look, "depth in the draft, and how many steps were judged there", grid=False, **ticks))
     fig.update_yaxes(axis(look, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
     return fig
-
-
-def judged_at_depth(steps: Sequence[Step]) -> list[int]:
-    """Return, as entry d - 1, the number of steps whose walk reached a node with drafted children at depth d."""
-    counts: list[int] = []
-    for step in steps:
-        parents = {node.parent for node in step.nodes if node.status != PRUNED}
-        for depth, reached in enumerate((0, *step.path)):
-            if reached in parents:
-                counts += [0] * (depth + 1 - len(counts))
-                counts[depth] += 1
-    return counts

@@ -149,15 +149,11 @@ def _bottleneck_sentence(costs: _Costs) -> str:
     else:
         share = percent(costs.phases[term_name] / costs.total)
         sentence = f"Beyond the one target pass that a step needs, {DOING[term_name].lower()} costs most: {share} of each step."
-    return sentence + _if_free(costs, term_name)
-
-
-def _if_free(costs: _Costs, phase: str) -> str:
-    without = costs.speedup(costs.loss(phase))
-    if without is None:
-        return ""
-    wish = "it took one" if phase == "verify" else "it were free"
-    return f" If {wish}, the speed-up would be {without:.2f}×."
+    without = costs.speedup(costs.loss(term_name))
+    if without is not None:
+        wish = "it took one" if term_name == "verify" else "it were free"
+        sentence += f" If {wish}, the speed-up would be {without:.2f}×."
+    return sentence
 
 
 def _steps_without_draft(trace: Trace) -> list[Term]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,14 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill
+from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER
 from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
+
+Head = FeatureHead | BlockFill
+Change = tuple[str, str, dict[str, Any]]
+"""Name and blame of an alternative, and the conventions that it changes."""
 
 _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
@@ -33,16 +39,13 @@ def alternatives(
 ) -> Iterator[Alternative]:
     """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts the
     target's rotary rates for time, height and width: () if a token has one position, None without a picture."""
-    if isinstance(reading.head, BlockFill):
-        yield from _blocks(reading, reading.head)
-    yield from _switched(reading, sections is not None)
-    yield from _taps(reading, target.layers)
-    yield from _norms(reading)
-    yield from _positions(reading, theta)
-    if not isinstance(reading.head, BlockFill):
-        yield from _shifted(reading)
+    head = reading.head
+    changes = [_switched(head, sections is not None), _taps(head, target.layers), _norms(head), _positions(head, theta)]
     if sections is not None:
-        yield from _pictures(reading, sections)
+        changes.append(_pictures(head, sections))
+    for name, blame, conventions in chain(*changes):
+        yield Alternative(name, blame, replace(reading, head=head.read_as(**conventions)))
+    yield from _blocks(reading, head) if isinstance(head, BlockFill) else _shifted(reading)
     yield from _vocabularies(reading, target)
 
 
@@ -52,17 +55,13 @@ def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[in
     return tuple(sorted(tap for tap in near if 0 <= tap <= layers))
 
 
-def _changed(reading: Reading, **conventions: Any) -> Reading:
-    return replace(reading, head=reading.head.read_as(**conventions))
-
-
-def _switched(reading: Reading, with_picture: bool) -> Iterator[Alternative]:
-    """Yield the readings that turn one convention on or off."""
-    config, how = reading.head.config, reading.head.config.how
+def _switched(head: Head, with_picture: bool) -> Iterator[Change]:
+    """Yield the conventions that are on or off, turned round."""
+    config, how = head.config, head.config.how
     applies = {
         "normed_residual": config.wide,
         "feeds_normed": config.wide or config.paired,
-        "embedding_first": not isinstance(reading.head, BlockFill),
+        "embedding_first": not isinstance(head, BlockFill),
         "rotary_pairs": True,
         "pictured": with_picture,
         "direct": with_picture and how.pictured and not config.wide,
@@ -71,54 +70,60 @@ def _switched(reading: Reading, with_picture: bool) -> Iterator[Alternative]:
     for convention in filter(applies.get, applies):
         value = not getattr(how, convention)
         name, blame = _SWITCHES[convention]["on" if value else "off"]
-        others = {"direct": False} if convention == "pictured" else {}
-        yield Alternative(name, blame, _changed(reading, **{convention: value}, **others))
+        yield name, blame, {convention: value, **({"direct": False} if convention == "pictured" else {})}
 
 
-def _taps(reading: Reading, layers: int) -> Iterator[Alternative]:
-    taps = reading.head.config.taps
+def _taps(head: Head, layers: int) -> Iterator[Change]:
+    taps = head.config.taps
     for step, word in ((-1, "lower"), (1, "higher")):
         moved = tuple(tap + step for tap in taps)
         if all(0 <= tap <= layers for tap in moved):
             what = "taps" if len(taps) > 1 else "its tap"
-            yield Alternative(f"{what} one {word}", "the configuration names the wrong layers, or numbers them differently",
-                        _changed(reading, taps=moved))  # fmt: skip
+            blame = "the configuration names the wrong layers, or numbers them differently"
+            yield f"{what} one {word}", blame, {"taps": moved}
     if len(taps) > 1 and taps != taps[::-1]:
-        yield Alternative(
-            "taps in reverse order", "the configuration names the layers in the wrong order", _changed(reading, taps=taps[::-1])
-        )
+        yield "taps in reverse order", "the configuration names the layers in the wrong order", {"taps": taps[::-1]}
 
 
-def _norms(reading: Reading) -> Iterator[Alternative]:
-    config, how = reading.head.config, reading.head.config.how
+def _norms(head: Head) -> Iterator[Change]:
+    config, how = head.config, head.config.how
     if config.wide or config.paired:
         # Without the norm an output is fed back unchanged, even with norm_output.
-        yield Alternative("no norm before the head", "the final norm is not the head's own, or was folded into it",
-                          _changed(reading, head_norm=not how.head_norm, feeds_normed=False))  # fmt: skip
+        blame = "the final norm is not the head's own, or was folded into it"
+        yield "no norm before the head", blame, {"head_norm": not how.head_norm, "feeds_normed": False}
     if how.entry_norm in (TOGETHER, EACH):
-        yield Alternative("no norm before the projection", "the hidden states must not be normalised before fc",
-                          _changed(reading, entry_norm=""))  # fmt: skip
+        yield "no norm before the projection", "the hidden states must not be normalised before fc", {"entry_norm": ""}
     # Norms' weights are factors, or differences from one: converters shift them once, twice or in part.
     entry, rest = {"centred_entry": not how.centred_entry}, {"centred": not how.centred}
     for name, changed in (("all", entry | rest), ("entry", entry), ("layer", rest)) if config.paired else ():
         shifted = next(iter(changed.values()))
         form, truth = ("plus one", "their difference from one") if shifted else ("unchanged", "factors")
         blame = f"they are stored as {truth}: the checkpoint's converter shifted the wrong norms"
-        yield Alternative(f"{name} norms' weights {form}", blame, _changed(reading, **changed))
+        yield f"{name} norms' weights {form}", blame, changed
 
 
-def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
-    how = reading.head.config.how
+def _positions(head: Head, theta: float | None) -> Iterator[Change]:
+    how = head.config.how
     bases = {10000.0: "the default, which some trainers use regardless of rope_theta"}
     if theta is not None:
         bases.setdefault(theta, "the target's own")
     for base, whose in bases.items():
         if (base, ()) != (how.theta, how.rates):
-            yield Alternative(f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}",
-                        _changed(reading, theta=base, rates=(), rotary_scale=1.0))  # fmt: skip
+            changed = {"theta": base, "rates": (), "rotary_scale": 1.0}
+            yield f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}", changed
     if any(how.windows):
-        yield Alternative("the whole text instead of a window", "the head was not trained with this sliding window",
-                          _changed(reading, windows=()))  # fmt: skip
+        blame = "the head was not trained with this sliding window"
+        yield "the whole text instead of a window", blame, {"windows": ()}
+
+
+def _pictures(head: Head, sections: tuple[int, ...]) -> Iterator[Change]:
+    config, how = head.config, head.config.how
+    if how.sections:
+        blame = "the head was trained on text positions, not on time, height and width"
+        yield "one position per token", blame, {"sections": (), "sections_woven": False}
+    elif sum(sections) == (len(how.rates) or config.head_size // 2):
+        blame = "the head was trained with mrope, which its configuration omits"
+        yield "the target's three positions per token", blame, {"sections": sections}
 
 
 def _shifted(reading: Reading) -> Iterator[Alternative]:
@@ -143,39 +148,24 @@ def _blocks(reading: Reading, network: BlockFill) -> Iterator[Alternative]:
             yield Alternative(name, blame, replace(reading, head=network.read_as({"causal": causal})))
 
 
-def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Alternative]:
-    config, how = reading.head.config, reading.head.config.how
-    if how.sections:
-        yield Alternative("one position per token", "the head was trained on text positions, not on time, height and width",
-                          _changed(reading, sections=(), sections_woven=False))  # fmt: skip
-    elif sum(sections) == (len(how.rates) or config.head_size // 2):
-        yield Alternative(
-            "the target's three positions per token",
-            "the head was trained with mrope, which its configuration omits",
-            _changed(reading, sections=sections),
-        )
-
-
 def _vocabularies(reading: Reading, target: Fit) -> Iterator[Alternative]:
+    """Yield the readings with another embedding, head or draft vocabulary."""
     head, fits = reading.head, reading.head.config.hidden == target.embedding.shape[1]
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
-    if fits and not _same(head.embedding, embedding):
-        yield Alternative("the target's embedding", "the head's own embedding is not the one it was trained on",
-                          _with_ends(reading, embedding=embedding))  # fmt: skip
     own = (target.head if ids is None else target.head[ids]).to(head.head)
+    ends: list[tuple[str, str, dict[str, Tensor]]] = []
+    if fits and not _same(head.embedding, embedding):
+        blame = "the head's own embedding is not the one it was trained on"
+        ends.append(("the target's embedding", blame, {"embedding": embedding}))
     if fits and not _same(head.head, own):
-        yield Alternative("the target's own head", "the head's own lm_head belongs to another model",
-                          _with_ends(reading, head=own))  # fmt: skip
+        ends.append(("the target's own head", "the head's own lm_head belongs to another model", {"head": own}))
     if ids is not None:
         for step, word in ((-1, "lower"), (1, "higher")):
             moved = (ids + step).clamp(0, head.config.vocab_size - 1)
-            yield Alternative(f"draft tokens one {word}", "d2t is off by one", _with_ends(reading, draft_ids=moved))
-
-
-def _with_ends(reading: Reading, **ends: Tensor) -> Reading:
-    """The reading of the same weights with another embedding, head or draft vocabulary."""
-    head = reading.head
-    return replace(reading, head=head.with_ends(**ends) if isinstance(head, BlockFill) else replace(head, **ends))  # type: ignore[arg-type]
+            ends.append((f"draft tokens one {word}", "d2t is off by one", {"draft_ids": moved}))
+    for name, blame, changed in ends:
+        other = head.with_ends(**changed) if isinstance(head, BlockFill) else replace(head, **changed)  # type: ignore[arg-type]
+        yield Alternative(name, blame, replace(reading, head=other))
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from specviz.models.heads.layouts import drafting, layout_of
 from specviz.models.heads.published import read
 from specviz.models.heads.quantised_copy import matrix
 from specviz.models.hub.cache_dir import Progress
-from specviz.models.hub.published import Fit, Repository, open_repository
+from specviz.models.hub.published import Fit, open_repository
 from specviz.models.room import second_models
 from specviz.models.text.load import LoadedText
 from specviz.models.vision.vision_language import LoadedVisionLanguage
@@ -95,35 +95,31 @@ class Report:
 
     def as_text(self) -> str:
         """Return the report as text, the advice last."""
-        return "\n".join([*self.summary, "", *self._as_loaded(), "", *self._readings(), "", self.advice])
-
-    def _as_loaded(self) -> Iterator[str]:
-        loaded = self.verdict.loaded
+        loaded, rounds, error = self.verdict.loaded, self.verdict.rounds, calibration_error(self.bins)
         known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of the target's tokens are in its vocabulary"
-        yield f"Teacher-forced from {loaded.places} positions of the target's own greedy answers; {known}."
-        yield f"{'acceptance by depth':28}{_line(loaded)}   {loaded.accepted:.2f} accepted per chain of {loaded.depth}"
-        yield f"{'at temperature 1':28}{loaded.overlap_rate:5.2f}   expected at depth 1"
-        error = calibration_error(self.bins)
+        lines = [
+            *self.summary,
+            "",
+            f"Teacher-forced from {loaded.places} positions of the target's own greedy answers; {known}.",
+            f"{'acceptance by depth':28}{_line(loaded)}   {loaded.accepted:.2f} accepted per chain of {loaded.depth}",
+            f"{'at temperature 1':28}{loaded.overlap_rate:5.2f}   expected at depth 1",
+        ]
         if error is not None:
-            yield f"{'calibration':28}{error:5.2f}   mean distance of acceptance from confidence"
             marks = "  ".join(f"{one.confidence:.2f}→{one.share:.2f}" for one in self.bins)
-            yield f"{'  confidence→accepted':28}{marks}"
-        taps = [one for one in self.lens if one.tap]
-        if taps:
-            agreements = ", ".join(f"state {one.layer} {one.agreement:.2f}" for one in taps)
-            yield f"{'logit lens at the taps':28}{agreements}   predicts the final token"
-
-    def _readings(self) -> Iterator[str]:
-        if not self.verdict.rounds:
-            yield "These heads have no alternative readings."
-            return
-        yield "Alternative readings (acceptance by depth, change in accepted tokens per chain):"
-        for number, compared in enumerate(self.verdict.rounds):
+            lines.append(f"{'calibration':28}{error:5.2f}   mean distance of acceptance from confidence")
+            lines.append(f"{'  confidence→accepted':28}{marks}")
+        if taps := ", ".join(f"state {one.layer} {one.agreement:.2f}" for one in self.lens if one.tap):
+            lines.append(f"{'logit lens at the taps':28}{taps}   predicts the final token")
+        readings = "Alternative readings (acceptance by depth, change in accepted tokens per chain):"
+        lines += ["", readings if rounds else "These heads have no alternative readings."]
+        for number, compared in enumerate(rounds):
             if number:
-                yield f"Read with {' and '.join(one.other.name for one in self.verdict.steps[:number])}, and also:"
-            for one in compared if number == 0 else compared[:3]:
+                better = " and ".join(one.other.name for one in self.verdict.steps[:number])
+                lines.append(f"Read with {better}, and also:")
+            for one in compared[:3] if number else compared:
                 mark = "  better" if one.clearly_better else ""
-                yield f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}"
+                lines.append(f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}")
+        return "\n".join([*lines, "", self.advice])
 
     def figures(self, theme: str = "light") -> dict[str, Any]:
         """Return Plotly figures by name: acceptance by depth, calibration, and the logit lens if taken."""
@@ -173,7 +169,9 @@ def inspect(
     loaded, target = opened.loaded, opened.target
     fit = fit_of(loaded.name, target)
     stored, network, summary = _read(name, loaded, target, fit, progress)
-    layers = tuple(range(fit.layers + 1)) if lens_of_all else required_layers(_taps(network), fit.layers, ROUNDS)
+    facts, lines = _facts(network)
+    taps = network.config.taps if isinstance(network, Head) else (network.config.tap,)
+    layers = tuple(range(fit.layers + 1)) if lens_of_all else required_layers(taps, fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
     if isinstance(network, FeatureHead) and network.config.queries:
@@ -187,36 +185,37 @@ def inspect(
         sections = None if image is None else tuple(map(int, rope.get("mrope_section") or ()))
         theta = None if "rope_theta" not in rope else float(rope["rope_theta"])
         verdict = judge(Reading(network), texts, fit, depth, theta, report=progress, sections=sections)
-        facts = head_facts(network)
     else:
         verdict = Verdict(teacher_force_parallel(network, texts, depth))
-        facts = {"kind": "Medusa", "heads": network.config.heads, "notes": []}
-    seen = lenses(target, texts, layers if lens_of_all else _taps(network), _taps(network))
-    return Report(name, loaded.name, loaded.tokenizer_hash, stored, facts, summary, verdict, seen)
+    seen = lenses(target, texts, layers if lens_of_all else taps, taps)
+    return Report(name, loaded.name, loaded.tokenizer_hash, stored, facts, [*summary, *lines], verdict, seen)
 
 
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], Head | ParallelNet, list[str]]:
-    """Return facts about the stored files, the drafter, and lines about both. If reading fails, report the lines first."""
+    """Return facts about the stored files, the drafter, and lines about the files. If reading fails, report the lines first."""
     if ours(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)
         network = network.as_head(name) if isinstance(network, FeatureNet) else network
-        lines = [f"{name}, which ships with this project, on {loaded.name}", *_describe(network)]
-        return {"dialect": "of this project"}, network, lines
+        return {"dialect": "of this project"}, network, [f"{name}, which ships with this project, on {loaded.name}"]
     repository = open_repository(name)
-    stored = stored_facts(repository)
-    lines = [f"{name}: {stored['dialect']}, on {loaded.name} (tokenizer {loaded.tokenizer_hash[:12]})"]
-    lines += [f"  {file['name']}  {file['bytes'] / 1e6:.1f} MB  sha256 {file['sha256'][:16]}…" for file in stored["files"]]
-    lines.append(
-        f"  {len(stored['tensors'])} tensors: {', '.join(stored['tensors'][:4])}{', …' if len(stored['tensors']) > 4 else ''}"
-    )
+    stored = drafting(repository)
+    title, tensors, files = layout_of(stored).title, sorted(stored.files), []
+    lines = [f"{name}: {title}, on {loaded.name} (tokenizer {loaded.tokenizer_hash[:12]})"]
+    for file in sorted(set(stored.files.values())):
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        size = file.stat().st_size
+        files.append({"name": file.name, "bytes": size, "sha256": digest})
+        lines.append(f"  {file.name}  {size / 1e6:.1f} MB  sha256 {digest[:16]}…")
+    lines.append(f"  {len(tensors)} tensors: {', '.join([*tensors[:4], *(['…'] if len(tensors) > 4 else [])])}")
     kind = layout_of(repository).method or "eagle3"
     if kind == "dream":
         raise ModelUnavailable(
-            f"{name} holds {stored['dialect']}, whose readings cannot be compared: each row reads all earlier hidden states. "
+            f"{name} holds {title}, whose readings cannot be compared: each row reads all earlier hidden states. "
             "Compare its run with the plain run instead."
         )
     try:
@@ -225,60 +224,36 @@ def _read(
         for line in lines:
             progress(line, None)
         raise
-    return stored, network, [*lines, *_describe(network)]
+    architectures = list(stored.config.get("architectures") or ())
+    return {"dialect": title, "architectures": architectures, "files": files, "tensors": tensors}, network, lines
 
 
-def _describe(network: Head | ParallelNet) -> Iterator[str]:
+def _facts(network: Head | ParallelNet) -> tuple[dict[str, Any], list[str]]:
+    """Return sizes, conventions and vocabulary of a drafter as read, as plain data and as lines."""
     if isinstance(network, ParallelNet):
-        yield f"  {network.config.heads} heads on the target's last hidden state"
-        return
-    config, facts = network.config, head_facts(network)
-    yield (
-        f"  {facts['parameters'] / 1e6:.1f} M parameters, {config.layers} layer{'s' if config.layers > 1 else ''} of "
-        f"{config.hidden}, {config.heads} heads on {config.kv_heads}, taps {list(config.taps)}, rotary base {config.how.theta:g}"
-    )
-    yield f"  conventions: {unusual(network)}"
-    vocabulary = "all of the target's" if network.draft_ids is None else f"{len(network.draft_ids)} of {config.vocab_size}"
-    yield f"  draft vocabulary: {vocabulary} tokens; no tensor missing, none unused"
-    yield from (f"  note: {note}" for note in facts["notes"])
-
-
-def _taps(network: Head | ParallelNet) -> tuple[int, ...]:
-    return network.config.taps if isinstance(network, Head) else (network.config.tap,)
-
-
-def stored_facts(stored: Repository) -> dict[str, Any]:
-    """Return facts about a folder of heads, even without a reader: dialect, files with size and hash, names of tensors."""
-    stored = drafting(stored)
-    files = []
-    for file in sorted(set(stored.files.values())):
-        with file.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        files.append({"name": file.name, "bytes": file.stat().st_size, "sha256": digest})
-    return {
-        "dialect": layout_of(stored).title,
-        "architectures": list(stored.config.get("architectures") or ()),
-        "files": files,
-        "tensors": sorted(stored.files),
-    }
-
-
-def head_facts(head: Head) -> dict[str, Any]:
-    """Return sizes, conventions and vocabulary of a head as read."""
-    config, tensors = head.config, {**head.tensors, "lm_head.weight": head.head}
+        heads = network.config.heads
+        return {"kind": "Medusa", "heads": heads, "notes": []}, [f"  {heads} heads on the target's last hidden state"]
+    config, tensors = network.config, {**network.tensors, "lm_head.weight": network.head}
     zero = [name for name, value in tensors.items() if not bool(value.any())]  # as no training leaves them
     odd = [f"{name} is zero throughout: it was never trained, or was lost in conversion." for name in zero]
-    sizes = {name: value for name, value in asdict(config).items() if name != "how"}
-    how = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()}
-    return {
-        "kind": head.dialect,
-        "sizes": sizes,
-        "conventions": how,
-        "parameters": sum(value.numel() for value in head.tensors.values()),
-        "bytes": head.parameter_bytes,
-        "draft_vocabulary": len(head.head),
-        "notes": [*head.notes, *odd],
+    facts: dict[str, Any] = {
+        "kind": network.dialect,
+        "sizes": {name: value for name, value in asdict(config).items() if name != "how"},
+        "conventions": {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()},
+        "parameters": sum(value.numel() for value in network.tensors.values()),
+        "bytes": network.parameter_bytes,
+        "draft_vocabulary": len(network.head),
+        "notes": [*network.notes, *odd],
     }
+    vocabulary = "all of the target's" if network.draft_ids is None else f"{len(network.draft_ids)} of {config.vocab_size}"
+    lines = [
+        f"  {facts['parameters'] / 1e6:.1f} M parameters, {config.layers} layer{'s' if config.layers > 1 else ''} of "
+        f"{config.hidden}, {config.heads} heads on {config.kv_heads}, taps {list(config.taps)}, rotary base {config.how.theta:g}",
+        f"  conventions: {unusual(network)}",
+        f"  draft vocabulary: {vocabulary} tokens; no tensor missing, none unused",
+        *(f"  note: {note}" for note in facts["notes"]),
+    ]
+    return facts, lines
 
 
 def unusual(head: Head) -> str:

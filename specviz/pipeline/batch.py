@@ -13,16 +13,13 @@ from specviz.pipeline.records import end_record, run_record
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
-EVERY = 8
-"""Default number of rounds between two compactions of a batch's cache."""
 
+def traces(ready: Sequence[Prepared], every: int, cancel: threading.Event | None = None) -> list[Trace]:
+    """Decode prepared requests for one target in one batch, each with its own method, seed and budget; return their traces.
 
-def assemble(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> BatchDecoding:
-    """Join prepared requests for one target in a batch, each with its own method, seed and budget.
-
-    Trees sized by the cost of a pass use the cost of the pass over all
-    rows. ``cancel`` ends all runs after the round. Raises BadInput when the requests name different targets, or a target whose
-    rows cannot share a cache.
+    Trees sized by the cost of a pass use the cost of the pass over all rows. The shared cache is compacted after ``every``
+    rounds, and the steps report it. Steps before ``cancel`` or an interrupt are kept: the traces then end as cancelled. Raises
+    BadInput when the requests name different targets, or a target whose rows cannot share a cache.
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
         raise BadInput("The runs of a batch share one target; choose the same target for all of them.")
@@ -31,36 +28,23 @@ def assemble(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Ev
             f"{ready[0].loaded.name} answers questions about pictures, which cannot be batched: run the prompts one by one."
         )
     target, cancel = ready[0].target, cancel or threading.Event()
-    rows, compositions = [], []
+    rows, taps = [], set[int]()
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
-        alone = request.decoding(composition, request.request.seed, request.request.record, cancel)
-        rows.append(BatchRow.of(alone))
-        compositions.append(composition)
-    taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
+        rows.append(BatchRow.of(request.decoding(composition, request.request.seed, request.request.record, cancel)))
+        taps.update(composition.hidden_state_layers)
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
-    return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
-
-
-def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
-    """Decode the requests in one batch and return a trace of each, whose steps also report the shared cache.
-
-    Steps before ``cancel`` or an interrupt are kept: the traces then end as cancelled.
-    """
-    batch = assemble(ready, every, cancel=cancel)
-    rows = list(batch.running)
+    rounds = BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every).rounds()
     records = [run_record(request, row.composition) for request, row in zip(ready, rows, strict=True)]
     steps: list[list[Step]] = [[] for _ in rows]
-    rounds = batch.rounds()
     try:
         for round_steps in rounds:
             for number, step in round_steps:
                 steps[number].append(step)
     except KeyboardInterrupt:  # in the middle of a round: its steps are dropped
         rounds.close()
-    for row, row_steps in zip(rows, steps, strict=True):
+    found = []
+    for request, row, record, row_steps in zip(ready, rows, records, steps, strict=True):
         row.outcome.output_ids = [token for step in row_steps for token in step.emitted]
-    return [
-        Trace(record, tuple(row_steps), end_record(request, row, row_steps))
-        for record, row_steps, request, row in zip(records, steps, ready, rows, strict=True)
-    ]
+        found.append(Trace(record, tuple(row_steps), end_record(request, row, row_steps)))
+    return found

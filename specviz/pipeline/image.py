@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +15,9 @@ from PIL import Image
 from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.cached import cached
-from specviz.engine.cost import RunCosts
 from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
-from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.hub.catalog import resolve
@@ -36,8 +32,8 @@ from specviz.models.image.load import (
 )
 from specviz.models.image.prompts import valid_prompt, warning
 from specviz.models.packing import layout_for
-from specviz.pipeline.prepared import Prepared, Progress
-from specviz.pipeline.request import Memory, Request, refuse_unused
+from specviz.pipeline.prepared import Inputs, Prepared, Progress
+from specviz.pipeline.request import Request, refuse_unused
 from specviz.targets.image import ImageTarget
 from specviz.trace.notes.images import CanvasNote
 from specviz.trace.schema import Step
@@ -157,8 +153,9 @@ class DrawingResources(ImageResources):
         return coarse_partner(target, prompt, small.grid, cached(loaded.model, "samplers", lambda: image_samplers(loaded)))
 
 
-def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
+def prepare(inputs: Inputs) -> Prepared:
     """Load the target and check the request. Raises a SpecvizError that names the remedy."""
+    request, progress = inputs.request, inputs.progress
     scale = request.guidance
     if scale is not None and not 1.0 <= scale <= MOST_GUIDANCE:
         raise BadInput(f"guidance is {scale}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
@@ -172,19 +169,12 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     grid = (loaded.grid, loaded.grid)
     costs = target_costs(target, progress)
     resources = DrawingResources(
-        target=target,
-        warp=warp,
-        prompt_key=hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
-        memory=memory,
-        costs=RunCosts(costs.times),
-        draft_name=request.draft or "",
-        uses_shipped_weights=not request.draft,
+        **inputs.resource_fields(target, costs, repr((loaded.name, prompt)).encode()),
         guidance=None if target.rows == 1 else (scale, target.unconditional),
         grid=grid,
         loaded=loaded,
         request=request,
         scale=scale,
-        progress=progress,
     )
     book = cached(loaded.model, "map", lambda: codebook_map(loaded, code_patches(loaded)))
     warnings = [f"The prompt is too long for {loaded.name}; it did not read: {unread[:200]}"] if unread else []
@@ -195,8 +185,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
         warnings.append(BY_DIRECTION)
     return PreparedImage(
-        request=request,
-        method=method,
+        **vars(inputs),
         loaded=loaded,
         target=target,
         text=CodeText(loaded),
@@ -210,7 +199,6 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
             "tokenizer_hash": loaded.tokenizer_hash,
             "warnings": warnings,
         },
-        memory=memory,
         costs=costs,
     )
 

@@ -5,19 +5,22 @@ Each modality has its own ``prepare``; see the other modules of this package.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from specviz.engine.cost import RunCosts
 from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
-from specviz.engine.sampling import Noise
+from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
 from specviz.models.cost_curves import ModelCosts
+from specviz.models.heads.heads import ours
 from specviz.models.hub.cache_dir import no_progress
 from specviz.pipeline.request import Memory, Request, RunMemory
 from specviz.trace.schema import Step
@@ -45,15 +48,37 @@ class PreparedTarget(Target, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A request whose models are loaded and whose prompt is tokenized; nothing has been decoded.
-
-    ``budget`` is the maximum number of new tokens, ``run_fields`` are this modality's fields of the run line. ``memory`` belongs
-    to the user, ``costs`` to the target.
-    """
+class Inputs:
+    """Inputs of a run of any modality. ``memory`` belongs to the user."""
 
     request: Request
     method: Method
+    warp: Warp
+    memory: Memory
+    progress: Progress = no_progress
+
+    def resource_fields(self, target: Target, costs: ModelCosts, prompt: bytes) -> dict[str, Any]:
+        """Return the fields that resources of every modality have; ``prompt`` is unique to the prompt and its reader."""
+        return {
+            "target": target,
+            "warp": self.warp,
+            "prompt_key": hashlib.sha256(prompt).hexdigest(),
+            "memory": self.memory,
+            "costs": RunCosts(costs.times),
+            "draft_name": self.request.draft or "",
+            "uses_shipped_weights": ours(self.request.draft),
+            "progress": self.progress,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Inputs):
+    """A request whose models are loaded and whose prompt is tokenized; nothing has been decoded.
+
+    ``budget`` is the maximum number of new tokens, ``run_fields`` are this modality's fields of the run line. ``costs`` belong
+    to the target.
+    """
+
     loaded: LoadedModel
     target: PreparedTarget
     text: TokenText
@@ -61,7 +86,6 @@ class Prepared:
     resources: MethodResources
     budget: int
     run_fields: Mapping[str, Any]
-    memory: Memory
     costs: ModelCosts | None
 
     def compose(self, name: str | None = None, **changed: Any) -> Composition:
@@ -92,8 +116,10 @@ class Prepared:
         ``progress`` receives the share of a long prompt that has been read.
         """
         noise = Noise(seed, trajectory, composition.generation)
-        warp, recorder = self.resources.warp, self.recorder(record)
-        return Decoding(self.target, composition, self.prompt_ids, warp, noise, self.budget, recorder, cancel, progress=progress)
+        recorder = self.recorder(record)
+        return Decoding(
+            self.target, composition, self.prompt_ids, self.warp, noise, self.budget, recorder, cancel, progress=progress
+        )
 
     def recorder(self, record: str) -> Recorder:
         """Return the recorder of a run's steps."""

@@ -29,7 +29,7 @@ FAULTS = frozenset({"error", "out_of_memory"})
 
 def run_record(prepared: Prepared, composition: Composition) -> Run:
     """Return the run line: request, method, target, machine and libraries."""
-    request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.resources.warp
+    request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.warp
     more = dict(prepared.run_fields)
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
     on_gpu = target.device.type == "cuda"

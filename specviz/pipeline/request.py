@@ -155,11 +155,6 @@ class Memory:
                 entry.generation = generation + 1
             return generation
 
-    def forget(self) -> None:
-        """Drop all entries."""
-        with self._lock:
-            self._entries.clear()
-
 
 class RunMemory:
     """Entries that one run takes from a memory while its method is composed."""

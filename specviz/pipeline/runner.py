@@ -12,13 +12,13 @@ from specviz.engine.sampling import Warp
 from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stop_reason, stoppable
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import Method, get
+from specviz.methods.registry import get
 from specviz.models.device import check_room
 from specviz.models.hub.cache_dir import no_progress
 from specviz.models.hub.prepare import modality_of
 from specviz.models.room import second_models
 from specviz.pipeline import image, text, vision_language
-from specviz.pipeline.prepared import KINDS, Prepared, Progress, check_modality, no_draft
+from specviz.pipeline.prepared import KINDS, Inputs, Prepared, Progress, check_modality, no_draft
 from specviz.pipeline.records import baseline, end_record, run_record
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import collect
@@ -26,7 +26,7 @@ from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 
 Event = Run | Step | End
-_KINDS: dict[str, Callable[[Request, Method, Warp, Memory, Progress], Prepared]] = {
+_KINDS: dict[str, Callable[[Inputs], Prepared]] = {
     "text": text.prepare,
     "image": image.prepare,
     "vision_language": vision_language.prepare,
@@ -51,7 +51,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     warp = Warp(default if request.temperature is None else request.temperature, request.top_k, request.top_p)
     check_modality(method, modality, request.target)
     check_room((request.target, *second_models(request.draft)), request.dtype, request.device)
-    return _KINDS[modality](request, method, warp, memory or Memory(), progress)
+    return _KINDS[modality](Inputs(request=request, method=method, warp=warp, memory=memory or Memory(), progress=progress))
 
 
 def stream(

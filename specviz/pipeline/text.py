@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel
-from specviz.engine.cost import CostCurve, RunCosts
+from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Target
-from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
-from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.heads.heads import draft_model, drafting_heads, ours, several_models
+from specviz.models.heads.heads import draft_model, drafting_heads, several_models
 from specviz.models.heads.intermediate_models import intermediate_model, layer_parallel
 from specviz.models.text.load import LoadedText, load_causal_lm
-from specviz.pipeline.prepared import Prepared, Progress
-from specviz.pipeline.request import Memory, Request, refuse_unused
+from specviz.pipeline.prepared import Inputs, Prepared, Progress
+from specviz.pipeline.request import refuse_unused
 from specviz.targets.hybrid import CausalTarget, causal_target
 
 
@@ -52,8 +49,9 @@ class LanguageModelResources(TextResources):
         return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()
 
 
-def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
+def prepare(inputs: Inputs) -> Prepared:
     """Load the target and check the request. Raises a SpecvizError that names the remedy."""
+    request, progress = inputs.request, inputs.progress
     if request.image is not None:
         raise BadInput(
             f"{request.target} does not read pictures. Leave the picture out, or choose a target that does, such as scenes-vlm."
@@ -69,27 +67,16 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
             f"{target.context_length} tokens of {loaded.name}. Shorten the prompt or ask for fewer tokens."
         )
     costs = target_costs(target, progress)
-    resources = LanguageModelResources(
-        target=target,
-        warp=warp,
-        prompt_key=hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
-        memory=memory,
-        costs=RunCosts(costs.times),
-        draft_name=request.draft or "",
-        uses_shipped_weights=ours(request.draft),
-        loaded=loaded,
-        progress=progress,
-    )
     return Prepared(
-        request=request,
-        method=method,
+        **vars(inputs),
         loaded=loaded,
         target=target,
         text=text,
         prompt_ids=ids,
-        resources=resources,
+        resources=LanguageModelResources(
+            **inputs.resource_fields(target, costs, repr((loaded.name, ids)).encode()), loaded=loaded
+        ),
         budget=request.max_new_tokens,
         run_fields={"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash},
-        memory=memory,
         costs=costs,
     )

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.drafting.runtimes.language_model import DraftModel
 from specviz.drafting.runtimes.visual_context import Layout, spans
-from specviz.engine.cost import RunCosts
-from specviz.engine.sampling import Warp
 from specviz.errors import ContextFull
-from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
 from specviz.models.cost_curves import target_costs
-from specviz.models.heads.heads import draft_model, drafting_heads, ours, vision_heads
+from specviz.models.heads.heads import draft_model, drafting_heads, vision_heads
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import one_picture, png_pieces
 from specviz.models.vision.scenes import warnings
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
-from specviz.pipeline.prepared import Prepared, Progress
-from specviz.pipeline.request import Memory, Request, refuse_unused
+from specviz.pipeline.prepared import Inputs, Prepared, Progress
+from specviz.pipeline.request import refuse_unused
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from specviz.trace.notes.images import PictureNote
@@ -84,8 +80,9 @@ class QuestionResources(VisionLanguageResources):
         return draft_model(self.draft_name or None, self.loaded, self.target, self.progress)
 
 
-def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> PreparedPicture:
+def prepare(inputs: Inputs) -> PreparedPicture:
     """Load the target and check the request. Raises a SpecvizError that names the remedy."""
+    request, progress = inputs.request, inputs.progress
     refuse_unused(request, UNUSED)
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
@@ -106,20 +103,12 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
     costs = target_costs(target, progress)
     resources = QuestionResources(
-        target=target,
-        warp=warp,
-        prompt_key=hashlib.sha256(prompt).hexdigest(),
-        memory=memory,
-        costs=RunCosts(costs.times),
-        draft_name=request.draft or "",
-        uses_shipped_weights=ours(request.draft),
+        **inputs.resource_fields(target, costs, prompt),
         picture=Layout(len(ids), question.visual, question.hidden, seen.positions, seen.shift),
         loaded=loaded,
-        progress=progress,
     )
     return PreparedPicture(
-        request=request,
-        method=method,
+        **vars(inputs),
         loaded=loaded,
         target=target,
         text=loaded.text,
@@ -127,7 +116,6 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         resources=resources,
         budget=request.max_new_tokens,
         run_fields={"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash},
-        memory=memory,
         costs=costs,
         question=question,
     )

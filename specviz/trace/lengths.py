@@ -48,9 +48,8 @@ class LengthCurves(Frozen, frozen=True):
                 raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
 
     def after(self, earlier: LengthCurves | None) -> LengthCurves:
-        """Return the curves of ``earlier`` not measured again, then these; only these if target, source or lengths differ."""
-        alike = ("target", "source", "lengths")
-        if earlier is None or any(getattr(self, name) != getattr(earlier, name) for name in alike):
+        """Return the curves of ``earlier`` not measured again, then these; only these if source or lengths differ."""
+        if earlier is None or (self.source, self.lengths) != (earlier.source, earlier.lengths):
             return self
         again = {(curve.method, curve.kind) for curve in self.curves}
         older = tuple(curve for curve in earlier.curves if (curve.method, curve.kind) not in again)

@@ -105,7 +105,12 @@ def histogram(steps: Sequence[Step], most: int | None = None) -> list[int]:
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
-    """Return in entry d - 1, of the steps that reached depth d - 1 and judged a node at d, the fraction that accepted one.
+    """Return in entry d - 1, of the steps that reached depth d - 1 and judged a node at d, the fraction that accepted one."""
+    return [ratio(accepted, judged) for accepted, judged in verdicts_by_depth(steps)]
+
+
+def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Return in entry d - 1 the numbers of steps that accepted a node at depth d, and that judged one there.
 
     All verdicts count, even on tokens that a budget or an end of sequence cut off afterwards. So do verdicts on a served run's
     drafts that the engine counted without naming them.
@@ -120,7 +125,7 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
             if reached in parents or (unnamed and not on_path):
                 judging[depth] += 1
                 accepting[depth] += on_path and step.nodes[step.path[depth]].status != RESAMPLED
-    return [ratio(accepting[depth], judging[depth]) for depth in range(len(judging))]
+    return [(accepting[depth], judging[depth]) for depth in range(len(judging))]
 
 
 def node_efficiency(steps: Sequence[Step]) -> float | None:

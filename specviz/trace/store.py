@@ -11,7 +11,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from specviz.errors import BadInput, BadTrace, SpecvizError
@@ -149,7 +149,7 @@ def outline(trace_lines: Sequence[str]) -> Outline:
 
 @dataclass
 class _Entry:
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[bytes]
     size: int = 0
     checked: bool = False
 
@@ -171,7 +171,7 @@ class TraceStore:
         """Create a trace and return its key. ``first_lines`` are its first lines; with ``checked``, all its lines, validated."""
         key = secrets.token_urlsafe(18)
         with self._lock:
-            self._entries[key] = _Entry(checked=checked)
+            self._entries[key] = _Entry([], checked=checked)
             self._evict(key)
         try:
             for line in first_lines:

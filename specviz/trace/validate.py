@@ -5,11 +5,13 @@ Parents come before children, the path is connected, the tokens of a step follow
 
 from __future__ import annotations
 
+import tomllib
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from specviz.errors import BadTrace
+from specviz.paths import ASSETS
 from specviz.trace.collect import collect
 from specviz.trace.schema import ACCEPTED, PRUNED, RELAXED, RESAMPLED, ROOT, SCHEMA_VERSION, Baseline, End, Run, Step, Trace
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, decoded, strict_json
@@ -19,12 +21,7 @@ MAX_FILE = 32 << 20
 MAX_DEPTH = 512
 """Maximum depth of a tree."""
 
-RENAMED_NOTES = {
-    "arms": "drafter_selection", "belts": "cascade", "coarse": "coarse_codes", "entropy_map": "attention_entropy",
-    "islands": "local_verification", "layers": "layer_groups", "mass": "beam_mass", "merged": "merged_tree",
-    "residuals": "step_embeddings", "reward": "tree_reward", "rows": "batch_cache", "ssm_mask": "decay_mask",
-    "typical": "typical_acceptance", "window": "jacobi_window",
-}  # fmt: skip
+RENAMED_NOTES: dict[str, str] = tomllib.loads((ASSETS / "renamed_notes.toml").read_text("utf-8"))
 """By type of a note in version 1, its type in version 2."""
 
 

@@ -45,7 +45,7 @@ _PACKED = 2048
 def line(record: Record, seq: int) -> str:
     """Encode ``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace for values that JSON cannot
     hold, or a line that is too long."""
-    name = f"step {record.index}" if isinstance(record, Step) else f"the {record.__struct_config__.tag} record"
+    name = f"Step {record.index}" if isinstance(record, Step) else f"The {record.__struct_config__.tag} record"
     try:
         fields = {"v": SCHEMA_VERSION, "seq": seq, **_body(record)}
         try:
@@ -53,9 +53,9 @@ def line(record: Record, seq: int) -> str:
         except UnicodeEncodeError:  # lone surrogates, which UTF-8 cannot hold, become U+FFFD
             data = json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
     except (ValueError, TypeError, RecursionError, OverflowError) as fault:
-        raise BadTrace(f"{name[0].upper()}{name[1:]} cannot be written: {str(fault) or type(fault).__name__}.") from fault
+        raise BadTrace(f"{name} cannot be written: {str(fault) or type(fault).__name__}.") from fault
     if len(data) > MAX_LINE:
-        raise BadTrace(f"A line of {len(data)} bytes, {name}, is longer than the {MAX_LINE} that a line may have.")
+        raise BadTrace(f"{name} takes {len(data)} bytes, longer than the {MAX_LINE} that a line may have.")
     return data.decode()
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 import pytest
 
 from specviz import figures
-from specviz.figures.acceptance_by_depth import judged_at_depth
-from specviz.trace import metrics
-from tests.support.traces.made import trace
-from tests.support.traces.samples import METHODS, sample_trace
+from specviz.trace.notes.models import ServedNote
+from tests.support.traces.made import TREE, trace
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_acceptance_by_depth_counts_the_steps_that_were_judged_there(method: str) -> None:
-    one = sample_trace(20, method=method)
-    shares, judged = metrics.accepted_by_depth(one.steps), judged_at_depth(one.steps)
-    assert len(shares) == len(judged)
-    for share, count in zip(shares, judged, strict=True):
-        assert share * count == pytest.approx(round(share * count)), "a share of that many steps is a whole number of them"
+def test_drafts_that_a_server_counted_without_naming_them_are_drawn() -> None:
+    step = TREE.replace(notes=(ServedNote(batch=1, untold=2).to_note(),))
+    (points,) = figures.acceptance_by_depth(trace(step)).data
+    assert [text.partition(" of ")[2] for text in points.hovertext] == ["1 steps"] * (len(TREE.path) + 1) and points.y[-1] == 0
 
 
 @pytest.mark.spread(1)

@@ -40,7 +40,7 @@ def test_runs_on_different_targets_are_no_batch() -> None:
         for dtype in ("float64", "float32")
     ]
     with pytest.raises(BadInput, match="share one target"):
-        batch.assemble(ready)
+        batch.traces(ready, 2)
 
 
 @pytest.mark.model
