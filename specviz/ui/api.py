@@ -12,7 +12,6 @@ import msgspec
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.methods.registry import all_methods, get
 from specviz.ui.app_state import AppState
-from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
@@ -50,11 +49,17 @@ def register(shared: AppState) -> None:
         """
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
         common = {"seed": seed, "top_p": top_p, "top_k": top_k, "raw": raw, "baseline": baseline}
+        caller = shared.presence.caller(request)
         try:
             form_state = asked(shared, (method, target, draft, prompt), basics, common, parameters)
+            page = shared.pages.enter(caller.session, caller.address)
+            for frame in shared.live.run(page, request_form.request(form_state, shared.settings), caller):
+                if frame.trace and (frame.trace.end or frame.failure):
+                    yield shared.archive.store.text(frame.key)
+                if frame.failure:  # the run broke off
+                    raise SpecvizError(frame.failure)
         except SpecvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        yield from traced(shared, shared.presence.caller(request), form_state)
 
     gr.api(run, api_name="run", concurrency_limit=None)
     gr.api(methods, api_name="methods", concurrency_limit=None)
@@ -79,21 +84,6 @@ def asked(
     named = (("basics", basics), ("advanced", advanced), (method, parameters))
     first, second, third = (json.dumps({"of": of, "values": values}) for of, values in named)
     return FormState(method, target or shared.settings.target, prompt, first, second, third, draft)
-
-
-def traced(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
-    """Yield the trace file at every end line, or when the run breaks off; then raise gr.Error with a sentence on which a user
-    can act."""
-    try:
-        request = request_form.request(form_state, shared.settings)
-        page = shared.pages.enter(caller.session, caller.address)
-        for frame in shared.live.run(page, request, caller):
-            if frame.trace and (frame.trace.end or frame.failure):
-                yield shared.archive.store.text(frame.key)
-            if frame.failure:
-                raise gr.Error(frame.failure, print_exception=False)
-    except SpecvizError as error:
-        raise gr.Error(str(error), print_exception=False) from None
 
 
 def methods() -> list[dict[str, Any]]:

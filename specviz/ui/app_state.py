@@ -8,19 +8,20 @@ import math
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gradio as gr
+
 from specviz.paths import IMPORTED_FROM
 from specviz.trace.store import TraceStore
-from specviz.ui.archive import Archive
+from specviz.ui.access import Presence
+from specviz.ui.archive import Archive, Result
 from specviz.ui.session import PageSessions
 from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
 from specviz.ui.stream.engine import Stream, choose, with_servers
-from specviz.ui.stream.live import Live
-from specviz.ui.stream.presence import Presence
-from specviz.ui.stream.run_queue import RunQueue
+from specviz.ui.stream.live import Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
 from specviz.ui.widgets.gallery import Gallery
 
@@ -84,6 +85,10 @@ class AppState:
     pages: PageSessions
     presence: Presence
     hardware: Hardware
+
+    async def read(self, names: Iterable[str], job: Callable[[], Result], request: gr.Request) -> Result:
+        """Await a ``job`` that reads these runs, for the sender of ``request``, without holding a thread."""
+        return await self.archive.of(names, job, self.presence.address_of(request))
 
     def expose(self) -> None:
         """Switch to the settings for public access, once a proxy turns out to forward visitors to an app assumed private."""

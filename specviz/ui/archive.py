@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from specviz.trace import store as traces
 from specviz.trace.schema import Run, Trace
 from specviz.trace.store import Outline, TraceStore, outline, outlined
 from specviz.trace.validate import MAX_FILE
-from specviz.ui.widgets.gallery import Gallery, Recording
+from specviz.ui.widgets.gallery import Gallery
 from specviz.viewer.component import control
 
 MINE = "mine:"
@@ -31,17 +30,14 @@ MINE = "mine:"
 
 SESSION = "This session"
 """Heading of this session's runs."""
+POOL = "pool"
+"""Beginning of the names of the pool's threads."""
 WORKERS = 2
 """Number of concurrent jobs. A parsed run takes ten times the memory of its text; one interpreter gains nothing from more."""
 WAITING = 64
 """Number of jobs that may wait, enough for two classes at once. One address may have half of them."""
-SWITCH_SECONDS = 0.0002
-"""Switch interval of the interpreter while jobs run: each answer needs the interpreter dozens of times, and by default (5 ms)
-a hundred requests at once would wait a minute."""
 SECONDS = 30.0
 """Maximum processor seconds for one file, several times those of the largest valid one."""
-REMEMBERED = 256
-"""Number of contents remembered by their digest."""
 
 LOST = "The file did not arrive whole. Choose it again."
 
@@ -54,14 +50,9 @@ class Pool:
     def __init__(self, workers: int = WORKERS, waiting: int = WAITING) -> None:
         self.most = workers + waiting
         self.jobs: dict[Hashable, Future[Any]] = {}
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="pool", initializer=self._enter)
-        self._inside = threading.local()
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix=POOL)
         self._owners: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._switch = sys.getswitchinterval()
-
-    def _enter(self) -> None:
-        self._inside.yes = True
 
     def submit(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Future[Result]:
         """Submit ``job`` and return its future, shared by all pending requests for the same ``key``. ``owner`` is the address
@@ -78,14 +69,11 @@ class Pool:
             return future
 
     def _do(self, key: Hashable, owner: str, job: Callable[[], Result]) -> Result:
-        sys.setswitchinterval(SWITCH_SECONDS)
         try:
             return job()
         finally:
             with self._lock:
                 self.jobs.pop(key, None)
-                if not self.jobs:
-                    sys.setswitchinterval(self._switch)
                 self._owners -= Counter([owner])
 
     async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
@@ -94,16 +82,15 @@ class Pool:
 
     def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
         """Return the result of ``job``, blocking the calling thread; a job of this pool runs it directly."""
-        return job() if getattr(self._inside, "yes", False) else self.submit(job, key).result()
+        return job() if threading.current_thread().name.startswith(POOL) else self.submit(job, key).result()
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A file that was read and kept: the run's name, its title, and its outline."""
+    """A file that was read and kept: the run's name and its title."""
 
     name: str
     title: str
-    outline: Outline
 
 
 @dataclass(frozen=True)
@@ -115,24 +102,20 @@ class Archive:
     pool: Pool = field(default_factory=Pool)
     """The only reader of kept runs."""
     seconds: float = SECONDS
-    _known: OrderedDict[str, Opened] = field(default_factory=OrderedDict)
+    _known: dict[str, Opened] = field(default_factory=dict)
+    """Files in the store, by the digest of their content."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def text(self, name: str) -> str:
         """Return the trace file's text. Raises BadInput when no run has that name any more."""
         if name.startswith(MINE):
             return self.store.text(name.removeprefix(MINE))
-        return self._recorded(name).text
-
-    def _recorded(self, name: str) -> Recording:
-        if not name:
-            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
-        return self.gallery.get(name)
+        return self.gallery.get(name).text
 
     def trace(self, name: str) -> Trace:
         """Return the run as data."""
         if not name.startswith(MINE):
-            return self._recorded(name).trace
+            return self.gallery.get(name).trace
         return self.pool.result(lambda: self.store.trace(name.removeprefix(MINE)), ("trace", name))
 
     async def of(self, names: Iterable[str], job: Callable[[], Result], owner: str = "") -> Result:
@@ -144,24 +127,19 @@ class Archive:
     def run(self, name: str) -> Run:
         """Return the run record, without the steps."""
         if not name.startswith(MINE):
-            return self._recorded(name).run
+            return self.gallery.get(name).run
         return outline(self.store.lines(name.removeprefix(MINE), 0, 1)).run
 
     def outline(self, name: str) -> Outline:
         """Return the run's outline: its run and end records and its counts."""
         if name.startswith(MINE):
             return self.pool.result(lambda: outline(self.store.lines(name.removeprefix(MINE))))
-        return outlined(self._recorded(name).trace)
+        return outlined(self.gallery.get(name).trace)
 
     def note(self, name: str) -> str:
         """Note on what to watch in a recorded run; empty for any other."""
         recording = self.gallery.recordings.get(name)
         return recording.watch if recording else ""
-
-    def rehearsals(self, name: str) -> int:
-        """Number of runs made before a recorded one was kept; 0 for any other."""
-        recording = self.gallery.recordings.get(name)
-        return recording.rehearsals if recording else 0
 
     def feed(self, name: str) -> str:
         """Return the run's feed for a stage, which follows a kept run. Empty without a name, so that a page without recordings
@@ -169,8 +147,8 @@ class Archive:
         if name.startswith(MINE):
             self.store.lines(name.removeprefix(MINE), 0, 0)  # raises if the run is not kept any more
             return control("recorded", name, follow=True, message="Fetching the run")
-        note = {"watch": self.note(name)} if self.note(name) else {}
-        return control("recorded", name, **note) + self.text(name) if name else ""
+        note = self.note(name)
+        return control("recorded", name, **{"watch": note} if note else {}) + self.text(name) if name else ""
 
     async def open(self, path: str | Path, owner: str = "") -> Opened:
         """Read the run in an uploaded file. Raises BadTrace naming the wrong line and field, BadInput when the pool is full."""
@@ -189,13 +167,11 @@ class Archive:
         return await self.pool.do(lambda: self._keep(digest, read()), digest, owner)
 
     def _keep(self, digest: str, lines: list[str]) -> Opened:
-        outline = traces.outline(lines)
-        key = self.store.new(lines, checked=True)
-        opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)
+        opened = Opened(MINE + self.store.new(lines, checked=True), title(Trace(outline(lines).run, ())))
         with self._lock:
+            for other in [other for other, one in self._known.items() if one.name.removeprefix(MINE) not in self.store]:
+                del self._known[other]
             self._known[digest] = opened
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
         return opened
 
     def _lines(self, path: Path) -> list[str]:
@@ -237,13 +213,14 @@ def join(runs: list[tuple[str, str]], name: str, trace: Trace) -> bool:
     """Add a run to this session's. Returns False if it is there already."""
     if any(name == listed for _, listed in runs):
         return False
-    runs.append((title(trace), name))
+    alike = sum(listed.startswith(title(trace)) for listed, _ in runs)  # a drop-down tells entries apart by their titles
+    runs.append((f"{title(trace)} ({alike + 1})" if alike else title(trace), name))
     return True
 
 
-def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:
-    """This session's runs, newest first, then the recorded ones of these modalities: title and name of each."""
-    return [entry for entries in grouped(archive, runs, *modalities).values() for entry in entries]
+def choices(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """This session's runs, newest first, then the recorded ones: title and name of each."""
+    return [entry for entries in grouped(archive, runs).values() for entry in entries]
 
 
 def grouped(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> dict[str, list[tuple[str, str]]]:

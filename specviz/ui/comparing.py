@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+
+from msgspec.structs import asdict
 
 from specviz.errors import BadInput
 from specviz.figures.theme import markup
@@ -14,6 +15,7 @@ from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
+from specviz.ui import theme
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import Archive, choices
 from specviz.ui.tabs import request_form
@@ -30,26 +32,11 @@ ROUNDS = 2
 slows both, and the range shows the remaining noise."""
 
 
-TITLE_LETTERS = 34
-"""Longest title of a session's run in a drop-down, which shows about this many characters."""
-
-
-def shortened(runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Shorten the titles of the session's runs to fit a drop-down; equal ones are numbered."""
-    short: list[tuple[str, str]] = []
-    seen: Counter[str] = Counter()
-    for title, name in runs:
-        cut = title if len(title) <= TITLE_LETTERS else title[: TITLE_LETTERS - 1].rstrip(" ·,") + "…"
-        seen[cut] += 1
-        short.append((cut if seen[cut] == 1 else f"{cut} ({seen[cut]})", name))
-    return short
-
-
 def listed(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the choices for either side: this session's runs, the recorded ones, and text methods without a recorded run."""
     recorded = {recording.run.method for recording in archive.gallery.recordings.values()}
     others = [one for one in all_methods().values() if "text" in one.modality and one.name not in recorded]
-    return [*choices(archive, shortened(runs)), *((f"{one.title} (live only)", METHOD + one.name) for one in others)]
+    return [*choices(archive, runs), *((f"{one.title} (live only)", METHOD + one.name) for one in others)]
 
 
 def requests(shared: AppState, form_state: FormState, names: tuple[str, str]) -> list[Request]:
@@ -89,13 +76,10 @@ def first_pair(gallery: Gallery) -> tuple[str, str]:
 
 def unlike(left: Run, right: Run) -> str:
     """Name the properties whose difference prevents a comparison of two runs; empty when they can be compared."""
-    properties = "modality prompt target dtype device".split()
-    titles = ("modalities", "prompts", "targets", "number formats", "devices", "temperatures")
-    values = [
-        (*(getattr(run, name) for name in properties), (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p))
-        for run in (left, right)
-    ]
-    names = [title for title, one, other in zip(titles, *values, strict=True) if one != other]
+    ours, theirs = (
+        asdict(run) | {"temperature": (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p)} for run in (left, right)
+    )
+    names = [title for name, title in theme.texts()["comparable"].items() if ours[name] != theirs[name]]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
@@ -104,11 +88,6 @@ ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
     "tokens a second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
     "speed-up of this run": lambda trace: f"{found.speedup:.2f}×" if (found := metrics.verdict(trace)) else "–",
 }
-
-
-def table(left: Trace, right: Trace) -> str:
-    """HTML table of both runs' metrics."""
-    return f'<div class="sp-versus">{pair.table(left, right, ROWS)}</div>'
 
 
 @dataclass(frozen=True)
@@ -146,7 +125,7 @@ class Verdict:
     speeds: tuple[Speeds, Speeds] | None = None
 
 
-def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = (0, 0)) -> Verdict:
+def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> Verdict:
     """Compare one pair or several rounds, in words. ``rehearsals`` counts each side's runs before the recorded one."""
     left, right = rounds[-1]
     if different := unlike(left.run, right.run):
@@ -163,23 +142,19 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] =
     headline = f"{winner} is {fast / slow:.1f}× as fast as {other}"
     if left_speeds.overlaps(right_speeds):
         headline = f"{winner} and {other} are about as fast"
-    beside.append(_measured(rounds))
+    times = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
+    if len(rounds) == 1:
+        beside.append(
+            "One run each, so how far they vary is not known. Each against the autoregressive run beside it: "
+            f"{times[0]:.1f} and {times[1]:.1f} ms a token."
+        )
+    else:
+        beside.append(
+            f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run "
+            f"beside it, {min(times):.1f} to {max(times):.1f} ms a token."
+        )
     words = " ".join(part for part in beside if part)
     return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
-
-
-def _measured(rounds: Sequence[tuple[Trace, Trace]]) -> str:
-    """Describe the measurement and the autoregressive runs that the speed-ups are relative to, in milliseconds per token."""
-    alone = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
-    if len(rounds) == 1:
-        times = " and ".join(f"{ms:.1f}" for ms in alone)
-        return (
-            f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {times} ms a token."
-        )
-    return (
-        f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run beside it, "
-        f"{min(alone):.1f} to {max(alone):.1f} ms a token."
-    )
 
 
 def _texts(left: Trace, right: Trace) -> str:
@@ -207,21 +182,15 @@ def race(left: Trace, right: Trace, judged: Verdict) -> str:
         return ""
     sides = [(trace.run.title, speeds, "run") for trace, speeds in zip((left, right), judged.speeds, strict=True)]
     rows = [("One at a time", Speeds((1.0,)), "baseline"), *sides]
-    most = max(max(speeds.each) for _, speeds, _ in rows)
-    cells = "".join(
-        f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td><i style="width:{100 * speeds.middle / most:.1f}%"></i>'
-        f"{_spread(speeds, most)}</td><td>{speeds.label}</td></tr>"
-        for title, speeds, kind in rows
-    )
+    percent = 100 / max(max(speeds.each) for _, speeds, _ in rows)
+    cells = ""
+    for title, speeds, kind in rows:
+        low, high = percent * min(speeds.each), percent * max(speeds.each)
+        bar = f'<i style="width:{percent * speeds.middle:.1f}%"></i>'
+        if len(speeds.each) > 1:  # a line from the slowest to the fastest run
+            bar += f'<u style="left:{low:.1f}%;width:{high - low:.1f}%"></u>'
+        cells += f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td>{bar}</td><td>{speeds.label}</td></tr>'
     return f'<table class="sp-race"><caption>Speed-up: longer is faster</caption>{cells}</table>'
-
-
-def _spread(speeds: Speeds, most: float) -> str:
-    """A line from the slowest to the fastest run."""
-    if len(speeds.each) == 1:
-        return ""
-    low, high = (100 * edge / most for edge in (min(speeds.each), max(speeds.each)))
-    return f'<u style="left:{low:.1f}%;width:{high - low:.1f}%"></u>'
 
 
 def running() -> str:
@@ -230,7 +199,7 @@ def running() -> str:
     return _block("Running both", "", words)
 
 
-def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = (0, 0)) -> str:
+def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> str:
     """HTML of the verdict above the two stages."""
     judged = verdict(rounds, rehearsals)
     return _block(judged.headline, judged.text, judged.beside, race(*rounds[-1], judged))

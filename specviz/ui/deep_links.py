@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from specviz.ui import browser_state
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.browser_state import Kept
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
+from specviz.ui.tabs.events import Updates
+from specviz.ui.tabs.run_tab import Runs, RunTab
 from specviz.ui.widgets import panels
 
 
@@ -37,20 +39,18 @@ class RunTabs:
 
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """Open the tab of a run's modality and play it there. ``runs`` are in the order of the tabs."""
-        try:
+        shown = list(zip(self.by_id.items(), runs, strict=True))
+        with suppress(SpecvizError):  # else the first tab says why
             modality = self.shared.archive.run(name).modality
-        except SpecvizError:
-            modality = ""  # the first tab says why
-        place = next((place for place, tab in self.by_id.items() if tab.modality == modality), next(iter(self.by_id)))
-        session_runs = list(runs[list(self.by_id).index(place)])
+            shown.sort(key=lambda one: one[0][1].modality != modality)
+        (place, tab), session_runs = shown[0]
         # An opened file belongs to no tab yet.
-        updates = self.by_id[place].show(name, session_runs, request.session_hash, joins_session=name.startswith(MINE))
+        updates = tab.show(name, list(session_runs), request.session_hash, joins_session=name.startswith(MINE))
         return updates | {self.tabs: gr.Tabs(selected=place)}
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """Await :meth:`show` without holding a thread."""
-        shared = self.shared
-        return await shared.archive.of([name], lambda: self.show(name, request, *runs), shared.presence.address_of(request))
+        return await self.shared.read([name], lambda: self.show(name, request, *runs), request)
 
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
         """Return the updates of an opening page: the run in its address, then the state kept by the page that it replaces."""
@@ -71,9 +71,9 @@ class RunTabs:
         """Restore the visitor's own run on its stage; a damaged one is dropped and reported in the banner."""
         if not part.lines:
             return {}
-        archive, owner = self.shared.archive, self.shared.presence.address_of(request)
+        owner = self.shared.presence.address_of(request)
         try:
-            name = (await archive.take(part.run, part.lines, owner)).name
-            return await archive.of([name], lambda: tab.show(name, session_runs, request.session_hash, True), owner)
+            name = (await self.shared.archive.take(part.run, part.lines, owner)).name
+            return await self.shared.read([name], lambda: tab.show(name, session_runs, request.session_hash, True), request)
         except SpecvizError as error:
             return {tab.banner: panels.banner(f"The run that this page had kept could not be read again. {error}")}

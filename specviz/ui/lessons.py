@@ -24,17 +24,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from specviz.errors import BadInput
 from specviz.figures.theme import markup, show_whitespace
 from specviz.trace import metrics
-from specviz.trace.schema import PRUNED, RELAXED, ROOT, SKIPPED, Nanoseconds, Step, Trace
+from specviz.trace.schema import PRUNED, REJECTED, RELAXED, ROOT, SKIPPED, Nanoseconds, Step, Trace
 from specviz.trace.validate import RENAMED_NOTES
+from specviz.ui import theme
 
 PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "first_rejection", "next_rejection")
 MOST_CHOICES = 8
 REVEAL = "reveal"
+MOST_NODES = 40
+"""Maximum number of a draft's nodes on paper; the rest is counted."""
 VERDICTS = frozenset(
     ("traversal typical_acceptance tree_reward drafter_selection relaxed local_verification canvas batch_cache overlap cascade "
      "step_embeddings").split()
@@ -78,17 +82,16 @@ class Lesson:
 
 def load(folder: Path) -> dict[str, Lesson]:
     """Load a folder's lessons by name, in the order of the file names. Raises BadInput naming a file that is no lesson."""
-    return {path.stem: _lesson(path) for path in sorted(folder.glob("*.json"))}
-
-
-def _lesson(path: Path) -> Lesson:
-    try:
-        lesson = Lesson(**{"name": path.stem, "trace": "", **json.loads(path.read_text(encoding="utf-8"))})
-        for number, raw_page in enumerate(lesson.pages, 1):
-            _check(raw_page, number)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"The lesson {path.name} cannot be read: {error}.") from None
-    return lesson
+    lessons: dict[str, Lesson] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            lesson = Lesson(**{"name": path.stem, "trace": "", **json.loads(path.read_text(encoding="utf-8"))})
+            for number, raw_page in enumerate(lesson.pages, 1):
+                _check(raw_page, number)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"The lesson {path.name} cannot be read: {error}.") from None
+        lessons[path.stem] = lesson
+    return lessons
 
 
 def _check(page: Mapping[str, Any], number: int) -> None:
@@ -128,18 +131,12 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
 
 def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
     """Return each page's step, None without ``at``. A repeated ``at`` has the same step, a new one a later step if possible."""
-    steps: list[int | None] = []
     by_place: dict[str, int] = {}
-    for raw in lesson.pages:
-        at = raw.get("at")
-        if at is None:
-            steps.append(None)
-            continue
-        place = json.dumps(at)
-        if place not in by_place:
-            by_place[place] = find(trace, at, max(by_place.values(), default=-1))
-        steps.append(by_place[place])
-    return tuple(steps)
+    written = [json.dumps(raw.get("at")) for raw in lesson.pages]
+    for raw, place in zip(lesson.pages, written, strict=True):
+        if raw.get("at") is not None and place not in by_place:
+            by_place[place] = find(trace, raw["at"], max(by_place.values(), default=-1))
+    return tuple(map(by_place.get, written))
 
 
 def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> tuple[Trace, int]:
@@ -181,13 +178,20 @@ def find(trace: Trace, at: Any, after: int = -1) -> int:
         return max(candidates, key=lambda step: (step.accepted, -step.index)).index
     if at == "shallowest":
         return min(candidates, key=lambda step: (mean_depth(step), step.index)).index
-    matches = {"none_kept": lambda step: not step.accepted, "first": lambda step: True, "relaxed": _relaxed}.get(at, _stopped)
+
+    def matches(step: Step) -> bool:
+        if at == "none_kept":
+            return not step.accepted
+        if at == "relaxed":
+            return _relaxed(step) > 0
+        return at == "first" or any(node.status == REJECTED and step.path[-1:] == (node.parent,) for node in step.nodes)
+
     return next((step.index for step in (*candidates, *whole) if matches(step)), candidates[0].index)
 
 
 def mean_depth(step: Step) -> float:
     """Mean depth of the drafted tokens sent to the target: small for a wide tree, large for a long one."""
-    return _mean(_sent_depths(step)) or 0.0
+    return fmean(_sent_depths(step) or [0])
 
 
 def _sent_depths(step: Step) -> list[int]:
@@ -200,15 +204,10 @@ def _relaxed(step: Step) -> int:
     return sum(step.nodes[node].status == RELAXED for node in step.path)
 
 
-def _stopped(step: Step) -> bool:
-    """Whether at least one token was accepted before the target rejected one."""
-    last = step.path[-1] if step.path else 0
-    return bool(step.path) and any(node.parent == last and node.status == "rejected" for node in step.nodes)
-
-
 def facts(trace: Trace, at: int | None) -> dict[str, str]:
     """Values that the texts may name, of the run and of step ``at``."""
     end = trace.end.metrics if trace.end else {}
+    sizes = [step.verified for step in trace.steps]
     known = {
         "method": trace.run.title,
         "target": trace.run.target,
@@ -218,9 +217,9 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
         "tau": _number(metrics.tau(trace.steps)),
         "speedup": _number(verdict.speedup if (verdict := metrics.verdict(trace)) else None),
         "predicted": _number(end.get("predicted_speedup")),
-        "nodes": f"{_mean([step.verified for step in trace.steps]) or 0:.0f}",
-        "fewest": str(min((step.verified for step in trace.steps if step.verified), default=0)),
-        "most": str(max((step.verified for step in trace.steps), default=0)),
+        "nodes": f"{fmean(sizes or [0]):.0f}",
+        "fewest": str(min(filter(None, sizes), default=0)),
+        "most": str(max(sizes, default=0)),
         "pass_cost": _number(pass_cost(trace)),
         "draft_share": _percent((end.get("shares") or {}).get("draft")),
         "same": _same(trace),
@@ -236,7 +235,7 @@ def step_facts(step: Step) -> dict[str, str]:
     """Values that the texts may name, of one step."""
     bonus = step.bonus.text if step.bonus else ""
     sent = [node for node in step.nodes if node.status != PRUNED]
-    ends = set(range(1, len(step.nodes))) - {node.parent for node in sent}
+    parents = {node.parent for node in sent}
     return {
         "step": str(step.index + 1),
         "root": show_whitespace(step.nodes[0].text),
@@ -249,16 +248,15 @@ def step_facts(step: Step) -> dict[str, str]:
         "path": show_whitespace("".join(step.nodes[node].text for node in step.path)),
         "depth": str(max(_sent_depths(step), default=0)),
         "mean_depth": f"{mean_depth(step):.1f}",
-        "ends": str(sum(step.nodes[end].status != PRUNED for end in ends)),
+        "ends": str(sum(node.status not in (ROOT, PRUNED) for at, node in enumerate(step.nodes) if at not in parents)),
     }
 
 
 def pass_cost(trace: Trace) -> float | None:
     """Mean time of the target's pass over a tree, in passes over one token. None without a baseline."""
     baseline = trace.end.baseline if trace.end else None
-    verify = _mean([step.time.verify for step in trace.steps if step.cut is None])
-    per_token = _mean(baseline.token_ns) if baseline else None
-    return verify / per_token if verify and per_token else None
+    passes = [step.time.verify for step in trace.steps if step.cut is None]
+    return fmean(passes) / fmean(baseline.token_ns) if passes and baseline and baseline.total_ns else None
 
 
 def _same(trace: Trace) -> str:
@@ -274,10 +272,6 @@ def _same(trace: Trace) -> str:
     if promise == "distribution":
         return "This run draws its tokens, so plain decoding draws others, from the same probabilities."
     return f"This run and plain decoding part {metrics.parting(trace)}: there rounding decides which token is written."
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _percent(share: float | None) -> str:
@@ -304,24 +298,16 @@ def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known
     assert at is not None
     step = trace.steps[at]
     piece = "code" if trace.run.modality == "image" else "token"
-    return _kept_question(step, known, piece) if ask["about"] == "kept" else _bonus_question(step, known, piece)
-
-
-def _kept_question(step: Step, known: Mapping[str, str], piece: str) -> Question:
-    """Ask how many drafted pieces go into the output: from none to the draft's depth, in ranges if it is deep."""
-    deepest = max(_sent_depths(step), default=0)
-    size = -(-(deepest + 1) // MOST_CHOICES)
-    counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
-    question = f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row. How many will the target keep?"
-    choices = tuple(str(low) if low == high else f"{low} to {high}" for low, high in counts)
-    return Question(question, choices, step.accepted // size)
-
-
-def _bonus_question(step: Step, known: Mapping[str, str], piece: str) -> Question | None:
-    """Ask for the target's piece at the end of the walk, among those that it ranked high there and those drafted."""
+    if ask["about"] == "kept":  # from none to the draft's depth, in ranges if it is deep
+        deepest = max(_sent_depths(step), default=0)
+        size = -(-(deepest + 1) // MOST_CHOICES)
+        counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
+        question = f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row. How many will the target keep?"
+        choices = [str(low) if low == high else f"{low} to {high}" for low, high in counts]
+        return Question(question, tuple(choices), step.accepted // size)
     if step.bonus is None:
         return None
-    place = step.bonus.parent
+    place = step.bonus.parent  # the end of the walk: the target's ranked tokens and the drafted ones are the choices
     drafted = [node.text for node in step.nodes if node.parent == place]
     ranked = [candidate.text for row in step.rows if row.node == place for candidate in row.top]
     others = [text for text in dict.fromkeys((*drafted, *ranked)) if text != step.bonus.text]
@@ -338,15 +324,69 @@ def veiled(trace: Trace, at: int) -> Trace:
         node if node.status in (ROOT, PRUNED) else node.replace(p=None, status=SKIPPED, threshold=None, draw=None)
         for node in step.nodes
     )
-    hidden = step.replace(
-        nodes=nodes,
-        path=(),
-        bonus=None,
-        emitted=(),
-        pieces=(),
-        rows=(),
-        notes=tuple(note for note in step.notes if note.type not in VERDICTS),
-        cut=None,
-        time=Nanoseconds(draft=step.time.draft),
-    )
+    notes = tuple(note for note in step.notes if note.type not in VERDICTS)
+    time = Nanoseconds(draft=step.time.draft)
+    hidden = step.replace(nodes=nodes, path=(), bonus=None, emitted=(), pieces=(), rows=(), notes=notes, cut=None, time=time)
     return trace.replace(steps=(*trace.steps[:at], hidden), end=None)
+
+
+def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
+    """Return a lesson as a printable HTML document: drafts to verify, questions with tick boxes, and last the answers.
+
+    After the first question, pages that ask nothing are printed with the answers."""
+    sections: list[str] = []
+    answers: list[str] = []
+    drawn: set[int | None] = set()
+    for number in range(len(lesson.pages)):
+        printed = page(lesson, number, trace, beside)
+        if printed.ask or not answers:
+            draft = lesson.pages[number].get("veiled") and printed.step is not None and printed.step not in drawn
+            boxes = ""
+            if printed.ask:
+                choices = "".join(f"<li>{markup(choice)}</li>" for choice in printed.ask.choices)
+                boxes = f"<p><b>{markup(printed.ask.question)}</b></p><ul class='boxes'>{choices}</ul>"
+            drawn.update([printed.step] if draft else [])
+            body = _paragraphs(printed) + (_draft(trace.steps[printed.step or 0]) if draft else "") + boxes
+            sections.append(f"<section><h2>{number + 1}</h2><div>{body}</div></section>")
+        if printed.ask or answers:
+            answers.append(_answer(number + 1, printed))
+    title, about = markup(lesson.title), markup(lesson.about)
+    run = markup(f"{trace.run.title} on {trace.run.target}: {trace.run.prompt}")
+    return (
+        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{theme.source('lesson_sheet.css')}</style>"
+        f"<h1>{title}</h1><p>{about}</p><p><small>Recorded run: {run}</small></p>{''.join(sections)}"
+        f"<section class='answers'><h2>Answers: {title}</h2><ol>{''.join(answers)}</ol></section>"
+    )
+
+
+def _paragraphs(page: Page) -> str:
+    return "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
+
+
+def _answer(number: int, page: Page) -> str:
+    answer = f"<b>{markup(page.ask.choices[page.ask.answer])}.</b> {page.reveal}" if page.ask else _paragraphs(page)
+    return f'<li value="{number}">{answer}</li>'
+
+
+def _draft(step: Step) -> str:
+    """The drafted tree as nested lists, a chain on one line."""
+    sent = [index for index, node in enumerate(step.nodes) if index and node.status != PRUNED]
+    listed = set(sent[:MOST_NODES])
+    children: dict[int, list[int]] = {}
+    for index in sorted(listed):
+        children.setdefault(step.nodes[index].parent, []).append(index)
+
+    def line(index: int) -> str:
+        words = [_token(step, index)]
+        while len(children.get(index, [])) == 1:
+            index = children[index][0]
+            words.append(_token(step, index))
+        below = "".join(f"<li>{line(child)}</li>" for child in children.get(index, []))
+        return " ".join(words) + (f"<ul>{below}</ul>" if below else "")
+
+    rest = f"<p><small>and {len(sent) - len(listed)} more</small></p>" if len(sent) > len(listed) else ""
+    return f"<div class='draft'>{line(0)}{rest}</div>"
+
+
+def _token(step: Step, index: int) -> str:
+    return f"<code>{markup(show_whitespace(step.nodes[index].text))}</code>"

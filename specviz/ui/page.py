@@ -10,11 +10,10 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specviz.ui import api, browser_state, compression, lessons, temporary, theme
-from specviz.ui.access import LEAST_BODY, Gate, Turns
+from specviz.ui.access import LEAST_BODY, Gate, Turns, Watch
 from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import sse
-from specviz.ui.stream.presence import Watch
 from specviz.ui.tabs import about_tab, learn_tab
 from specviz.ui.tabs.compare_tab import CompareTab
 from specviz.ui.tabs.events import QUIET
@@ -86,35 +85,18 @@ def build(shared: AppState) -> gr.Blocks:
 
         page.unload(leave)
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
-    _unhurried(page)
-    _settled(page)
+    # Gradio recomputes every configuration for each new session, on the event loop and for any session name: 30 ms a request.
+    for block in page.blocks.values():
+        for name in ("get_config", *(() if block.skip_api else OF_API)):
+            if hasattr(block, name):
+                setattr(block, name, partial(copy, getattr(block, name)()))
     return page
 
 
 def _other_tabs(shared: AppState) -> dict[str, str]:
     """Tab of every recorded run outside the first tab, by the run's name."""
     words = {VisionTab.modality: VISION.lower(), ImageTab.modality: IMAGE.lower()}
-    recordings = shared.archive.gallery.recordings.values()
-    return {one.name: words[one.run.modality] for one in recordings if one.run.modality in words}
-
-
-def _unhurried(page: gr.Blocks) -> None:
-    """Poll for new events as rarely as Gradio does on Windows.
-
-    Elsewhere Gradio polls a thousand times a second, which takes a tenth of a core from the engine.
-    """
-    page._queue.sleep_when_free, page._queue.progress_update_sleep_when_free = 0.05, 0.1
-
-
-def _settled(page: gr.Blocks) -> None:
-    """Compute every component's configuration once, now.
-
-    Gradio recomputes all of them for each new session, on the event loop and for any session name: 60 ms per request.
-    """
-    for block in page.blocks.values():
-        for name in ("get_config", *(() if block.skip_api else OF_API)):
-            if hasattr(block, name):
-                setattr(block, name, partial(copy, getattr(block, name)()))
+    return {one.name: words[one.run.modality] for one in shared.archive.gallery.of(*words)}
 
 
 def launch_options(shared: AppState) -> dict[str, Any]:

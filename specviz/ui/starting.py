@@ -22,7 +22,7 @@ from specviz.ui.stubs import without_proxies
 
 MENDABLE = 2
 """Exit code of problems that the user can fix, as on the command line."""
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0002
 """Switch interval of the interpreter. Files are read and made in threads beside the event loop, which needs the interpreter
 hundreds of times for one answer and would wait Python's default of 5 ms each time."""
 COLLECTIONS = 1000

@@ -47,21 +47,15 @@ def claim() -> None:
             lock.release()
             shutil.rmtree(folder, ignore_errors=True)
 
-    atexit.register(remove)
-    if threading.current_thread() is threading.main_thread():
-        _before_sigterm(remove)
-
-
-def _before_sigterm(remove: Any) -> None:
-    """Call ``remove`` on SIGTERM, which then ends the process as before."""
-    earlier = signal.getsignal(signal.SIGTERM)
-
     def end(number: int, frame: Any) -> None:
         remove()
-        signal.signal(signal.SIGTERM, earlier if earlier is not None else signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, earlier or signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, end)
+    atexit.register(remove)
+    earlier = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 def _remove_leftovers(base: Path) -> None:

@@ -15,7 +15,13 @@ from specviz.palette import Theme
 HERE = Path(__file__).parent
 
 
-LOOK = tomllib.loads((HERE / "theme.toml").read_text(encoding="utf-8"))
+@cache
+def source(name: str) -> str:
+    """Read a file of this folder."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+LOOK = tomllib.loads(source("theme.toml"))
 
 
 def _colours(shared: Theme, hover: str) -> dict[str, str]:
@@ -50,6 +56,12 @@ def html(value: str = "", script: str = "", **more: Any) -> gr.HTML:
     return gr.HTML(value, apply_default_css=False, js_on_load=source(script) if script else None, **more)
 
 
+@cache
+def texts() -> dict[str, Any]:
+    """Words of the page in tables, from ``texts.toml``."""
+    return tomllib.loads(source("texts.toml"))
+
+
 def _fonts(listed: str) -> list[str]:
     return [name.strip().strip('"') for name in listed.split(",")]
 
@@ -57,9 +69,3 @@ def _fonts(listed: str) -> list[str]:
 def _variables(selector: str, colours: dict[str, str]) -> str:
     listed = ";".join(f"--sp-{name.replace('_', '-')}:{value}" for name, value in colours.items())
     return f"{selector}{{{listed}}}\n"
-
-
-@cache
-def source(name: str) -> str:
-    """Read a script or a style sheet of this folder."""
-    return (HERE / name).read_text(encoding="utf-8")

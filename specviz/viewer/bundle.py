@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -17,26 +18,8 @@ from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
 HERE = Path(__file__).parent / "js"
-# Each beside the module that it styles, or beside those that share it. Later ones win when two rules are equally specific.
-STYLES = (
-    "stage/base", "stage/stage", "stage/transport", "stage/strip", "tree/table", "tree/tree", "stage/inspector",
-    "notes/notes", "kit/noteRegistry", "kit/svgKit", "kit/promptImage", "notes/lookup", "notes/diffusion",
-    "notes/decay_mask", "notes/choice", "notes/chains", "run/overview", "tree/motion", "stage/phone", "stage/picture",
-    "kit/codes", "run/race", "stage/projector",
-)  # fmt: skip
-# Names in the style sheets of the palette's colours, and of its tints.
-VARIABLES = {
-    "bg": "ground", "card": "paper", "ink": "ink", "mute": "mute", "faint": "faint", "line": "line", "strong": "strong",
-    "track": "track", "focus": "focus", "acc": "accepted", "on-acc": "on_fill", "relax": "relaxed",
-    "relaxink": "relaxed_ink", "rej": "rejected", "resam": "resampled", "bonus": "bonus", "skip": "quiet", "draft": "draft",
-    "verify": "verify", "judge": "judge", "host": "host", "plain": "plain",
-}  # fmt: skip
-TINTS = {
-    "accbg": "accepted", "relaxbg": "relaxed", "rejbg": "rejected", "resambg": "resampled", "bonusbg": "bonus",
-}  # fmt: skip
-
-# Marks on a picture have the light theme's colours in the dark one too: the picture is the same in both.
-MARKS = ("card", "ink", "focus", "acc", "relax", "relaxink", "rej", "resam", "bonus")
+STYLES = tomllib.loads((HERE.parent / "styles.toml").read_text(encoding="utf-8"))
+"""Order of the style sheets, and their names for the palette's colours and tints."""
 
 # Comments and indentation: a quarter of the bytes that every page would otherwise carry. What may be in a string stays.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$| // [^\n\"'`]*$", re.MULTILINE | re.DOTALL)
@@ -60,31 +43,25 @@ def _sources() -> list[Path]:
 @cache
 def style() -> str:
     """The stylesheet, the shared colours and fonts as variables first."""
-    light = _colours(palette.LIGHT)
-    sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+    light, names = _colours(palette.LIGHT), {role: name for name, role in STYLES["variables"].items()}
+    edges = ""  # of the step tree, as in its figure
+    for status, look in list(palette.LOOKS.items())[1:]:  # no edge leads to the root
+        dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
+        edges += f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n"
+    sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES["sheets"])
     return (
         _rule(".specviz", light | {"mono": palette.MONO, "sans": palette.SANS})
         + _rule(".dark .specviz", _colours(palette.DARK))
-        + _rule(".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)", {name: light[name] for name in MARKS})
-        + _edges()
+        + _rule(".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)", {name: light[name] for name in STYLES["marks"]})
+        + edges
         + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
     )
 
 
-def _edges() -> str:
-    """Rules for the edges of the step tree, styled as in its figure."""
-    names = {role: name for name, role in VARIABLES.items()}
-    rules = []
-    for status, look in palette.LOOKS.items():
-        dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
-        rules.append(f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n")
-    return "".join(rules[1:])  # no edge leads to the root
-
-
 def _colours(theme: Theme) -> dict[str, str]:
     """Colours by variable of the style sheet, without its ``--sv-``."""
-    tints = {name: theme.tints[status] for name, status in TINTS.items()}
-    return {name: getattr(theme, role) for name, role in VARIABLES.items()} | tints
+    tints = {name: theme.tints[status] for name, status in STYLES["tints"].items()}
+    return {name: getattr(theme, role) for name, role in STYLES["variables"].items()} | tints
 
 
 def _rule(selector: str, variables: dict[str, str]) -> str:

@@ -82,16 +82,14 @@ def classic(modules: Sequence[Module]) -> str:
     """Bundle ``modules``, in the order of their imports, into a script. Its ``modules`` holds each one's exports by name."""
     # Short names: there are several hundred imports, and the script travels with every page.
     short = {module.name: f"${place}" for place, module in enumerate(modules)}
+    script = ""
+    for module in modules:
+        bindings = []
+        for line in module.imports:
+            names = ",".join(exported if exported == local else f"{exported}:{local}" for exported, local in line.names)
+            bindings.append(f"{line.namespace or f'{{{names}}}'}={short[line.module]}")
+        head = f"const {','.join(bindings)};\n" if bindings else ""
+        exports = ",".join(module.exports)
+        script += f"const {short[module.name]} = (() => {{\n{head}{module.body}return {{{exports}}};\n}})();\n"
     listed = ",".join(f'"{name}":{variable}' for name, variable in short.items())
-    return "".join(_wrapped(module, short) for module in modules) + f"const modules = {{{listed}}};\n"
-
-
-def _wrapped(module: Module, short: Mapping[str, str]) -> str:
-    bindings = ",".join(f"{_pattern(dependency)}={short[dependency.module]}" for dependency in module.imports)
-    head = f"const {bindings};\n" if bindings else ""
-    return f"const {short[module.name]} = (() => {{\n{head}{module.body}return {{{','.join(module.exports)}}};\n}})();\n"
-
-
-def _pattern(dependency: Import) -> str:
-    names = ",".join(exported if exported == local else f"{exported}:{local}" for exported, local in dependency.names)
-    return dependency.namespace or f"{{{names}}}"
+    return f"{script}const modules = {{{listed}}};\n"

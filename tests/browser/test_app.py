@@ -310,14 +310,3 @@ def test_no_serious_accessibility_violation_of_ours(browser: Browser, url: str, 
                 if one["impact"] in ("serious", "critical")
             ]
             assert told == [], f"{name}, {scheme}"
-
-
-def test_the_list_of_runs_stands_in_the_header_under_the_headings_of_methods(visitor: AppPage) -> None:
-    chosen = visitor.page.locator("#sp-recording select")
-    box = chosen.bounding_box()
-    assert box["y"] + box["height"] <= 44 and box["width"] >= 280 and box["x"] + box["width"] < 1280 - 80
-    headings = chosen.evaluate("(one) => [...one.querySelectorAll('optgroup')].map((group) => group.label)")
-    offered = visitor.page.locator("#sp-method select").evaluate(
-        "(one) => [...one.querySelectorAll('optgroup')].map((group) => group.label)"
-    )
-    assert headings and [heading for heading in offered if heading in headings] == [one for one in headings if one in offered]

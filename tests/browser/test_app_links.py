@@ -128,19 +128,6 @@ def test_the_address_follows_the_stage_that_is_seen(visitor: AppPage) -> None:
     address(visitor, tab=None, trace="token_recycling")
 
 
-def test_a_copied_link_leads_to_the_step_that_was_seen(browser: Browser, visitor: AppPage) -> None:
-    visitor.tab("Vision-language")
-    visitor.until(f"{visitor.stage('#sp-see-stage')}.cursor >= 0 && {visitor.stage('#sp-see-stage')}.width > 0")
-    visitor.page.evaluate(f"{visitor.stage('#sp-see-stage')}.go(4)")
-    visitor.button("Copy link").click()
-    expect(visitor.page.locator("#sp-linked")).to_have_text("Link copied.")
-    link = visitor.page.evaluate("navigator.clipboard.readText()")
-    query = link.removeprefix(visitor.page.evaluate("location.origin") + "/")
-    with closing(AppPage(browser, visitor.url, query)) as other:
-        stage = other.stage("#sp-see-stage")
-        other.until(f"{stage}.feed.name === 'dream' && {stage}.cursor === 4")
-
-
 def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -> None:
     visitor.tab("Traces")
     visitor.choose("#sp-run", "A run of hivis")

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, Locator, expect
 
-from specviz.trace import metrics, store
-from specviz.trace.schema import Baseline, Divergence
+from specviz.trace import metrics
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
-from tests.support.traces.image_runs import GRID, image_trace
 from tests.support.traces.samples import sample_trace
 
 pytestmark = pytest.mark.browser
 
 RACE = "document.querySelector('#sp-stage').closest('.sp-front').querySelector('.sv-race')"
-ENOUGH = 20
 """Milliseconds a token of a baseline in a race that a test sees to its end."""
-PAINTED = """(canvas) => { const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  let found = 0; for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
-  return found / (data.length / 4); }"""
 
 
 @pytest.fixture(scope="module")
@@ -69,30 +61,6 @@ def test_the_page_opens_with_a_race_under_way_and_then_the_stage_starts(visitor:
     expect(race(visitor).get_by_role("button", name="Race", exact=True)).to_be_visible()
     visitor.until(f"{RACE}.hasAttribute('data-told')")
     visitor.until(f"{visitor.stage()}.player.playing")
-
-
-def test_at_any_moment_each_side_has_what_it_had_then(newcomer: AppPage) -> None:
-    controls = race(newcomer)
-    controls.get_by_label("Pace of the race").select_option("0.1")
-    controls.get_by_role("button", name="Back to the start").click()
-    newcomer.until("parseFloat(document.querySelector('.sv-lane-clock').textContent) > 0.1")
-    controls.get_by_role("button", name="Pause").click()
-    clock = float(lanes(newcomer).locator(".sv-lane-clock").first.inner_text().removesuffix(" s"))
-    trace = sample_trace(16)
-    now, tokens, alone = 0.0, 0, 0
-    for step in trace.steps:
-        now += step.time.total / 1e9
-        tokens += len(step.emitted) if now <= clock - 0.005 else 0
-    now = 0.0
-    for ns in trace.end.baseline.token_ns:
-        now += ns / 1e9
-        alone += now <= clock - 0.005
-    shown = [int(one.split()[0]) for one in lanes(newcomer).locator(".sv-lane-tally").all_inner_texts()]
-    assert tokens <= shown[0] <= tokens + max(len(step.emitted) for step in trace.steps) and alone <= shown[1] <= alone + 1
-    controls.get_by_role("button", name="Go on").focus()
-    newcomer.page.keyboard.press("Space")
-    expect(controls.get_by_role("button", name="Pause")).to_be_visible()
-    assert not newcomer.run("player.playing"), "one thing moves at a time"
 
 
 def test_whoever_moves_the_stage_meanwhile_is_left_alone(newcomer: AppPage) -> None:
@@ -151,25 +119,3 @@ def test_a_live_run_has_no_race_until_it_is_over_and_then_ends_on_its_verdict(vi
     expect(race(visitor).locator(".sv-race-verdict")).to_contain_text("as one at a time")
     expect(lanes(visitor).first.locator(".sv-lane-clock")).not_to_have_text("0.00 s")
     expect(race(visitor).get_by_role("button", name="Race", exact=True)).to_be_visible()
-
-
-def test_a_picture_fills_beside_its_baseline_s_which_is_drawn_only_as_far_as_it_is_known(
-    browser: Browser, tmp_path: Path
-) -> None:
-    shared, trace, partings = app(tmp_path, FakeEngine()), image_trace("lantern_pp"), {"stand": None, "prompt_lookup": 9}
-    for name, parting in partings.items():
-        apart = None if parting is None else Divergence(parting, 0.1)
-        baseline = Baseline((ENOUGH * 1_000_000,) * GRID**2, 1, apart is None, apart)
-        made = replace(trace, end=replace(trace.end, baseline=baseline))
-        store.write(made, tmp_path / "traces" / f"{name}.spectrace.jsonl")
-    with served(shared) as url, closing(AppPage(browser, url)) as visitor:
-        for name, parting in partings.items():
-            visitor.page.goto(f"{url}?trace={name}")
-            canvases = lanes(visitor).locator("canvas")
-            expect(canvases).to_have_count(2)
-            expect(lanes(visitor).locator(".sv-lane-tally")).to_have_text([f"{GRID**2} of {GRID**2} codes"] * 2)
-            assert canvases.first.evaluate(PAINTED) > 0.98
-            said = lanes(visitor).nth(1).get_by_text("Its own picture was not recorded")
-            expect(said).to_have_count(0 if parting is None else 1)
-            same = "(one) => one.toDataURL()"
-            assert (canvases.first.evaluate(same) == canvases.nth(1).evaluate(same)) is (parting is None)

@@ -42,18 +42,6 @@ def test_scrubbing_moves_text_tree_and_inspector_together(show: Open) -> None:
     expect(tab.page.locator(".sv-tree .sv-is-bonus").last).to_contain_text(bonus)
 
 
-def test_every_step_can_be_drawn(show: Open) -> None:
-    for method in ("token_recycling", "stand", "prompt_lookup", "speculative_sampling", "relaxed", "autoregressive"):
-        tab = show(store.text(sample_trace(10, method=method)))
-        for tabs in ("verdict", "method"):
-            tab.run("(tab) => stage.stage.set({ tab })", tabs)
-            for step in range(10):
-                tab.go(step)
-                drawn = tab.run("document.querySelectorAll('.sv-tree [data-id]').length")
-                assert drawn == tab.run("stage.stage.step.nodes.length") + tab.run("Number(Boolean(stage.stage.step.bonus))")
-        assert tab.run("stage.stage.trace.problems") == []
-
-
 def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show: Open) -> None:
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), method="speculative_sampling"))
     tab.page.locator('.sv-tree [data-id="4"]').click()

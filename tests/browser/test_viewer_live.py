@@ -13,7 +13,6 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, expect
 
-from specviz.trace import store
 from tests.support.pages import stage as stage_page
 from tests.support.pages.stage import PHONE, StagePage
 from tests.support.traces.samples import lines, sample_trace
@@ -69,27 +68,6 @@ def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> Non
     expect(tab.page.locator(".sv-badge.sv-live")).to_have_text("live")
     grow(tab, 1, 2)
     expect(tab.page.locator(".sv-spinner")).to_be_hidden()
-
-
-def test_the_run_on_the_stage_stays_until_the_next_one_has_a_step(browser: Browser, tmp_path: Path) -> None:
-    recorded = store.text(sample_trace(14))
-    tab = StagePage(browser).open(tmp_path, recorded)
-    word: dict[str, object] = {"message": "Earlier try 2 of 3", "fraction": 0.4, "follow": False}
-    tab.page.keyboard.press("End")
-    at = tab.step()
-    tab.follow([], **word)
-    coming = tab.page.locator(".sv-coming")
-    expect(coming).to_have_text("Earlier try 2 of 3 · 40 %")
-    expect(coming.locator("progress")).to_have_attribute("value", "0.4")
-    assert (tab.steps(), tab.run("stage.stage.trace.mode")) == (14, "recorded")
-    tab.run("(text) => { stage.update(text); stage.flush(); }", recorded)  # stopped before its first step
-    expect(coming).to_be_hidden()
-    assert (tab.steps(), tab.step()) == (14, at), "it goes on where it was"
-    tab.follow([], **word)
-    tab.follow(LINES[:2])
-    expect(coming).to_be_hidden()
-    assert (tab.steps(), tab.run("stage.stage.trace.mode"), tab.run("stage.stage.running")) == (1, "live", True)
-    tab.close()
 
 
 def test_looking_back_stops_following_until_asked(tab: StagePage) -> None:

@@ -163,14 +163,6 @@ def test_a_finished_picture_is_shown_clean_until_somebody_looks_into_its_last_st
     expect(marks).to_have_count(0)
 
 
-@pytest.mark.parametrize(("size", "least"), [((1028, 720), 400), ((1308, 1000), 560)])
-def test_the_picture_is_what_one_sees_first(show: Open, size: tuple[int, int], least: int) -> None:
-    """On a stage as wide as the app leaves it at 1280 x 720 and at 1600 x 1000."""
-    tab = show(text("lantern"), size={"width": size[0], "height": size[1]})
-    picture = tab.page.locator(".sv-picture-box").bounding_box()
-    assert picture["width"] == pytest.approx(picture["height"], abs=1) and picture["width"] >= least
-
-
 def test_a_code_is_shown_as_its_patch_wherever_it_is_named(show: Open) -> None:
     tab, trace = show(text()), image_trace()
     step = next(step for step in trace.steps if step.path and step.bonus)

@@ -9,7 +9,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import PHONE, PROJECTOR, Open
+from tests.support.pages.stage import PHONE, Open
 from tests.support.traces.samples import sample_trace
 from tests.support.viewer import cases
 
@@ -110,17 +110,6 @@ def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show: Open) -> None:
         assert width >= 44 and height >= 44, name
     tab.page.locator(".sv-tree .sv-is-bonus").last.tap()
     expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
-
-
-@pytest.mark.parametrize("size", [PROJECTOR, PHONE])
-def test_no_text_is_smaller_than_eleven_pixels(show: Open, size: dict[str, int]) -> None:
-    for text in (SAMPLE, cases.trace(cases.bushy(0))):
-        tab = show(text, size=size)
-        small = tab.run("""() => [...document.querySelectorAll('.specviz *')]
-          .filter((one) => [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-          .filter((one) => one.getClientRects().length && parseFloat(getComputedStyle(one).fontSize) < 11)
-          .map((one) => one.outerHTML.slice(0, 80))""")
-        assert small == []
 
 
 def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Open) -> None:

@@ -7,21 +7,17 @@ from msgspec.structs import replace
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect
 
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from tests.support.pages.stage import Open, StagePage
-from tests.support.traces.recordings import RECORDINGS, beginning, run_line, told
+from tests.support.traces.recordings import RECORDINGS, beginning, run_line
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
 GRID, FIRST = 8, 1
 PATCHES = GRID * GRID
-KEPT = {place for first, many in told("dream", "visual_tokens")["kept"] for place in range(first, first + many)}
-HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].children].flatMap((one, place) =>
-  one.classList.contains('sv-hidden-cell') ? [place] : [])"""
 
 
 WRITTEN = [path for path in RECORDINGS if run_line(path)["modality"] != "image"]
@@ -81,34 +77,6 @@ def test_an_empty_line_does_not_stand_above_the_text(show: Open) -> None:
     assert strip["y"] - head["y"] - head["height"] < 14
 
 
-@pytest.mark.parametrize("step", [0, 3])
-def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: int) -> None:
-    tab = opened(show, beginning("dream"), "attention_entropy")
-    tab.go(step)
-    image = tab.page.locator(".sv-note image.sv-prompt-image")
-    expect(image).to_have_count(1)
-    assert (image.get_attribute("href") or "").startswith("data:image/png;base64,")
-    patches = tab.page.locator(".sv-note .sv-patch")
-    expect(patches).to_have_count(PATCHES)
-    frame, last = image.bounding_box(), patches.last.bounding_box()
-    assert last["x"] + last["width"] == pytest.approx(frame["x"] + frame["width"], abs=2)
-    assert last["width"] == pytest.approx(frame["width"] / GRID, abs=2)
-    expect(tab.page.locator(".sv-note .sv-patch.sv-greyed")).to_have_count(PATCHES - len(KEPT))
-
-
-def test_two_strips_show_what_the_drafter_is_not_shown(show: Open) -> None:
-    trace = without_words(beginning("dream"), [[66, 2]])
-    tab = opened(show, trace, "visual_tokens")
-    strips = tab.page.locator(".sv-note .sv-cells")
-    expect(strips).to_have_count(2)
-    for strip in (0, 1):
-        expect(strips.nth(strip).locator("> *")).to_have_count(len(trace.run.prompt_pieces))
-    gone = [place for place in range(FIRST, FIRST + PATCHES) if place not in KEPT]
-    assert tab.run(HIDDEN, 0) == [] and tab.run(HIDDEN, 1) == [*gone, 66, 67]
-    expect(strips.nth(0)).to_contain_text(trace.run.prompt_pieces[66].strip())
-    expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: {len(gone)} of {PATCHES} patches")
-
-
 def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> None:
     tab = opened(show, without_words(beginning("dream"), [[66, 2]]), "visual_tokens")
     look = """(which) => { const style = getComputedStyle(document.querySelectorAll('.sv-note .sv-cells')[1]
@@ -116,25 +84,3 @@ def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> N
     for kind in (".sv-patch-cell", ".sv-word-cell"):
         shown, hidden = (tab.run(look, kind + state) for state in (":not(.sv-hidden-cell)", ".sv-hidden-cell"))
         assert shown != hidden and hidden[1] == "dotted" and hidden[0] == "rgba(0, 0, 0, 0)"
-
-
-def test_a_drafter_that_never_sees_the_picture_is_said_to(show: Open) -> None:
-    tab = opened(show, beginning("hivis"), "visual_tokens")
-    assert tab.run(HIDDEN, 1) == list(range(FIRST, FIRST + PATCHES))
-    expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: all {PATCHES} patches")
-
-
-def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
-    trace = beginning("dream")
-    step = next(step for step in trace.steps if len(step.path) >= 2)
-    tab = opened(show, trace, "attention_entropy")
-    tab.go(step.index)
-    note = tab.page.locator(".sv-note")
-    said = []
-    for node in step.path[:2]:
-        tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
-        tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", "attention_entropy")
-        said.append(note.locator(".sv-explanation").first.inner_text())
-    looks = told("dream", "attention_entropy", step.index)["looks"]
-    assert said[0] != said[1]
-    expect(note.locator(".sv-arc")).to_have_count(len(looks[1]["at"]))

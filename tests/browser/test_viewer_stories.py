@@ -101,18 +101,6 @@ def test_a_mark_in_the_picture_picks_its_node(show: Open) -> None:
     assert tab.run("stage.stage.node") == 2
 
 
-def test_pruned_nodes_are_one_count_until_somebody_asks(show: Open) -> None:
-    carried = sum(node.status == "pruned" for node in beginning("eagle2").steps[0].nodes)
-    tab = show(text("eagle2"))
-    pruned = tab.run("stage.stage.step.counts.cut")
-    chip = tab.page.locator('.sv-tree [data-id="chippruned"]')
-    expect(chip).to_contain_text(f"{pruned} pruned")
-    expect(chip).to_have_attribute("aria-label", f"{pruned} pruned before the pass, press Enter to open")
-    chip.click()
-    tab.run("stage.flush()")
-    assert tab.page.locator(".sv-tree .sv-node.sv-is-pruned").count() == carried
-
-
 def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -> None:
     tab = show(text("stree"))
     told(tab, "decay_mask")

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from specviz.errors import BadInput
 from specviz.ui import access, page, settings
+from specviz.ui.access import Watch
 from specviz.ui.app_state import AppState
-from specviz.ui.stream.presence import Watch
 from specviz.ui.tabs import request_form
 from tests.support.fakes.ui import app
 

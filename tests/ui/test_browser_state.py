@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -20,13 +19,13 @@ from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.run_tab import TextTab, Updates
+from specviz.ui.tabs.events import Updates
+from specviz.ui.tabs.run_tab import TextTab
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls, examples
-from tests.support.fakes.ui import app, asked, changed
+from tests.support.fakes.ui import VISITOR, app, asked, changed
 from tests.support.traces.samples import lines, sample_trace
 
-VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None)
 RUN = lines(sample_trace(9, method="prompt_lookup"))
 WHOLE, CUT = "\n".join(RUN), "\n".join(RUN[:5])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +11,15 @@ from msgspec.structs import replace
 
 from specviz.trace.schema import Trace
 from specviz.ui import comparing
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState, make
 from specviz.ui.settings import Settings
-from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import compare_tab, events
 from specviz.ui.tabs.compare_tab import CompareTab, Pair
-from specviz.ui.tabs.run_tab import Runs, TextTab, Updates
+from specviz.ui.tabs.events import Updates
+from specviz.ui.tabs.run_tab import Runs, TextTab
 from specviz.ui.widgets.gallery import Gallery
+from specviz.viewer import pair
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked, gallery
 from tests.support.traces.samples import sample_trace
 
@@ -122,14 +123,6 @@ def test_a_run_that_remembers_the_prompt_says_so() -> None:
     assert "had answered" not in comparing.verdict([(left, right)]).beside
 
 
-def test_bars_are_on_one_scale_with_one_baseline() -> None:
-    left, right = timed(PLAIN, 2.0, "<b>a</b>"), timed(PLAIN, 0.5, "b")
-    made = comparing.race(left, right, comparing.verdict([(left, right)]))
-    assert re.findall(r"width:([\d.]+)%", made) == ["50.0", "100.0", "25.0"], "longer is faster"
-    assert re.findall(r"([\d.]+)×", made) == ["1.00", "2.00", "0.50"]
-    assert "&lt;b&gt;" in made and "<b>a" not in made
-
-
 def test_the_tab_opens_on_a_gain() -> None:
     """Two shipped runs of one prompt, both faster than plain decoding, and one clearly faster than the other."""
     shipped = Gallery(Settings().traces)
@@ -203,7 +196,7 @@ def test_rounds_take_turns_and_remember_nothing(tmp_path: Path, monkeypatch: pyt
 def test_the_table_is_safe_and_knows_what_is_missing() -> None:
     left = sample_trace(4, baseline=False)
     named = replace(left, run=replace(left.run, title="<b>x</b>"))
-    made = comparing.table(named, Trace(left.run, ()))
+    made = pair.table(named, Trace(left.run, ()), comparing.ROWS)
     assert "&lt;b&gt;" in made and "<b>" not in made and "–" in made
 
 

@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.errors import BadInput
-from specviz.trace import metrics, store
-from specviz.trace.schema import REJECTED, RESAMPLED, Divergence, Note, Trace
-from specviz.ui import lesson_sheet, lessons
+from specviz.trace import store
+from specviz.trace.schema import REJECTED, RESAMPLED, Note, Trace
+from specviz.ui import lessons
 from specviz.ui.app_state import AppState, make
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
@@ -58,15 +58,6 @@ def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, see
     if made.ask is not None:
         assert 1 < len(made.ask.choices) <= 8 and len(set(made.ask.choices)) == len(made.ask.choices)
         assert trace.run.modality != "image" or "token" not in made.ask.question
-
-
-def test_places_mean_what_they_say() -> None:
-    trace = sample_trace(40, method="token_recycling")
-    accepted = [step.accepted for step in trace.steps if step.cut is None]
-    assert trace.steps[lessons.find(trace, "longest")].accepted == max(accepted)
-    assert trace.steps[lessons.find(trace, "none_kept")].accepted == 0
-    stopped = trace.steps[lessons.find(trace, "first_rejection")]
-    assert stopped.path and any(node.parent == stopped.path[-1] for node in stopped.nodes)
 
 
 def test_a_place_is_looked_for_behind_the_steps_that_were_shown() -> None:
@@ -167,20 +158,6 @@ def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
     assert not notes[0] and notes[1]
 
 
-def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
-    """What its pages say about two steps is so in the recording that ships."""
-    one = SHIPPED["19-four-rows-one-cache"]
-    trace = Gallery(Settings().traces).get(one.trace).trace
-    steps = [lessons.page(one, number, trace).step for number in (2, 3)]
-    told = [next(note.data for note in trace.steps[at or 0].notes if note.type == "batch_cache") for at in steps]
-    assert [note["swept"] for note in told] == [False, True] and {note["every"] for note in told} == {4}
-    for note in told:
-        holes = [row["holes"] for row in note["rows"]]
-        assert len(holes) > 1 and len(set(holes)) > 1 and max(holes) > 3
-    rows = [len(note.data["rows"]) for step in trace.steps for note in step.notes if note.type == "batch_cache"]
-    assert rows[0] == 4 > rows[-1], "rows that are done leave"
-
-
 @cache
 def shipped(name: str) -> tuple[Lesson, Trace, Trace | None]:
     """A lesson with the recordings that ship with it."""
@@ -265,31 +242,6 @@ def test_measured_numbers_are_taken_from_the_recording(name: str) -> None:
     assert not re.search(r"\d *×", raw), "a speed-up that was typed"
 
 
-def test_the_first_lesson_is_greedy_and_says_how_exact_its_run_was() -> None:
-    one, trace, _ = shipped(next(iter(SHIPPED)))
-    assert trace.run.sampling.temperature == 0 and trace.run.exactness == "exact"
-    last = lessons.page(one, len(one.pages) - 1, trace).reveal
-    parting = trace.end.baseline.first_divergence
-    assert ("Token for token" if parting is None else f"up to token {parting.position}") in last
-    assert f"{metrics.tau(trace.steps):.2f}" in lessons.page(one, len(one.pages) - 2, trace).reveal
-
-
-def test_what_is_said_of_a_run_depends_on_how_its_text_differs() -> None:
-    trace = sample_trace(12, method="token_recycling", baseline=True)
-    greedy = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.0)))
-
-    def said(parting: Divergence | None, of: Trace = greedy) -> str:
-        baseline = replace(trace.end.baseline, first_divergence=parting)  # type: ignore[union-attr, type-var]
-        return lessons.facts(replace(of, end=replace(trace.end, baseline=baseline)), None)["same"]  # type: ignore[type-var]
-
-    assert said(None).startswith("Token for token")
-    assert "two logits tie" in said(Divergence(5, 0.0)) and "0.125 apart" in said(Divergence(5, 0.125))
-    drawn = tuple(replace(step, rule="ratio") for step in trace.steps)
-    warm = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.7)), steps=drawn)
-    assert "draws its tokens" in said(Divergence(5, 0.0), warm)
-    assert lessons.facts(replace(greedy, end=None), None)["same"] == "Plain decoding was not recorded beside this run."
-
-
 def told(name: str, number: int, kind: str) -> Any:
     """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
     one, trace, _ = shipped(name)
@@ -320,14 +272,6 @@ def test_panels_show_what_the_texts_beside_them_say() -> None:
     seen = sum(last - first + 1 for first, last in picture["visual"])
     assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
     assert "without" in told("22-a-picture-kept-back", 4, "step_embeddings")
-
-
-def test_the_picture_model_is_surer_than_the_large_ones_as_the_lesson_on_look_alikes_says() -> None:
-    _, trace, _ = shipped("23-look-alikes")
-    surest = sorted(row.top[0].p for step in trace.steps for row in step.rows if row.top)
-    assert surest[len(surest) // 2] > 0.9
-    relaxed = sum(step.nodes[node].status == "relaxed" for step in trace.steps for node in step.path)
-    assert 0 < relaxed < 0.1 * sum(len(step.path) for step in trace.steps)
 
 
 def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:
@@ -361,7 +305,7 @@ def test_a_covered_run_does_not_say_that_its_baseline_is_missing(tmp_path: Path)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_sheet_has_every_question_and_the_answers_apart(name: str) -> None:
     one, trace, beside = shipped(name)
-    sheet = lesson_sheet.html(one, trace, beside)
+    sheet = lessons.sheet(one, trace, beside)
     questions, answers = sheet.split("<section class='answers'>")
     pages = [lessons.page(one, number, trace, beside) for number in range(len(one.pages))]
     asked = [made for made in pages if made.ask]

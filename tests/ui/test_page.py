@@ -66,9 +66,6 @@ def test_the_about_tab_s_example_prints_the_whole_trace_file(client: Client) -> 
         ({"method": "telepathy"}, "There is no method 'telepathy'"),
         ({"prompt": " "}, "The prompt is empty"),
         ({"temperature": 9}, "Temperature is 9"),
-        ({"max_new_tokens": 100_000}, "New tokens is 100000"),
-        ({"parameters": '{"nodes": 900}'}, "give a whole number from 0 to 80"),
-        ({"parameters": "[]"}, "must be a JSON object"),
         ({"parameters": "{"}, "must be a JSON object"),
     ],
 )
@@ -106,6 +103,7 @@ def test_the_page_opens_without_recordings(tmp_path: Path) -> None:
 
 def test_launch_shares_and_serves_nothing() -> None:
     options = page.launch_options(make(Settings(max_upload_mb=3), FakeEngine()))
+    assert options["show_error"] is False, "an exception that nobody foresaw does not reach the page in its words"
     assert options["share"] is False and options["run_history"] is False and options["ssr_mode"] is False
     assert "allowed_paths" not in options and options["max_file_size"] == 3_000_000
 

@@ -133,4 +133,4 @@ def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pyt
     finally:
         sys.setswitchinterval(interval)
         gc.set_threshold(*threshold)
-    assert seen == [(pytest.approx(0.0005), 1000)]
+    assert seen == [(pytest.approx(starting.SWITCH_SECONDS), 1000)]

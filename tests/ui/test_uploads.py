@@ -11,7 +11,7 @@ import pytest
 from specviz.errors import BadInput, SpecvizError
 from specviz.trace import store as traces
 from specviz.trace.store import TraceStore
-from specviz.ui import archive, page
+from specviz.ui import archive
 from specviz.ui.archive import Archive, Opened, Pool
 from specviz.ui.tabs import traces_tab
 from specviz.ui.widgets import examples as scene_shelf
@@ -107,10 +107,6 @@ def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:
             scene_shelf.uploaded_picture(str(path))
         told.append(str(picture.value))
     assert not [one for one in told if str(tmp_path) in one or "gone" in one or "Errno" in one]
-
-
-def test_an_exception_that_nobody_foresaw_does_not_reach_the_page_in_its_words(tmp_path: Path) -> None:
-    assert page.launch_options(app(tmp_path))["show_error"] is False
 
 
 def test_a_kept_run_is_told_from_its_ends_alone(tmp_path: Path) -> None:

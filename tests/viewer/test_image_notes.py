@@ -107,12 +107,6 @@ def test_a_stricter_limit_never_keeps_more_of_a_recorded_step(node: Evaluate) ->
     assert loosened
 
 
-def test_a_small_or_no_distortion_is_never_told_as_zero(node: Evaluate) -> None:
-    told = "(mean) => modules['run/distortion'].sentence({ mean, bound: 0.8 }).split(' from')[0]"
-    said = node(f"return [0, 0.0002, 0.4].map({told});")
-    assert said == [f"a code took {share} probability" for share in ("no", "on average 0.00020 of", "on average 0.40 of")]
-
-
 def test_distortion_is_the_mass_moved_by_relaxed_codes(node: Evaluate) -> None:
     trace = image_trace("lantern")
     moved = 0.0

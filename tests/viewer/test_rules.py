@@ -36,26 +36,6 @@ def test_every_rule_of_the_schema_is_explained(node: Evaluate, rule: str) -> Non
     assert ending == "Stopped after “·yes”: the target wanted “·own”."
 
 
-def test_greedy_names_the_target_s_own_choice(node: Evaluate) -> None:
-    _, rejected, accepted, *_ = explain(node, "greedy", "target")
-    assert "likeliest token is “·yes”, not “·no”" in rejected
-    assert "and all that was drafted below it goes with it" in rejected
-    assert "guess 2 of 2" in accepted
-
-
-def test_the_ratio_test_shows_its_draw(node: Evaluate) -> None:
-    found = explain(node, "ratio")
-    assert "The draw 0.70 is not below 0.20, so it is dropped" in found[1]
-    assert "p ≥ q" in found[2]
-    assert "(p − q)₊" in found[1]
-
-
-def test_without_replacement_counts_the_siblings_that_failed_before(node: Evaluate) -> None:
-    found = explain(node, "without_replacement")
-    assert "It is tried first" in found[1]
-    assert "1 guess before it failed" in found[2]
-
-
 def test_relaxed_says_what_the_strict_rule_would_have_said(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.1, 0.9, 0.6)]
     step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")
@@ -98,15 +78,6 @@ def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:
     assert "what is left of the target's distribution" in stopped[4]
     alone = node(EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")})
     assert "Nothing was drafted" in alone[1]
-
-
-def test_a_cut_step_says_what_cut_it(node: Evaluate) -> None:
-    for cut, told in (("eos", "end-of-text"), ("budget", "token budget"), ("context", "end of the context")):
-        assert told in node(EXPLAIN, {"step": {**cases.chain(0, 3, 3), "cut": cut}})[5]
-
-
-def test_an_unknown_rule_is_named(node: Evaluate) -> None:
-    assert "invented" in explain(node, "invented")[2]
 
 
 def test_a_verdict_that_is_kept_back_is_not_given_away(node: Evaluate) -> None:

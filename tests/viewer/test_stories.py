@@ -43,16 +43,6 @@ def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
     assert node(body, step) == len(step["nodes"])
 
 
-def test_guesses_are_counted_without_the_pruned(node: Evaluate) -> None:
-    sentences = node(EXPLAIN, {"step": pruned(20)})
-    assert "guess 1 of 5" in sentences[1]
-
-
-def test_a_path_that_ends_above_pruned_nodes_ends_the_draft(node: Evaluate) -> None:
-    *_, bonus, ending, _ = node(EXPLAIN, {"step": pruned(20)})
-    assert "the draft ends at" in bonus.lower() and "comes free" in ending
-
-
 def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) -> None:
     body = """
     const shown = (types, selectedNote) =>

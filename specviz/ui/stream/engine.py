@@ -13,8 +13,7 @@ import gradio as gr
 from specviz.engine.stop import Stop, computing, stop_reason
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.unfinished import unfinished
-from specviz.interop.server import Answer, Ask, Server, look
-from specviz.interop.server_counters import Counters, counters
+from specviz.interop.server import Answer, Ask, look
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import Collector, closed
 from specviz.trace.schema import End, Run, Step, Trace
@@ -147,25 +146,23 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
 
 
 def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
-    """Yield the events of a server's answer; the end adds the change of the server's counters."""
+    """Yield the events of a server's answer; the end adds what the server's counters said meanwhile."""
     progress(f"Asking {url}", None)
     server = look(url, cancel=cancel)
-    before = counters(server.url, server.key, cancel)
     progress(f"Waiting for {server.title}", None)
-    ask = Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw)
+    answer = Answer(
+        server, Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw), cancel
+    )
     if isinstance(cancel, Stop):
         cancel.begin()
-    for event in Answer(server, ask, cancel).events():
-        if isinstance(event, Run):
-            event = event.replace(warnings=(*event.warnings, NOT_SENT))
-        yield _with_counters(event, server, before, cancel) if isinstance(event, End) else event
-
-
-def _with_counters(end: End, server: Server, before: Counters | None, cancel: threading.Event) -> End:
-    after = counters(server.url, server.key, cancel) if before is not None else None
-    if before is None or after is None:
-        return end
-    counts = after.since(before)
-    rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts > 0 else ""
-    words = f"Accepted by place in the draft, by its counters over all that it served meanwhile: {rates}." if rates else ""
-    return end.replace(message=" ".join(part for part in (end.message, words) if part))
+    for event in answer.events():
+        if isinstance(event, End):
+            end = event  # the last counters come behind it
+        else:
+            yield event.replace(warnings=(*event.warnings, NOT_SENT)) if isinstance(event, Run) else event
+    notes = [note for step in answer.trace.steps for note in step.notes if note.type == "served_counters"] if answer.trace else []
+    for sample in [sample for note in notes for sample in note.data["samples"]][-1:]:
+        rates = ", ".join(f"{kept / sample['drafts']:.2f}" for kept in sample["accepted"])
+        words = f"Accepted by place in the draft, by its counters over all that it served meanwhile: {rates}."
+        end = end.replace(message=f"{end.message} {words}".strip())
+    yield end

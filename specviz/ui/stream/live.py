@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
+import statistics
+import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 
-from specviz.engine.stop import NOTHING_RUN, Interrupted, Limit, Stop, stop_reason
-from specviz.errors import BadTrace
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Limit, stop_reason
+from specviz.errors import BadTrace, SpecvizError
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
-from specviz.trace.schema import End, Run, Trace
+from specviz.trace.schema import End, Run
 from specviz.trace.wire import TraceWriter
+from specviz.ui.access import Caller
 from specviz.ui.session import PageSession
 from specviz.ui.stream.engine import Progress, Stream, stopped
-from specviz.ui.stream.presence import Caller
-from specviz.ui.stream.run_queue import RunQueue, Ticket
 from specviz.ui.stream.sse import EventStreams
-from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
-from specviz.viewer.component import control
+from specviz.ui.stream.stream_worker import Frame, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
 """Seconds between two checks, at a run's turn, whether its reader has connected."""
@@ -41,42 +41,90 @@ CROWD_SECONDS = 5.0
 ASIDE = (300.0, "An inspection has 300 s here.")
 """Time limit in seconds of work other than runs, and its message."""
 
+RECENT = 9
+"""Number of latest runs whose durations predict those of the next ones."""
+
 UNFINISHED = "Stopped before it was over; there is nothing to show."
 
 UNREAD = "Nobody listened to this run any more, so its place went to the next one."
 
 
-@dataclass(frozen=True)
-class Frame:
-    """State of a run, without its lines. ``cancel`` stops this run.
+@dataclass(eq=False)
+class Ticket:
+    """One place in the queue, held from the request until the run is over. ``leave`` may be called more than once."""
 
-    ``message`` and ``fraction`` describe the progress before the first step. ``begun``: the store has lines of the run under
-    ``key``, which stay on the stage even if there is a ``failure``, the reason why it broke off or never began. ``trace`` comes
-    with the first lines and with every end line. ``timing``: this run is over, and its autoregressive run is being timed.
-    """
-
-    cancel: Stop
-    key: str
-    message: str = ""
-    fraction: float | None = None
-    begun: bool = False
-    failure: str = ""
-    timing: bool = False
-    trace: Trace | None = None
+    queue: RunQueue
+    kind: str
+    started: float | None = None
 
     @property
-    def feed(self) -> str:
-        """The stage's text: the control line of this state."""
-        states: dict[str, object] = {"baseline": "being timed now, on the same prompt" if self.timing else ""}
-        if self.begun:
-            states["follow"] = True
-        elif self.message:
-            states["message"] = self.message
-            if self.fraction is not None:
-                states["fraction"] = round(self.fraction, 3)
-        if self.failure:
-            states["error"] = self.failure
-        return control("live", self.key, **states)
+    def ahead(self) -> list[Ticket]:
+        """The tickets before this one; none when it is this one's turn."""
+        with self.queue.changed:
+            return self.queue.tickets[: self.queue.tickets.index(self)]
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimated seconds until this one's turn, from recent durations of the kinds ahead; None if unknown."""
+        seconds = sum(ticket.left for ticket in self.ahead)
+        return None if math.isnan(seconds) else seconds
+
+    @property
+    def left(self) -> float:
+        """Estimated seconds left, from recent runs of this kind; past their median, from those that took longer than this one so
+        far. NaN without such runs."""
+        spent = 0.0 if self.started is None else self.queue.clock() - self.started
+        recent = list(self.queue.recent[self.kind])
+        if recent and spent > statistics.median(recent):
+            recent = [seconds for seconds in recent if seconds > spent]
+        return statistics.median(recent) - spent if recent else math.nan
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for this ticket's turn. Returns whether it has come."""
+        with self.queue.changed:
+            return self.queue.changed.wait_for(lambda: self.queue.tickets[0] is self, seconds)
+
+    def start(self) -> None:
+        """Mark the start of the run, from which its duration counts."""
+        self.started = self.queue.clock()
+
+    def leave(self) -> None:
+        """Release the place to the next one."""
+        with self.queue.changed:
+            if self in self.queue.tickets:
+                self.queue.tickets.remove(self)
+                if self.started is not None:
+                    self.queue.recent[self.kind].append(self.queue.clock() - self.started)
+                self.queue.changed.notify_all()
+
+
+@dataclass(eq=False)
+class RunQueue:
+    """First come, first served."""
+
+    waiting: int
+    clock: Callable[[], float] = time.monotonic
+    tickets: list[Ticket] = field(default_factory=list)
+    recent: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT)))
+    """Durations of the latest runs of each kind."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def join(self, kind: str = "run") -> Ticket:
+        """Join the queue; work of one ``kind`` takes similarly long. Raises SpecvizError with the number waiting and a remedy."""
+        with self.changed:
+            if len(self.tickets) > self.waiting:
+                raise SpecvizError(
+                    f"The engine is busy, and {self.waiting} more {'run' if self.waiting == 1 else 'runs'} waiting for it "
+                    "is all there is room for. Try again in a minute; recorded runs play without waiting."
+                )
+            ticket = Ticket(self, kind)
+            self.tickets.append(ticket)
+            return ticket
+
+    @property
+    def behind(self) -> int:
+        """Number of runs that wait after the one whose turn it is."""
+        return max(0, len(self.tickets) - 1)
 
 
 @dataclass(eq=False)
@@ -95,14 +143,14 @@ class Live:
     def run(
         self, page: PageSession, request: Request, caller: Caller | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of one run. Raises LineFull before the page changes.
+        """Yield the frames of one run. Raises SpecvizError before the page changes.
 
         A run starts once its ``caller`` is connected, and ends when it has left. ``memory`` replaces the page's own.
         """
 
-        def work(frame: Frame, outlet: StreamSink) -> None:
-            frame.cancel.prepare(self.preparing_limit)
-            self._write(frame, request, memory or page.memory, outlet)
+        def work(outlet: StreamSink) -> None:
+            outlet.cancel.prepare(self.preparing_limit)
+            self._write(request, memory or page.memory, outlet)
 
         return self._in_turn("run", page, caller, self.limit, work, baseline=request.baseline)
 
@@ -112,8 +160,8 @@ class Live:
         ``work`` receives a progress function, which raises Interrupted once the work must end.
         """
 
-        def watched(frame: Frame, outlet: StreamSink) -> None:
-            frame.cancel.begin()
+        def watched(outlet: StreamSink) -> None:
+            outlet.cancel.begin()
             work(outlet.status)
 
         return self._in_turn("aside", page, caller, lambda: min(self.limit(), ASIDE), watched, UNFINISHED)
@@ -124,7 +172,7 @@ class Live:
         page: PageSession,
         caller: Caller | None,
         limit: Limit,
-        work: Callable[[Frame, StreamSink], None],
+        work: Callable[[StreamSink], None],
         nothing: str = NOTHING_RUN,
         baseline: bool = False,
     ) -> Generator[Frame, None, None]:
@@ -140,10 +188,12 @@ class Live:
                 return
             has_turn = True
             ticket.start()
-            batches = pump(partial(work, frame), frame.cancel, ticket.leave, is_wanted=lambda: not caller.gone, nothing=nothing)
-            with closing(batches):
-                for batch in batches:
-                    frame = self._next(frame, batch, baseline)
+            outlet = StreamSink(frame, nothing)
+            with closing(pump(lambda: work(outlet), outlet, ticket.leave, is_wanted=lambda: not caller.gone)) as states:
+                for state, urgent in states:
+                    frame = replace(state, timing=frame.timing, failure=state.failure or frame.failure)
+                    if state.begun and urgent:
+                        frame = self._explained(frame, baseline, outlet.abandoned)
                     yield frame
             if frame.timing:  # stopped before the autoregressive run was over
                 yield replace(frame, timing=False, trace=None)
@@ -199,18 +249,20 @@ class Live:
     def _ahead(self, ticket: Ticket) -> str:
         count, seconds = len(ticket.ahead), ticket.seconds
         word = f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours"
-        word += f", {_about(seconds)}." if seconds is not None else "."
+        if seconds is not None:  # no more precise than it is known
+            word += f", about {max(5, 5 * round(seconds / 5))} s" if seconds < 60 else f", about {round(seconds / 60)} min"
+        word += "."
         if self.crowded:
             word += f" While so many wait, a run writes at most {CROWD_TOKENS} tokens and has {CROWD_SECONDS:g} s."
         return word
 
-    def _write(self, frame: Frame, request: Request, memory: Memory, outlet: StreamSink) -> None:
+    def _write(self, request: Request, memory: Memory, outlet: StreamSink) -> None:
         """Run the request and write its lines into the store, the first one together with the second."""
         requested_tokens = request.max_new_tokens
         if self.crowded:
             request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
-        writer, opening = TraceWriter(), list[str]()
-        with closing(self.stream(request, memory, frame.cancel, outlet.status)) as events:
+        writer, opening, key = TraceWriter(), list[str](), outlet.frame.key
+        with closing(self.stream(request, memory, outlet.cancel, outlet.status)) as events:
             for event in events:
                 if outlet.abandoned:  # the run already has an end, after which no line may come
                     raise Interrupted
@@ -227,42 +279,24 @@ class Live:
                 if begins and isinstance(event, End) and event.reason == "cancelled":
                     raise Interrupted
                 for line in (*opening, writer.add(event)):
-                    self.store.append(frame.key, line)
+                    self.store.append(key, line)
                 opening.clear()
                 if begins or is_end:
                     outlet.lines(ended=is_end)
 
-    def _next(self, frame: Frame, batch: Batch, baseline: bool) -> Frame:
-        """Return the state after a batch of news."""
-        begun = frame.begun or batch.lines
-        if batch.abandoned and begun:  # its thread writes no end
-            trace, _ = self._trace(frame.key)
-            if trace is not None and trace.end is None:
-                closing_line = traces.lines(trace.replace(end=stopped(trace, stop_reason(frame.cancel))))[-1]
-                self.store.append(frame.key, closing_line)
-                batch.ended = True
-        message, fraction = ("", None) if batch.ended else batch.status or (frame.message, frame.fraction)
-        trace, failure, timing = None, batch.failure or frame.failure, frame.timing
-        if begun and (not frame.begun or batch.ended or batch.failure):
-            trace, broken = self._trace(frame.key)
-            failure = failure or broken
-        if batch.ended:
-            # The engine goes on with the autoregressive run after a run that ended by itself.
-            end = trace and trace.end
-            timing = bool(baseline and end and end.baseline is None and end.reason in ("eos", "budget", "context"))
-        return Frame(frame.cancel, frame.key, message, fraction, begun, failure, timing, trace)
-
-    def _trace(self, key: str) -> tuple[Trace | None, str]:
-        """Return the run so far, None before its first line; and the fault of a file that breaks the format."""
-        text = self.store.text(key)
+    def _explained(self, frame: Frame, baseline: bool, abandoned: bool) -> Frame:
+        """Return the frame with its trace. One that was abandoned gets an end here, as its thread writes none."""
+        text, trace, failure = self.store.text(frame.key), None, frame.failure
         try:
-            return (traces.read(text.encode()) if text else None), ""
+            trace = traces.read(text.encode()) if text else None
         except BadTrace as error:
-            return None, f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
-
-
-def _about(seconds: float) -> str:
-    """Format a waiting time, no more precisely than it is known."""
-    if seconds < 60:
-        return f"about {max(5, 5 * round(seconds / 5))} s"
-    return f"about {round(seconds / 60)} min"
+            broken = f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
+            failure = failure or broken
+        if abandoned and trace is not None and trace.end is None:
+            ended = trace.replace(end=stopped(trace, stop_reason(frame.cancel)))
+            self.store.append(frame.key, traces.lines(ended)[-1])
+            return self._explained(frame, baseline, abandoned=False)
+        # The engine goes on with the autoregressive run after a run that ended by itself.
+        end = trace and trace.end
+        timing = bool(baseline and end and end.baseline is None and end.reason in ("eos", "budget", "context"))
+        return replace(frame, failure=failure, timing=timing, trace=trace)

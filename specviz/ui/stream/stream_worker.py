@@ -10,10 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from specviz.engine.stop import NOTHING_RUN, Interrupted, stop_reason, stoppable
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, stop_reason, stoppable
 from specviz.errors import SpecvizError
+from specviz.trace.schema import Trace
+from specviz.viewer.component import control
 
 TELL_SECONDS = 0.4
 """Minimum seconds between two loading messages: nobody reads a progress counter faster than that."""
@@ -30,135 +33,151 @@ GRACE_SECONDS = 4.0
 STOPPING = "Stopping"
 
 
-@dataclass
-class Batch:
-    """News since the last batch. ``status`` is the latest loading message and the fraction done (None if unknown), or None
-    without a message; ``failure`` comes last, if at all.
+@dataclass(frozen=True)
+class Frame:
+    """State of a run, without its lines. ``cancel`` stops this run.
 
-    ``lines``: the run's first lines or an end line were written, with ``ended`` an end line. ``abandoned``: the run was stopped
-    and its thread writes no more.
+    ``message`` and ``fraction`` describe the progress before the first step. ``begun``: the store has lines of the run under
+    ``key``, which stay on the stage even if there is a ``failure``, the reason why it broke off or never began. ``trace`` comes
+    with the first lines and with every end line. ``timing``: this run is over, and its autoregressive run is being timed.
     """
 
-    lines: bool = False
-    ended: bool = False
-    status: tuple[str, float | None] | None = None
+    cancel: Stop
+    key: str
+    message: str = ""
+    fraction: float | None = None
+    begun: bool = False
     failure: str = ""
-    abandoned: bool = False
+    timing: bool = False
+    trace: Trace | None = None
 
     @property
-    def urgent(self) -> bool:
-        """Whether the page is updated at once."""
-        return self.lines or bool(self.failure) or self.abandoned
+    def feed(self) -> str:
+        """The stage's text: the control line of this state."""
+        states: dict[str, object] = {"baseline": "being timed now, on the same prompt" if self.timing else ""}
+        if self.begun:
+            states["follow"] = True
+        elif self.message:
+            states["message"] = self.message
+            if self.fraction is not None:
+                states["fraction"] = round(self.fraction, 3)
+        if self.failure:
+            states["error"] = self.failure
+        return control("live", self.key, **states)
 
 
 class StreamSink:
-    """The producer side of the queue, called from the engine's thread."""
+    """The producer side, called from the engine's thread: the run's frame, replaced with each piece of news.
 
-    def __init__(self, cancel: threading.Event, nothing: str = NOTHING_RUN) -> None:
-        self.cancel = cancel
-        self.nothing = nothing
-        self.begun = self.abandoned = self.over = self.ended_by_stop = False
-        self.batch = Batch()
+    ``urgent``: the run's first lines or an end line were written, it failed, or was abandoned since the last update.
+    ``abandoned``: it was stopped, and its thread writes no more.
+    """
+
+    def __init__(self, frame: Frame, nothing: str = NOTHING_RUN) -> None:
+        self.frame, self.cancel, self.nothing = frame, frame.cancel, nothing
+        self.abandoned = self.over = self.ended_by_stop = self.fresh = self.urgent = False
         self.changed = threading.Condition()
 
     def lines(self, *, ended: bool = False) -> None:
         """Report that the run has its first lines or, with ``ended``, an end line."""
         with self.changed:
-            self.begun = True
             self.ended_by_stop |= ended and self.cancel.is_set()
-            self.put(lines=True, **({"ended": True} if ended else {}))
+            self.put(urgent=True, begun=True)
 
     def status(self, message: str, share: float | None = None) -> None:
-        """Report loading progress. Raises Interrupted once the run is stopped, which ends a long download too."""
+        """Report loading progress and the fraction done. Raises Interrupted once the run is stopped, which ends a long download
+        too."""
         if self.cancel.is_set():
             raise Interrupted
-        self.put(status=(message, share))
+        self.put(message=message, fraction=share)
 
     def stopped(self) -> str:
         """Return the reason of a stop that leaves nothing to show."""
         return stop_reason(self.cancel) or self.nothing
 
-    def put(self, *, over: bool = False, **news: object) -> None:
-        """Add news to the next batch; with ``over`` it is the last."""
+    def put(self, *, over: bool = False, urgent: bool = False, **news: Any) -> None:
+        """Replace these fields of the frame; with ``over`` for the last time."""
         with self.changed:
             if not self.over:
-                vars(self.batch).update(news)
-                self.over = over
+                self.frame = replace(self.frame, **news)
+                self.fresh, self.urgent, self.over = self.fresh or bool(news), self.urgent or urgent, over
                 self.changed.notify()
 
-    def take(self, until: float) -> Batch:
-        """Wait for news, not before ``until`` unless it is urgent, and return it; an empty batch if none comes for a while."""
+    def take(self, until: float) -> tuple[Frame, bool] | None:
+        """Wait for news, not before ``until`` unless it is urgent. Returns the frame and whether it is urgent; None if no news
+        comes for a while."""
         with self.changed:
-            self.changed.wait_for(lambda: self.over or self.batch != Batch(), LOOK_SECONDS)
-            if self.batch != Batch():
-                self.changed.wait_for(lambda: self.over or self.batch.urgent, max(0.0, until - time.monotonic()))
-            batch, self.batch = self.batch, Batch()
-            return batch
+            self.changed.wait_for(lambda: self.over or self.fresh, LOOK_SECONDS)
+            if not self.fresh:
+                return None
+            self.changed.wait_for(lambda: self.over or self.urgent, max(0.0, until - time.monotonic()))
+            news = self.frame, self.urgent
+            self.fresh = self.urgent = False
+            return news
 
 
 def pump(
-    work: Callable[[StreamSink], None],
-    cancel: threading.Event,
+    work: Callable[[], None],
+    sink: StreamSink,
     done: Callable[[], None] = lambda: None,
     *,
     is_wanted: Callable[[], bool] = lambda: True,
     every: float = TELL_SECONDS,
-    nothing: str = NOTHING_RUN,
-) -> Generator[Batch, None, None]:
-    """Run ``work`` in its own thread and yield its news in batches; loading messages come at most one every ``every`` seconds.
+) -> Generator[tuple[Frame, bool], None, None]:
+    """Run ``work`` in its own thread and yield the frame of its ``sink`` and whether it is urgent; loading messages come at most
+    one every ``every`` seconds.
 
-    ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after ``cancel`` was set; it may be called
-    twice. Inside ``work``'s thread, ``heed`` checks ``cancel``. Closing this generator sets ``cancel`` and returns at once. The
-    same happens once ``is_wanted`` is False; it is checked between two batches and every ``LOOK_SECONDS`` while none comes.
-    ``nothing`` is the failure of work that was stopped before it had a line.
+    ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after the run was stopped; it may be called
+    twice. Inside ``work``'s thread, ``heed`` checks for a stop. Closing this generator stops the run and returns at once. The
+    same happens once ``is_wanted`` is False; it is checked between two frames and every ``LOOK_SECONDS`` while none comes.
     """
-    outlet, ended = StreamSink(cancel, nothing), threading.Event()
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(_work, work, outlet, done, ended), daemon=True, name="specviz-engine").start()
-    threading.Thread(target=_watch, args=(outlet, done, ended), daemon=True, name="specviz-watch").start()
+    ended, context = threading.Event(), contextvars.copy_context()
+    threading.Thread(target=context.run, args=(_work, work, sink, done, ended), daemon=True, name="specviz-engine").start()
+    threading.Thread(target=_watch, args=(sink, done, ended), daemon=True, name="specviz-watch").start()
     until = 0.0
     try:
         while is_wanted():
-            over = outlet.over  # read before the batch, so that no last news is missed
-            batch = outlet.take(until)
-            if batch != Batch():
-                yield batch
+            over = sink.over  # read before the news, so that no last one is missed
+            if news := sink.take(until):
+                yield news
                 until = time.monotonic() + every
             elif over:
                 break
     finally:
-        cancel.set()
+        sink.cancel.set()
 
 
-def _watch(outlet: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
+def _watch(sink: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
     """Report a stop at once, unless the run's end line came first; release its place if its thread does not end soon after."""
-    while not outlet.cancel.is_set():
+    while not sink.cancel.is_set():
         if ended.wait(GLANCE_SECONDS):
             return
-    with outlet.changed:
-        if not outlet.ended_by_stop:
-            outlet.put(status=(STOPPING, None))
+    with sink.changed:
+        if not sink.ended_by_stop:
+            sink.put(message=STOPPING, fraction=None)
     if not ended.wait(GRACE_SECONDS):
-        outlet.abandoned = True
-        outlet.put(abandoned=True, over=True, **({} if outlet.begun else {"failure": outlet.stopped()}))
+        sink.abandoned = True
+        sink.put(urgent=True, over=True, failure="" if sink.frame.begun else sink.stopped())
         done()
 
 
-def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
+def _work(work: Callable[[], None], sink: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
+    failure = ""
     try:
-        with stoppable(outlet.cancel):
-            work(outlet)
+        with stoppable(sink.cancel):
+            work()
     except Interrupted:
-        outlet.put(failure=outlet.stopped())
+        failure = sink.stopped()
     except SpecvizError as error:
-        outlet.put(failure=str(error))
+        failure = str(error)
     except Exception as fault:
         # The visitor sees that the fault is ours, the log holds the fault itself.
         logging.getLogger(__name__).exception("a run failed")
-        outlet.put(failure=f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept.")
+        failure = f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept."
+    try:
+        if failure:
+            sink.put(urgent=True, failure=failure)
+        done()
     finally:
-        try:
-            done()
-        finally:
-            ended.set()
-            outlet.put(over=True)
+        ended.set()
+        sink.put(over=True)

@@ -12,14 +12,15 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.pipeline.request import Memory, Request
 from specviz.ui import comparing, theme
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE, join
 from specviz.ui.stream import sse
-from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs.events import QUIET, run_buttons, streamed
+from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons, streamed
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
+from specviz.ui.tabs.run_tab import Runs, RunTab
 from specviz.ui.widgets import controls, panels
+from specviz.viewer import pair
 from specviz.viewer.component import Race, Stage, control
 
 WAITS = "Waits until the left run is over"
@@ -28,11 +29,10 @@ WAITS = "Waits until the left run is over"
 Pair = tuple[str, str]
 Offered = tuple[str, float]
 """Prompt and temperature as the tab filled them in."""
-ALIGNMENTS = [("token", "token"), ("time", "time"), ("neither", "off")]
 ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
 
-class CompareTab:
+class CompareTab(TabParts):
     """The tab, whose stages stay empty until it is opened. Its handlers return Gradio updates by component."""
 
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab) -> None:
@@ -48,7 +48,9 @@ class CompareTab:
                     gr.Dropdown(listed, value=name or None, label=label, elem_id=elem_id, min_width=330)
                     for name, label, elem_id in zip(names, ("Left", "Right"), ("sp-one", "sp-two"), strict=True)
                 ]
-                self.how = gr.Radio(ALIGNMENTS, value="token", label="Align by", elem_classes="sp-how", min_width=180)
+                self.how = gr.Radio(
+                    ["token", "time", ("neither", "off")], value="token", label="Align by", elem_classes="sp-how", min_width=180
+                )
             with gr.Row(elem_classes="sp-bar"):
                 self.prompt = gr.Textbox(
                     offered[0], label="Prompt", lines=1, max_lines=1, elem_id="sp-both-prompt", min_width=300
@@ -82,22 +84,21 @@ class CompareTab:
         archive, listed = self.shared.archive, comparing.listed(self.shared.archive, runs)
         chosen = {side: gr.Dropdown(listed, value=name or None) for side, name in zip(self.sides, rounds[-1], strict=True)}
         verdict = table = ""
-        if any(name.startswith(comparing.METHOD) for pair in rounds for name in pair):
+        if any(name.startswith(comparing.METHOD) for names in rounds for name in names):
             verdict = comparing.unrecorded()
         else:
             with suppress(SpecvizError):
                 traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
-                left, right = rounds[-1]
-                verdict = comparing.banner(traces, (archive.rehearsals(left), archive.rehearsals(right)))
-                table = comparing.table(*traces[-1])
+                recordings = [archive.gallery.recordings.get(name) for name in rounds[-1]]
+                verdict = comparing.banner(traces, [one.rehearsals if one else 0 for one in recordings])
+                table = f'<div class="sp-versus">{pair.table(*traces[-1], comparing.ROWS)}</div>'
         return chosen | {self.verdict: verdict, self.table: table}
 
     async def opened(self, left: str | None, right: str | None, request: gr.Request, *values: Any) -> Updates:
         """Show the pair that the address of a link names; else the chosen one."""
-        recordings, query = self.shared.archive.gallery.recordings, request.query_params
-        left, right = (
-            name if name in recordings else one for name, one in ((query.get("left"), left), (query.get("right"), right))
-        )
+        recordings = self.shared.archive.gallery.recordings
+        named = (request.query_params.get(side) for side in ("left", "right"))
+        left, right = (name if name in recordings else one for name, one in zip(named, (left, right), strict=True))
         return await self.pair(left, right, request, *values)
 
     async def pair(
@@ -114,7 +115,7 @@ class CompareTab:
             new = (run.prompt, run.sampling.temperature)
             return updates | {self.prompt: new[0], self.temperature: new[1], self.offered: new}
 
-        return await self.shared.archive.of([left or "", right or ""], shown, self.shared.presence.address_of(request))
+        return await self.shared.read([left or "", right or ""], shown, request)
 
     def go(
         self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, request: gr.Request, *values: Any
@@ -172,10 +173,7 @@ class CompareTab:
     def wire(self, tab_page: gr.Tab, text: RunTab) -> None:
         """Connect the controls."""
         choices = [*self.sides, self.runs, self.prompt, self.temperature]
-        outputs = [
-            *self.stages, *self.sides, self.verdict, self.table, self.banner, self.run, self.stop, self.runs,
-            self.prompt, self.temperature, self.offered,
-        ]  # fmt: skip
+        outputs = [*self.outputs, *self.stages, *self.sides]
         for event, handler in ((tab_page.select, self.opened), *((side.input, self.pair) for side in self.sides)):
             event(handler, [*choices, self.offered], outputs, **QUIET).then(None, self.how, None, js=ALIGN)
         self.how.input(None, self.how, None, js=ALIGN)

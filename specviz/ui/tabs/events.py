@@ -10,8 +10,20 @@ import gradio as gr
 from specviz.ui.app_state import AppState
 from specviz.ui.widgets import panels
 
+Updates = dict[Any, Any]
+"""Gradio updates by component."""
+
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 """Options of the page's events: no progress overlay, not in the API, no limit on concurrency."""
+
+
+class TabParts:
+    """A tab whose components are its attributes."""
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that a handler may update."""
+        return [part for part in vars(self).values() if isinstance(part, gr.components.Component)]
 
 
 def stop(shared: AppState, session: str | None) -> None:
@@ -34,9 +46,7 @@ def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look:
     return run, button
 
 
-def streamed(
-    shared: AppState, session: str | None, button: gr.Button, updates: Iterator[dict[Any, Any]]
-) -> Iterator[dict[Any, Any]]:
+def streamed(shared: AppState, session: str | None, button: gr.Button, updates: Iterator[Updates]) -> Iterator[Updates]:
     """Yield the answers of a run to this page; each holds its whole stop ``button``, which shows that the run is stopping."""
     for answer in merge_updates(updates):
         page = shared.pages.find(session)
@@ -45,13 +55,13 @@ def streamed(
         yield answer or {button: gr.skip()}
 
 
-def merge_updates(updates: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
+def merge_updates(updates: Iterator[Updates]) -> Iterator[Updates]:
     """Merge each dictionary over the earlier ones.
 
     Gradio sends only the difference from the previous answer and edits that answer in place in the browser, which draws when
     it has time. So an update that the next answer omits may never be drawn. An empty dictionary drops all earlier ones.
     """
-    sent: dict[Any, Any] = {}
+    sent: Updates = {}
     for update in updates:
         sent = {**sent, **update} if update else {}
         yield sent

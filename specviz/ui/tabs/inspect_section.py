@@ -14,9 +14,9 @@ from specviz.figures.theme import markup
 from specviz.inspection import OWN, PROMPTS
 from specviz.methods.registry import get
 from specviz.ui import theme
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.stream.engine import COMPUTING, Progress
-from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import events, request_form
 from specviz.ui.widgets import panels
 from specviz.ui.widgets.figures import fluid

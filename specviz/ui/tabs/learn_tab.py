@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import gradio as gr
 
@@ -15,14 +14,14 @@ from specviz.errors import SpecvizError
 from specviz.figures.theme import markup
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
-from specviz.ui import lesson_sheet, lessons, theme
+from specviz.ui import lessons, theme
 from specviz.ui.app_state import AppState
 from specviz.ui.lessons import Lesson, Page
-from specviz.ui.tabs.events import QUIET
+from specviz.ui.tabs.events import QUIET, TabParts, Updates
+from specviz.ui.widgets import controls
 from specviz.ui.widgets.controls import Groups
 from specviz.viewer.component import Stage, control
 
-Updates = dict[Any, Any]
 SEEK = """(at) => {
   const place = JSON.parse(at);
   document.dispatchEvent(new CustomEvent("specviz:lesson", { detail: place }));
@@ -30,6 +29,13 @@ SEEK = """(at) => {
   const read = document.querySelector(".sp-reveal") || document.querySelector(".sp-lesson h2");
   read.scrollIntoView({ block: "nearest" });
 }"""
+
+PATH = (
+    '<div class="sp-path" aria-hidden="true"></div><div class="sp-learned"><span role="status"></span>'
+    '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
+    '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>'
+)
+"""HTML of the way through the lessons."""
 
 COVERED = "covered until the questions about this run are answered"
 """Message on the stage in place of the autoregressive run."""
@@ -62,7 +68,7 @@ def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -
     return names[(names.index(name) + 1) % len(names)], 0
 
 
-class LearnTab:
+class LearnTab(TabParts):
     """The tab, which stays empty until it is opened."""
 
     def __init__(self, shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
@@ -91,22 +97,14 @@ class LearnTab:
             """Return a lesson's sheet as HTML; empty for an unknown one."""
             try:
                 lesson = self.lessons[name]
-                return lesson_sheet.html(lesson, *self.traces(lesson))
+                return lessons.sheet(lesson, *self.traces(lesson))
             except (KeyError, SpecvizError):
                 return ""
 
-        listed = markup(json.dumps(list(groups(self.lessons).items())))
-        return theme.html(
-            next(iter(self.lessons)),
-            "tabs/lesson_path.js",
-            html_template='<div class="sp-field sp-choice"><label for="sp-lesson-select">Lesson</label>'
-            f'<select id="sp-lesson-select" data-groups="{listed}"></select></div>'
-            '<div class="sp-path" aria-hidden="true"></div><div class="sp-learned"><span role="status"></span>'
-            '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
-            '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>',
-            server_functions=[sheet],
-            elem_id="sp-lesson-choice",
-        )
+        return controls.choice(
+            groups(self.lessons), next(iter(self.lessons)), "Lesson", elem_id="sp-lesson-choice",
+            script="tabs/lesson_path.js", below=PATH, server_functions=[sheet],
+        )  # fmt: skip
 
     def traces(self, lesson: Lesson) -> tuple[Trace, Trace | None]:
         """The lesson's run, and the other run that its texts quote, if any."""
@@ -168,11 +166,7 @@ class LearnTab:
 
     def wire(self, tab_page: gr.Tab) -> None:
         """Connect the components."""
-        outputs = [
-            self.text, self.stage, self.at, self.guess, self.verdict, self.back, self.reveal, self.onward, self.number,
-            self.lesson,
-        ]  # fmt: skip
-        tab_page.select(self.opened, [self.lesson, self.filled], [*outputs, self.filled], **QUIET)
+        tab_page.select(self.opened, [self.lesson, self.filled], self.outputs, **QUIET)
         self.filled.change(None, self.at, None, js=SEEK)
         place = [self.lesson, self.number]
         for event, handler, inputs in (
@@ -181,7 +175,7 @@ class LearnTab:
             (self.onward.click, lambda name, number: self.page(*turned(self.lessons, name, number, 1)), place),
             (self.reveal.click, lambda name, number, guess: self.page(name, number, guess, True), [*place, self.guess]),
         ):
-            event(handler, inputs, outputs, **QUIET).then(None, self.at, None, js=SEEK)
+            event(handler, inputs, self.outputs, **QUIET).then(None, self.at, None, js=SEEK)
 
 
 def _text(lesson: Lesson, page: Page, number: int) -> str:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any, ClassVar
+from typing import Any
 
 import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, families
-from specviz.pipeline.request import Request
 from specviz.trace.schema import Run, Trace
 from specviz.ui import browser_state, theme
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE, grouped, join
 from specviz.ui.browser_state import Kept
 from specviz.ui.stream import sse
 from specviz.ui.stream.live import Frame
-from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.events import QUIET, run_buttons, streamed
+from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons, streamed
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls, examples, panels
 from specviz.ui.widgets.figures import Figures
@@ -28,44 +27,43 @@ from specviz.ui.widgets.gallery import Recording
 from specviz.viewer.component import Race, Stage
 
 Runs = list[tuple[str, str]]
-Updates = dict[Any, Any]
 IDEA = (
     "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
     "one pass of the model checks it and keeps what it agrees with."
 )
 
 
-class RunTab:
+class RunTab(TabParts):
     """One modality's tab. Its handlers return Gradio updates by component."""
 
-    modality: ClassVar[str]
-    prefix: ClassVar[str]
+    modality: str
+    prefix: str
     """Prefix of the tab's element ids."""
-    default_method: ClassVar[str]
-    verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
-    idea: ClassVar[str] = IDEA
+    default_method: str
+    verb = ("Run live", "Running")
+    idea = IDEA
     """Sentence above the stage that explains it."""
-    ask: ClassVar[str] = "Prompt"
-    lines: ClassVar[int] = 2
+    ask = "Prompt"
+    lines = 2
     """Label of the prompt, and the number of its lines."""
-    controls: ClassVar[tuple[str, ...]] = browser_state.NAMES
+    controls: tuple[str, ...] = browser_state.NAMES
     """Names of the controls that make the request."""
-    kept: ClassVar[tuple[str, ...]] = browser_state.NAMES
+    kept = controls
     """Names of the controls that outlive a reload of the page."""
 
     def __init__(self, shared: AppState, tab_page: gr.Tab | None = None) -> None:
         """Lay the tab out and connect it. ``tab_page``, the tab itself, gets its run when it is opened; without it, the page
         opens with this tab and sends its run at once."""
-        self.shared, gallery = shared, shared.archive.gallery
+        self.shared, self.archive = shared, shared.archive
         self.default_target = request_form.DEFAULT_TARGETS.get(self.modality, shared.settings.target)
-        first = gallery.first(self.modality) if tab_page else gallery.default
+        first = self.archive.gallery.first(self.modality) if tab_page else self.archive.gallery.default
         name, prefix = first.name if first else "", self.prefix
         self.run_name, self.runs = gr.State(name), gr.State([])
         self.stage_filled = gr.State(tab_page is None)
         self.target_before = gr.State("")
         """Target chosen before a method switched to one that it runs on; else empty."""
         self.recording = controls.choice(  # of the stage's run, in the header's free corner
-            grouped(shared.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
+            grouped(self.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
         )
         with gr.Row(elem_classes="sp-room"):
             with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
@@ -81,7 +79,7 @@ class RunTab:
                 with gr.Column(elem_classes="sp-front", min_width=0):
                     self.banner = theme.html("", visible=False)
                     Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
-                    feed = "" if tab_page else shared.archive.feed(name)
+                    feed = "" if tab_page else self.archive.feed(name)
                     self.stage = Stage(
                         feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH
                     )  # fmt: skip
@@ -126,23 +124,9 @@ class RunTab:
         return request_form.models("target", self.shared.settings, self.modality, self.default_target)
 
     @property
-    def outputs(self) -> list[Any]:
-        """Components that a change may update."""
-        return [
-            self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
-            self.summary, self.own, self.prompt, self.basics, self.advanced, self.given, self.stage_filled, self.target,
-            self.target_before,
-        ]  # fmt: skip
-
-    @property
     def request_controls(self) -> list[Any]:
         """The controls in the order of :attr:`controls`."""
         return [getattr(self, name) for name in self.controls]
-
-    def request(self, *control_values: Any) -> Request:
-        """Build the request from the controls. Raises BadInput."""
-        values = dict(zip(self.controls, control_values, strict=True))
-        return request_form.request(FormState(modality=self.modality, **values), self.shared.settings)
 
     def forms(self, run: Run | None = None, own: bool = False) -> tuple[str, str]:
         """Basic and advanced form with a run's settings, which may be the visitor's ``own``, or with the defaults."""
@@ -154,7 +138,7 @@ class RunTab:
         The settings of this session's runs were the visitor's own choice and still count as such.
         """
         run, mine = trace.run, run_name.startswith(MINE)
-        updates = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
+        updates = self.of_method(run.method, dict(run.parameters), self.archive.note(run_name))
         updates |= self.filled(run.prompt, self.forms(run, mine)) | ({} if mine else {self.given: run.prompt})
         return updates | {self.method: run.method} | self.on_target(run.target)
 
@@ -162,25 +146,32 @@ class RunTab:
         """Select this target, if its control accepts it; if only some methods run on it, the default is restored after them."""
         special = any(target in method.targets for method in all_methods().values())
         before = {self.target_before: self.default_target if special else ""}
-        known = [value for _, value in self.target.choices]
-        return before | ({self.target: target} if target in known or self.shared.settings.any_model else {})
+        return before | ({self.target: target} if self.lists(target) or self.shared.settings.any_model else {})
+
+    def lists(self, target: str) -> bool:
+        """Whether this is one of the targets to choose from."""
+        return target in [value for _, value in self.target.choices]
 
     def restore(self, part: Kept) -> Updates:
         """Return the updates that restore a page's kept controls; empty if their values are invalid."""
         form = part.values(self.kept)
         method = form.get("method", "")
-        if method not in methods_of(self.modality):
+        if not self.offers(method):
             return {}
+        updates = self.of_method(method)
+        offered = (*self.forms(), updates[self.own])
         try:
-            basics, advanced = self.forms()
-            forms = controls.filled(basics, form["basics"]), controls.filled(advanced, form["advanced"])
-            updates = self.of_method(method) | self.filled(form["prompt"], forms) | {self.method: method}
-            updates[self.own] = controls.filled(updates[self.own], form["own"])
+            forms = [controls.filled(one, form[name]) for one, name in zip(offered, ("basics", "advanced", "own"), strict=True)]
         except BadInput:
             return {}
+        updates |= self.filled(form["prompt"], forms) | {self.own: forms[2], self.method: method}
         return updates | self.on_target(form["target"])
 
-    def filled(self, prompt: str, forms: tuple[str, str]) -> Updates:
+    def offers(self, method: str) -> bool:
+        """Whether this is a method of the tab's modality."""
+        return method in all_methods() and self.modality in all_methods()[method].modality
+
+    def filled(self, prompt: str, forms: Sequence[str]) -> Updates:
         """Updates that put these values into their controls."""
         return {self.prompt: prompt, self.basics: forms[0], self.advanced: forms[1]}
 
@@ -191,15 +182,15 @@ class RunTab:
     def show(self, name: str, runs: Runs, session: str | None, joins_session: bool = False) -> Updates:
         """Play a run, recorded or kept, and set the controls to its settings. ``joins_session`` adds it to ``runs``."""
         try:
-            trace = self.shared.archive.trace(name)
+            trace = self.archive.trace(name)
             if page := self.shared.pages.find(session):
                 page.turn_away()
-            updates = self.staged(self.shared.archive.feed(name)) | self.busy(False) | {self.banner: panels.banner("")}
+            updates = self.staged(self.archive.feed(name)) | self.busy(False) | {self.banner: panels.banner("")}
         except SpecvizError as error:
             return {self.banner: panels.banner(str(error))}
         updates |= self.named(name, runs, trace if joins_session else None) | self.explained(trace)
         # An uploaded run may be of an unknown method.
-        return updates | (self.take_over(trace, name) if trace.run.method in methods_of(self.modality) else {})
+        return updates | (self.take_over(trace, name) if self.offers(trace.run.method) else {})
 
     def running(self, caller: Caller, run_name: str, runs: Runs, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls, and add the run to ``runs``. Of one that never began, the banner shows the reason.
@@ -207,7 +198,8 @@ class RunTab:
         An empty update: the page shows something else now.
         """
         try:
-            request = self.request(*control_values)
+            values = dict(zip(self.controls, control_values, strict=True))
+            request = request_form.request(FormState(modality=self.modality, **values), self.shared.settings)
             page = self.shared.pages.enter(caller.session, caller.address)
             yield self.busy(True) | {self.banner: panels.banner("")}
             last: Trace | None = None
@@ -218,10 +210,10 @@ class RunTab:
                         return
                     last = frame.trace or last
                     yield self.of_frame(frame, run_name, runs)
-            if last and not page.current(frame.cancel):
-                yield {}
-                return
             if last:
+                if not page.current(frame.cancel):
+                    yield {}
+                    return
                 yield self.explained(last)
         except SpecvizError as error:
             yield {self.banner: panels.banner(self.refused(run_name, str(error)))}
@@ -229,7 +221,7 @@ class RunTab:
 
     def of_frame(self, frame: Frame, run_name: str, runs: Runs) -> Updates:
         """Show the state of a live run; one that never began gives the stage back to ``run_name``."""
-        archive, failure = self.shared.archive, frame.failure
+        archive, failure = self.archive, frame.failure
         if failure and not frame.begun:
             stopped = failure.startswith("Stopped")
             banner = panels.banner(failure if stopped else self.refused(run_name, failure), note=stopped)
@@ -242,7 +234,7 @@ class RunTab:
 
     def refused(self, run_name: str, reason: str) -> str:
         """Return the reason why there is no run, and the title of the run that the stage still shows."""
-        recording = self.shared.archive.gallery.recordings.get(run_name)
+        recording = self.archive.gallery.recordings.get(run_name)
         shown = f"“{recording.title}”" if recording else "the earlier run"
         return f"{reason} The stage still shows {shown}." if run_name else reason
 
@@ -255,7 +247,7 @@ class RunTab:
         updates: Updates = {self.run_name: name}
         if joins is not None and join(runs, name, joins):
             updates[self.runs] = runs
-        return updates | {self.recording: controls.listing(grouped(self.shared.archive, runs, self.modality), name)}
+        return updates | {self.recording: controls.listing(grouped(self.archive, runs, self.modality), name)}
 
     def explained(self, trace: Trace, timing: bool = False) -> Updates:
         """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
@@ -270,9 +262,10 @@ class RunTab:
         with the tab's own."""
         if filled:
             return {self.stage_filled: True}
-        addressed = self.shared.archive.gallery.recordings.get(request.query_params.get("trace", ""))
-        name = addressed.name if addressed and addressed.run.modality == self.modality else run_name
-        return self.staged(self.shared.archive.feed(name))
+        named = request.query_params.get("trace")
+        if named in [one.name for one in self.archive.gallery.of(self.modality)]:
+            run_name = named
+        return self.staged(self.archive.feed(run_name))
 
     @property
     def own_choices(self) -> list[Any]:
@@ -283,8 +276,8 @@ class RunTab:
         """Keep the target, switch to one that the method runs on, or restore the earlier one after such a method."""
         others = {part: value for part, value in updates.items() if part not in (self.target, self.target_before)}
         if runs_on := all_methods()[method].targets:
-            listed = target in [name for _, name in self.target.choices]
-            return others | {self.target: runs_on[0], self.target_before: target} if listed and target not in runs_on else others
+            switches = self.lists(target) and target not in runs_on
+            return others | ({self.target: runs_on[0], self.target_before: target} if switches else {})
         return others | {self.target: before, self.target_before: ""} if before else others
 
     def take(self, basics: str, event: gr.EventData) -> Updates:
@@ -293,13 +286,14 @@ class RunTab:
         if example is None:
             return {self.banner: gr.skip()}
         prompt, temperature = example
-        warm = {} if temperature is None else {self.basics: controls.replaced(basics, "temperature", temperature)}
-        return {self.prompt: prompt} | warm
+        if temperature is not None:
+            basics = controls.replaced(basics, "temperature", temperature)
+        return {self.prompt: prompt, self.basics: basics}
 
     async def play_chosen(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run that was chosen in the list."""
-        name, owner = str(name or ""), self.shared.presence.address_of(request)
-        return await self.shared.archive.of([name], lambda: self.show(name, list(runs), request.session_hash), owner)
+        name = str(name or "")
+        return await self.shared.read([name], lambda: self.show(name, list(runs), request.session_hash), request)
 
     def choose_method(
         self, method: str, runs: Runs, given: str, prompt: str, basics: str, advanced: str, request: gr.Request,
@@ -310,7 +304,7 @@ class RunTab:
         The visitor's edits stay, and so does a live run, whose steps are on the stage.
         """
         try:
-            recording = self.shared.archive.gallery.of_method(method, self.modality)
+            recording = self.archive.gallery.of_method(method, self.modality)
             run = recording.run if recording else None
             offered = zip(self.forms(run), (basics, advanced), strict=True)
             basics, advanced = (controls.filled(*pair, edits=True) for pair in offered)
@@ -361,21 +355,15 @@ class TextTab(RunTab):
     def add_method(self, method: str, note: str = "") -> None:
         """Make the controls of method, target and draft model."""
         super().add_method(method, note)
-        settings = self.shared.settings
+        own, settings = request_form.OWN_DRAFT, self.shared.settings
         self.draft = gr.Dropdown(
-            [("The small one that ships", request_form.OWN_DRAFT), *request_form.models("draft", settings)],
-            value=request_form.OWN_DRAFT, label="Draft model", allow_custom_value=settings.any_model,
-            visible=all_methods()[method].needs_draft, elem_id="sp-draft",
+            [("The small one that ships", own), *request_form.models("draft", settings)], value=own, label="Draft model",
+            allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft, elem_id="sp-draft",
         )  # fmt: skip
 
     def targets(self) -> list[tuple[str, str]]:
         """Title and name of every target, servers among them."""
         return [*super().targets(), *request_form.servers(self.shared.settings)]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that a change may update."""
-        return [*super().outputs, self.draft]
 
     def restore(self, part: Kept) -> Updates:
         """Return the updates that restore a page's kept controls, the draft model among them."""
@@ -396,11 +384,6 @@ class ImageTab(RunTab):
     modality, prefix, default_method = "image", "sp-image", "mulo_sd"
     verb, ask = ("Draw live", "Drawing"), "What to draw"
     idea = IDEA.replace("a tree of tokens", "picture codes").replace("checks it", "checks them")
-
-
-def methods_of(modality: str) -> set[str]:
-    """Names of the methods of a modality."""
-    return {name for name, method in all_methods().items() if modality in method.modality}
 
 
 def methods(modality: str) -> controls.Groups:

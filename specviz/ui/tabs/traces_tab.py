@@ -11,8 +11,8 @@ from specviz.ui.app_state import AppState
 from specviz.ui.archive import choices
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import inspect_section
-from specviz.ui.tabs.events import QUIET
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
+from specviz.ui.tabs.events import QUIET, TabParts, Updates
+from specviz.ui.tabs.run_tab import Runs, RunTab
 from specviz.ui.widgets import downloads, panels
 from specviz.viewer.pair import number
 
@@ -22,7 +22,7 @@ Any engine can write one; the format is in <code>specviz/trace/trace.schema.json
 under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
 
 
-class TracesTab:
+class TracesTab(TabParts):
     """The tab. Its handlers return Gradio updates by component."""
 
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab, run_tabs: RunTabs) -> None:
@@ -45,10 +45,9 @@ class TracesTab:
                         "Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md"
                     )
             inspect_section.build(shared)
-        outputs = [self.run, self.facts, self.downloads, self.banner]
-        tab_page.select(self.enter, [text.run_name, self.runs], outputs, **QUIET)
-        self.run.input(self.enter, [self.run, self.runs], outputs, **QUIET)
-        self.upload.upload(self.take, [self.upload, self.runs, self.run], [*outputs, self.runs, self.upload], **QUIET)
+        tab_page.select(self.enter, [text.run_name, self.runs], self.outputs, **QUIET)
+        self.run.input(self.enter, [self.run, self.runs], self.outputs, **QUIET)
+        self.upload.upload(self.take, [self.upload, self.runs, self.run], self.outputs, **QUIET)
         show.click(run_tabs.play, [self.run, *run_tabs.runs], run_tabs.outputs, **QUIET)
 
     async def enter(self, name: str | None, session_runs: Runs, request: gr.Request, message: str = "") -> Updates:
@@ -61,7 +60,7 @@ class TracesTab:
             except SpecvizError as error:
                 return {self.facts: "", self.downloads: "", self.banner: panels.banner(str(error))}
 
-        updates = await self.shared.archive.of([name], shown, self.shared.presence.address_of(request))
+        updates = await self.shared.read([name], shown, request)
         listed = gr.Dropdown(choices(self.shared.archive, session_runs), value=updates[self.downloads] or None)
         return {self.run: listed, self.banner: panels.banner(message)} | updates
 

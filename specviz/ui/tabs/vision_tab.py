@@ -11,8 +11,8 @@ from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.trace.schema import Trace
 from specviz.ui import theme
 from specviz.ui.browser_state import Kept
-from specviz.ui.tabs.events import QUIET
-from specviz.ui.tabs.run_tab import RunTab, Updates
+from specviz.ui.tabs.events import QUIET, Updates
+from specviz.ui.tabs.run_tab import RunTab
 from specviz.ui.widgets import examples, panels
 from specviz.ui.widgets.gallery import Recording
 
@@ -42,11 +42,6 @@ class VisionTab(RunTab):
         self.add_prompt(scene.question)
         self.add_method(self.default_method)
         self.add_forms(self.default_method)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that a change may update."""
-        return [*super().outputs, self.picture, self.by_hand, self.preview]
 
     @property
     def own_choices(self) -> list[Any]:

@@ -23,23 +23,11 @@ Groups = dict[str, list[tuple[str, str]]]
 FORM_LETTERS = 20_000
 """Maximum number of characters in a form's answer; the page's own answers are far shorter."""
 
-TITLES = {
-    "max_new_tokens": "New tokens",
-    "top_p": "Top-p",
-    "top_k": "Top-k",
-    "prompt_as": "Prompt as",
-    "factor": "λ",
-    "tau": "τ",
-    "k": "Nearest latent codes k",
-    "dtype": "Number format",
-    "baseline": "Time the autoregressive run too",
-}
-
 
 def title(name: str) -> str:
     """Title of a parameter on the page."""
     words = name.replace("_", " ")
-    return TITLES.get(name, words[:1].upper() + words[1:])
+    return str(theme.texts()["titles"].get(name, words[:1].upper() + words[1:]))
 
 
 def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
@@ -121,18 +109,15 @@ def form(value: str, **more: Any) -> gr.HTML:
     return theme.html(value, "widgets/form.js", html_template='<div class="sp-form"></div>', **more)
 
 
-def choice(groups: Groups, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
+def choice(
+    groups: Groups, value: str, label: str, *, elem_id: str, script: str = "widgets/choice.js", below: str = "", **more: Any
+) -> gr.HTML:  # fmt: skip
     """Drop-down with headings, for long lists: the browser's native one, which works with keyboards and phones. Its value
-    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one."""
+    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one. ``below`` is HTML for ``script``."""
     name = f"{elem_id}-choice"
-    return theme.html(
-        value,
-        "widgets/choice.js",
-        html_template=f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
-        f'<select id="{name}" data-groups="{markup(json.dumps(list(groups.items())))}"></select></div>',
-        elem_id=elem_id,
-        **more,
-    )
+    template = f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
+    template += f'<select id="{name}" data-groups="{markup(json.dumps(list(groups.items())))}"></select></div>{below}'
+    return theme.html(value, script, html_template=template, elem_id=elem_id, **more)
 
 
 def listing(groups: Groups, name: str) -> str:

@@ -28,15 +28,6 @@ KEPT_BYTES = 64 << 20
 """Maximum bytes of finished files cached, compressed, for later requests."""
 LEVEL = 5
 TRACE = "trace"
-FORMATS = (
-    (TRACE, "Trace file", "everything, as it was recorded; opens here again"),
-    ("html", "Replay page", "one file that plays this run offline in any browser"),
-    ("summary", "Summary", "vLLM's field names and this app's metrics, JSON"),
-    ("perfetto", "Timeline", "opens in the Perfetto UI"),
-    ("graphml", "Tree, GraphML", "of the step below"),
-    ("nodelink", "Tree, node-link", "of the step below, JSON for networkx"),
-)
-TYPES = {"html": "text/html", "graphml": "application/xml", "jsonl": "application/x-ndjson", "json": "application/json"}
 
 
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
@@ -74,7 +65,7 @@ class Files:
             return PlainTextResponse(str(error), 400)
         headers = {"Content-Encoding": "gzip", "Content-Disposition": f'attachment; filename="{file[0]}"'}
         headers |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        return Response(file[1], media_type=TYPES[file[0].rpartition(".")[2]], headers=headers)
+        return Response(file[1], media_type=theme.texts()["types"][file[0].rpartition(".")[2]], headers=headers)
 
     def _made(self, key: tuple[str, str, int]) -> tuple[str, bytes]:
         name, text = make(self.archive, *key)
@@ -94,7 +85,7 @@ def route(archive: Archive, address: Callable[[Scope], str]) -> Route:
 def buttons(run_name: str, **more: Any) -> gr.HTML:
     """The buttons; their value is the name of the run they save."""
     items = ""
-    for kind, title, about in FORMATS:
+    for kind, (title, about) in theme.texts()["formats"].items():
         items += f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>'
     step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
     return theme.html(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
-from PIL import Image
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
@@ -69,7 +68,7 @@ def clickable(html: str, elem_id: str) -> gr.HTML:
 
 def clicked(event: gr.EventData, entries: Sequence[Entry]) -> Entry | None:
     """Return the clicked entry; None for an invalid index."""
-    at = event._data.get("at") if isinstance(event._data, dict) else None
+    at = getattr(event, "at", None)
     return entries[at] if isinstance(at, int) and 0 <= at < len(entries) else None
 
 
@@ -123,26 +122,19 @@ def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
 def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
     """Shrink a picture for a page's session, and return it with its warnings."""
     thumbnail = picture.image.copy()
-    thumbnail.thumbnail((SIDE, SIDE))
-    data = _encoded(thumbnail, "PNG")
-    for side, quality in ((SIDE, 92), (SIDE, 75), (SIDE // 2, 75)):
-        if len(data) <= MOST_KEPT:
-            break
+    for kind, side, quality in (("PNG", SIDE, 100), ("JPEG", SIDE, 92), ("JPEG", SIDE, 75), ("JPEG", SIDE // 2, 75)):
         thumbnail.thumbnail((side, side))
-        data = _encoded(thumbnail, "JPEG", quality=quality)
-    return data, picture.warnings
-
-
-def _encoded(image: Image.Image, kind: str, **how: int) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **how)
-    return out.getvalue()
+        file = io.BytesIO()
+        thumbnail.save(file, kind, quality=quality)  # of which a PNG takes no notice
+        if file.tell() <= MOST_KEPT:
+            break
+    return file.getvalue(), picture.warnings
 
 
 def of_run(trace: Trace) -> bytes | None:
     """Return the picture of a recorded run's prompt, as its model saw it; None if it is missing or damaged."""
     notes = [note for step in trace.steps[:1] for note in step.notes if note.type == "picture"]
-    return _whole("".join(str(piece) for piece in notes[0].data.get("png", ()))) if notes else None
+    return _whole("".join(map(str, notes[0].data.get("png", ())))) if notes else None
 
 
 def of_preview(markup_text: str) -> bytes | None:

@@ -56,14 +56,14 @@ class Figures:
         """Draw the run called ``run_name`` in the page's theme."""
         if not run_name:
             return [gr.skip()] * len(self.shown)
-        theme_name, archive = look if look in ("light", "dark") else "light", self.shared.archive
+        theme_name = look if look in ("light", "dark") else "light"
 
         def made() -> list[Any]:
-            trace = archive.trace(run_name)
+            trace = self.shared.archive.trace(run_name)
             return [figures.speed_table(trace, theme_name), *(fluid(view(trace, theme_name)) for view in SUMMARIES)]
 
         try:
-            return await archive.of([run_name], made, self.shared.presence.address_of(request))
+            return await self.shared.read([run_name], made, request)
         except SpecvizError as error:
             return [panels.banner(str(error)), *[None] * len(SUMMARIES)]
 

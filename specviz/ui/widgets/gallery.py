@@ -111,7 +111,9 @@ class Gallery:
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:
-        """Return the recording called ``name``. Raises BadInput listing the known names."""
+        """Return the recording called ``name``. Raises BadInput listing the known names, or without a name."""
+        if not name:
+            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
         if name not in self.recordings:
             listed = ", ".join(self.recordings) or "none here"
             raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")

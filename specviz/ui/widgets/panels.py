@@ -13,31 +13,21 @@ from specviz.figures.theme import duration, markup
 from specviz.methods.registry import Method, all_methods, families
 from specviz.trace import metrics
 from specviz.trace.schema import PHASES, End, Run, Trace
-
-MEANING = {
-    "exact, token for token": "With the same seed it writes the tokens of the autoregressive run, unless rounding breaks a tie.",
-    "exact in distribution": "Its output follows the target's own distribution; the same seed may draw other tokens.",
-    "relaxed": "Its output distribution differs from the target's own, within a stated bound.",
-}
-
+from specviz.ui import theme
 
 BASELINE = "autoregressive"
 """The method against which all others are timed; it has no speed-up over itself."""
-
-INCLUDED_FOR = {"text": "SmolLM2 135M", "vision_language": "scenes-vlm", "image": "emoji-64"}
-"""The target of each modality that the included drafters were trained for."""
-
 
 UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage keeps what it shows; run it live to see it.</p>'
 """Note under the summary of a method whose choice leaves the stage unchanged."""
 
 
 def _meaning(method: Method) -> str:
-    promise = method.exactness
-    meaning = MEANING[promise.label]
-    if promise.exception is None:
-        return meaning
-    return "{} With {} “{}”: {}".format(meaning, *promise.exception, MEANING[promise.exceptional.label])
+    promise, meaning = method.exactness, theme.texts()["meaning"]
+    words = str(meaning[promise.label])
+    if promise.exception is not None:
+        words += " With {} “{}”: {}".format(*promise.exception, meaning[promise.exceptional.label])
+    return words
 
 
 def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
@@ -112,7 +102,12 @@ def cards(measured: Mapping[str, str]) -> str:
 
 
 def _card(method: Method, measured: str) -> str:
-    word = str(method.exactness)
+    word, source = str(method.exactness), "none: this is how a model decodes without a draft"
+    if paper := method.paper:
+        listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue) if part)
+        address = f"https://arxiv.org/abs/{markup(paper.arxiv)}"
+        link = f', <a href="{address}" target="_blank" rel="noopener noreferrer">arXiv {markup(paper.arxiv)}</a>'
+        source = f"<cite>{markup(paper.title)}</cite>, {markup(listed)}{link if paper.arxiv else ''}"
     rows = {
         "Watch": markup(method.look_at),
         "Needs": needs(method),
@@ -120,7 +115,7 @@ def _card(method: Method, measured: str) -> str:
         "Claimed": markup(method.claim),
         "Here": measured,
         "Differs": markup(method.differs),
-        "Paper": _paper(method),
+        "Paper": source,
     }
     tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
     return (
@@ -142,7 +137,8 @@ def needs(method: Method) -> str:
         pictures = method.modality == ("vision_language",)
         return f"a draft model with the target's tokenizer; one for {'scenes-vlm' if pictures else 'SmolLM2'} is included"
     if method.weights:
-        return f"a drafter trained for the target; included for {' and '.join(INCLUDED_FOR[kind] for kind in method.modality)}"
+        included = " and ".join(theme.texts()["included"][kind] for kind in method.modality)
+        return f"a drafter trained for the target; included for {included}"
     return "nothing but the target"
 
 
@@ -156,13 +152,3 @@ def measured(run: Run, end: End | None, name: str) -> str:
     where = f"{run.target}, {run.machine or run.device}"
     sentence = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
     return f'{markup(sentence)} <a href="?trace={markup(name)}">play it</a>'
-
-
-def _paper(method: Method) -> str:
-    paper = method.paper
-    if paper is None:
-        return "none: this is how a model decodes without a draft"
-    listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue) if part)
-    address = f"https://arxiv.org/abs/{markup(paper.arxiv)}"
-    link = f', <a href="{address}" target="_blank" rel="noopener noreferrer">arXiv {markup(paper.arxiv)}</a>'
-    return f"<cite>{markup(paper.title)}</cite>, {markup(listed)}{link if paper.arxiv else ''}"

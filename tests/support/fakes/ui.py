@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,6 +30,8 @@ from tests.support.traces.recordings import beginning, said
 from tests.support.traces.samples import KINDS, sample_trace
 
 HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
+VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None)
+"""The request of a visitor's page, as far as a handler looks at it."""
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 
 

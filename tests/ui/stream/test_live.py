@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from specviz.engine.stop import Stop, computing, waiting
+from specviz.errors import SpecvizError
 from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore
+from specviz.ui import access
+from specviz.ui.access import Caller
 from specviz.ui.session import PageSession
-from specviz.ui.stream import live, presence, stream_worker
+from specviz.ui.stream import live, stream_worker
 from specviz.ui.stream.engine import Progress
-from specviz.ui.stream.live import Frame, Live
-from specviz.ui.stream.presence import Caller
-from specviz.ui.stream.run_queue import LineFull, RunQueue
+from specviz.ui.stream.live import Frame, Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
-from specviz.ui.stream.stream_worker import Batch
 from tests.support.fakes.ui import FakeEngine, Refused
 
 REQUEST = Request(method="stand", prompt="Say something.", baseline=True)
@@ -137,7 +137,7 @@ def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
 
 
 def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "COMING_SECONDS", 0.2)
+    monkeypatch.setattr(access, "COMING_SECONDS", 0.2)
     room = Room(FakeEngine())
     frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: False)))
     assert len(frames) == 1 and "Nobody listened" in frames[0].failure
@@ -145,7 +145,7 @@ def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monke
 
 
 def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
+    monkeypatch.setattr(access, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine()), [True]
     room.queue.join()
     frames = room.live.run(PageSession(), REQUEST, Caller(hears=lambda: there[0]))
@@ -157,7 +157,7 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
 
 
 def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
+    monkeypatch.setattr(access, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine(steps=2, pace=5.0)), [True]
     for frame in room.live.run(PageSession(), REQUEST, Caller(hears=lambda: there[0])):
         there[0] = there[0] and not frame.begun
@@ -224,7 +224,7 @@ def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPa
 def test_a_full_line_changes_nothing() -> None:
     room, page = Room(FakeEngine(), waiting=0), PageSession()
     room.queue.join()
-    with pytest.raises(LineFull):
+    with pytest.raises(SpecvizError):
         next(room.live.run(page, REQUEST))
     assert page.cancel is None and len(room.store._entries) == 0
 
@@ -359,15 +359,6 @@ def test_stopping_is_said_at_once() -> None:
     frames.close()
 
 
-def test_an_end_takes_the_word_that_the_run_is_stopping_back() -> None:
-    room = Room(FakeEngine(steps=3))
-    *_, last = room.live.run(PageSession(), REQUEST)
-    frame = room.live._next(last, Batch(lines=True, status=("Stopping", None)), False)
-    assert frame.message == "Stopping"
-    frame = room.live._next(frame, Batch(lines=True, ended=True, status=("Stopping", None)), False)
-    assert frame.trace is not None and frame.message == ""
-
-
 @pytest.mark.parametrize(
     ("state", "said"),
     [
@@ -382,3 +373,66 @@ def test_a_live_run_is_one_line_that_says_how_it_is_now(state: dict[str, Any], s
     run = 'a"\n{"kind":"run"}'
     (line,) = Frame(Stop(), run, **state).feed.splitlines()
     assert json.loads(line) == {"kind": "stage", "mode": "live", "run": run, "baseline": "", **said}
+
+
+def test_first_come_first_served() -> None:
+    line = RunQueue(waiting=2)
+    first, second, third = line.join(), line.join(), line.join()
+    assert [len(one.ahead) for one in (first, second, third)] == [0, 1, 2]
+    assert first.wait(0) and not second.wait(0)
+    first.leave()
+    assert second.wait(0) and third.ahead == [second]
+
+
+def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
+    line = RunQueue(waiting=1)
+    line.join()
+    waiting = line.join()
+    with pytest.raises(SpecvizError, match="1 more run waiting .* Try again .* recorded runs"):
+        line.join()
+    waiting.leave()
+    assert len(line.join().ahead) == 1
+
+
+def test_whoever_gives_up_lets_the_next_one_through() -> None:
+    line = RunQueue(waiting=4)
+    first, second, third = line.join(), line.join(), line.join()
+    second.leave()
+    second.leave()
+    first.leave()
+    assert third.wait(0)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
+    clock = Clock()
+    line = RunQueue(waiting=4, clock=clock)
+    first, second, third = line.join(), line.join(), line.join()
+    assert (first.seconds, second.seconds) == (0.0, None), "nothing is known before the first run"
+    for took in (4.0, 6.0, 60.0):
+        done = first
+        done.start()
+        clock.now += took
+        done.leave()
+        first, second, third = second, third, line.join()
+    assert second.seconds == 6.0 and third.seconds == 12.0
+    first.start()
+    clock.now += 5.0
+    assert third.seconds == 7.0, "what has gone by of the run in front counts"
+    clock.now += 50.0
+    assert third.seconds == 11.0, "one that takes long is judged by those that took longer"
+    clock.now += 50.0
+    assert third.seconds is None, "none took as long, so nobody can know"
+
+
+def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations() -> None:
+    line = RunQueue(waiting=4)
+    line.join().leave()
+    line.join()
+    assert line.join().seconds is None

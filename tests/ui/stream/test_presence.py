@@ -16,9 +16,9 @@ import pytest
 
 from specviz.bench.visitor import Form, Visitor
 from specviz.trace import store
+from specviz.ui import access
+from specviz.ui.access import MOST_CLOSED, Caller, Presence, refresh
 from specviz.ui.app_state import AppState
-from specviz.ui.stream import presence
-from specviz.ui.stream.presence import MOST_CLOSED, Caller, Presence, refresh
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 
@@ -133,7 +133,7 @@ def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration
 
 
 def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "COMING_SECONDS", 1.0)
+    monkeypatch.setattr(access, "COMING_SECONDS", 1.0)
     monkeypatch.setattr(site.shared.pages, "each", 40)
     for number in range(7):
         assert site.join(f"phantom {number}").status_code == 200
@@ -176,16 +176,16 @@ def test_a_program_may_listen_under_the_events_own_name(site: Site) -> None:
 def test_a_reader_has_time_to_come_and_less_to_come_back() -> None:
     now, there = [0.0], [False]
     reader = Caller(hears=lambda: there[0], clock=lambda: now[0])
-    now[0] = presence.COMING_SECONDS - 0.1
+    now[0] = access.COMING_SECONDS - 0.1
     assert not reader.connected and not reader.gone
     there[0] = True
     assert reader.connected and not reader.gone
     there[0] = False
     assert not reader.gone
-    now[0] += presence.LEAVING_SECONDS + 0.1
+    now[0] += access.LEAVING_SECONDS + 0.1
     assert reader.gone
     never = Caller(hears=lambda: False, clock=lambda: now[0])
-    now[0] += presence.COMING_SECONDS + 0.1
+    now[0] += access.COMING_SECONDS + 0.1
     assert never.gone
 
 
@@ -201,7 +201,7 @@ def test_two_streams_of_a_session_are_one_reader_until_both_are_closed() -> None
 
 
 def test_an_address_with_many_pages_has_the_first_of_them_kept() -> None:
-    found, most = Presence(), presence.MOST_KEPT
+    found, most = Presence(), access.MOST_KEPT
     opened = [found.connected(f"page {number}", "a", False) for number in range(most + 10)]
     for one in opened:
         one.__enter__()

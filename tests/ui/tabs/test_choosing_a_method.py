@@ -6,8 +6,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -20,12 +18,11 @@ from specviz.ui.settings import Settings
 from specviz.ui.tabs.request_form import Basics
 from specviz.ui.tabs.run_tab import ImageTab, RunTab, TextTab
 from specviz.ui.tabs.vision_tab import VisionTab
-from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
+from tests.support.fakes.ui import VISITOR, FakeEngine, changed, gallery, recorded
 from tests.support.traces.samples import lines
 
 NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
 HOW = {"stand": (0.6, 112), "eagle2": (0.0, 80), "token_recycling": (0.0, 80), "hivis": (0.0, 140)}
-VISITOR: Any = SimpleNamespace(session_hash="a", headers={}, client=None)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.pipeline.request import Request
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.session import PageSession
-from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import inspect_section
 from tests.support.fakes.inspection import report
 from tests.support.fakes.ui import FakeEngine, app

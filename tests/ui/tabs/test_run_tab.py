@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.trace.schema import Trace
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
-from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import events
-from specviz.ui.tabs.events import merge_updates
-from specviz.ui.tabs.run_tab import TextTab, Updates
+from specviz.ui.tabs.events import Updates, merge_updates
+from specviz.ui.tabs.run_tab import TextTab
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked
 from tests.support.traces.samples import lines
 

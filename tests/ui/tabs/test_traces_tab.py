@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -20,7 +18,7 @@ from specviz.ui.archive import Opened
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import traces_tab
 from specviz.ui.tabs.run_tab import TextTab
-from tests.support.fakes.ui import app
+from tests.support.fakes.ui import VISITOR, app
 from tests.support.traces.samples import dump, lines, sample_trace
 
 
@@ -81,5 +79,4 @@ def test_a_run_that_is_gone_leaves_a_sentence(shared: AppState) -> None:
     with gr.Blocks(), gr.Tab() as opened:
         text = TextTab(shared)
         tab = traces_tab.TracesTab(shared, opened, text, RunTabs(shared, gr.Tabs(), {"text": text}))
-    visitor: Any = SimpleNamespace(session_hash="a", headers={}, client=None)
-    assert "no longer kept" in asyncio.run(tab.enter("mine:gone", [], visitor))[tab.banner].value
+    assert "no longer kept" in asyncio.run(tab.enter("mine:gone", [], VISITOR))[tab.banner].value

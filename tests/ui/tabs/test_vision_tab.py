@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -99,8 +97,7 @@ def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
 def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chose_none(tab: VisionTab, tmp_path: Path) -> None:
     trace = beginning("dream", 4)
     name = f"mine:{tab.shared.archive.store.new(lines(trace))}"
-    visitor: Any = SimpleNamespace(session_hash="a")
-    updates = tab.show(name, [("dream", name)], visitor.session_hash)
+    updates = tab.show(name, [("dream", name)], "a")
     (note,) = [note for note in trace.steps[0].notes if note.type == "picture"]
     assert updates[tab.picture] == base64.b64decode("".join(note.data["png"])) and not updates[tab.by_hand]
     assert scene_shelf.address(updates[tab.picture]) in updates[tab.preview]

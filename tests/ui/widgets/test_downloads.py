@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
+from specviz.ui import theme
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.widgets import downloads
@@ -39,11 +40,11 @@ def test_the_trace_file_comes_back_as_it_was(shared: AppState, save: Save) -> No
     assert 'filename="stand-smollm2-135m-instruct.spectrace.jsonl"' in save().headers["content-disposition"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _, _ in downloads.FORMATS])
+@pytest.mark.parametrize("kind", theme.texts()["formats"])
 def test_every_button_s_file_is_what_it_says(save: Save, kind: str) -> None:
     answer = save(kind=kind, step="3" if kind in ("graphml", "nodelink") else "")
     ending = answer.headers["content-disposition"].rstrip('"').rpartition(".")[2]
-    assert answer.headers["content-type"].partition(";")[0] == downloads.TYPES[ending]
+    assert answer.headers["content-type"].partition(";")[0] == theme.texts()["types"][ending]
     assert ending != "json" or answer.json()
     assert ending != "html" or "default-src 'none'" in answer.text
 

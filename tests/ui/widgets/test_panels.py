@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import html
-
-import pytest
-
-from specviz.methods.registry import Method, all_methods, describe
+from specviz.methods.registry import all_methods
 from specviz.ui.widgets import panels
 from tests.support.traces.samples import sample_trace
 
@@ -41,35 +37,6 @@ def test_every_method_has_a_card_with_its_exactness() -> None:
     for method in all_methods().values():
         assert method.title in made and str(method.exactness) in made
         assert str(method.exactness) in panels.summary(method.name)
-
-
-@pytest.mark.parametrize("method", [one for one in all_methods().values() if one.exactness.token_exact], ids=lambda one: one.name)
-def test_a_rule_that_keeps_only_the_distribution_is_named_beside_token_for_token(method: Method) -> None:
-    known = {one.name: one.bounds.choices for one in describe(method.parameters)}
-    exception = method.exactness.exception
-    assert (exception is not None) == ("rule" in known or method.name == "falcon")
-    if exception is not None:
-        name, choice = exception
-        assert choice in known[name] and method.parameters().__dict__[name] != choice
-        assert str(method.exactness) == f"exact, token for token; in distribution with {name} “{choice}”"
-        assert panels.MEANING["exact in distribution"] in html.unescape(panels.summary(method.name))
-        assert f"With {name} “{choice}”" in panels.cards({})
-
-
-@pytest.mark.parametrize("name", ["eagle", "medusa", "stand"])
-def test_a_rule_that_is_token_exact_is_named_where_the_usual_one_is_not(name: str) -> None:
-    method = all_methods()[name]
-    assert method.exactness.exception is not None and not method.exactness.token_exact
-    parameter, choice = method.exactness.exception
-    known = {one.name: one.bounds.choices for one in describe(method.parameters)}
-    assert choice in known[parameter] and method.parameters().__dict__[parameter] != choice
-    assert str(method.exactness).endswith(f"; token for token with {parameter} “{choice}”")
-    assert f"With {parameter} “{choice}”: {panels.MEANING['exact, token for token']}" in html.unescape(panels.summary(name))
-
-
-def test_what_a_tree_on_states_needs_is_not_the_draft_model_of_another_target() -> None:
-    assert "hybrid-small and its Mamba-2 drafter" in panels.needs(all_methods()["stree"])
-    assert "SmolLM2" in panels.needs(all_methods()["speculative_sampling"])
 
 
 def test_what_to_watch_is_the_recording_s_own_note_where_it_has_one() -> None:
