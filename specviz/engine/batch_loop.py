@@ -13,13 +13,13 @@ from typing import Protocol
 
 from specviz.engine.batch_cache import RowCache
 from specviz.engine.clock import Stopwatch, Untimed
-from specviz.engine.interfaces import Context, Draft, TargetPass
-from specviz.engine.run_state import RoundResult, RunState
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.run_state import RunState
 from specviz.engine.stop import Interrupted
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.trace.notes.models import BatchCacheNote, BatchRowCache
-from specviz.trace.schema import Note, Step
+from specviz.trace.schema import Step
 
 
 class Batch(Protocol):
@@ -60,25 +60,6 @@ class BatchRow(RunState):
         settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
         return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
 
-    def enter(self, number: int, session: RowView) -> None:
-        """Take a row and prefill it with the prompt."""
-        self.number, self.session = number, session
-        self.prefill(session)
-
-    def propose(self, clock: Stopwatch) -> tuple[Context, Draft]:
-        """Return this round's context and draft."""
-        context = self.context(clock.mark)
-        return context, self.composition.controller.draft(context)
-
-    def record(self, settled: RoundResult, clock: Stopwatch, padded: int, note: Note | None) -> Step:
-        """Return this row's step. Its times are the whole round's, since a row waits for the round."""
-        finished = settled.finished
-        if note is not None:
-            finished = replace(finished, draft=replace(finished.draft, notes=(*finished.draft.notes, note)))
-        step = self.recorder.push(finished, settled.cut, clock, padded)
-        assert step is not None, "a row's steps are never deferred"
-        return step
-
 
 class BatchDecoding:
     """Decodes ``rows`` on one batch, compacting its cache every ``every`` rounds (0: never).
@@ -106,7 +87,8 @@ class BatchDecoding:
         """Yield each round's steps of all running rows, each with its row's number."""
         try:
             for number, row in enumerate(self.running):
-                row.enter(number, RowView(self.batch, number))
+                row.number, row.session = number, RowView(self.batch, number)
+                row.prefill(row.session)
             while self.running:
                 yield self._play()
                 self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
@@ -124,14 +106,15 @@ class BatchDecoding:
         device = self.batch.cache.device
         rows, clock = self.running, Stopwatch(device, Untimed(device))
         clock.start(self._recording_ns)
-        proposed = [row.propose(clock) for row in rows]
-        trees = [draft.tree for _, draft in proposed]
+        contexts = [row.context(clock.mark) for row in rows]
+        drafts = [row.composition.controller.draft(context) for row, context in zip(rows, contexts, strict=True)]
+        trees = [draft.tree for draft in drafts]
         clock.mark("draft")
         scored = self.batch.score(trees)
         clock.mark("verify")
         settled = [
             row.commit_round(row.session, context, draft, target_pass, clock)
-            for row, (context, draft), target_pass in zip(rows, proposed, scored, strict=True)
+            for row, context, draft, target_pass in zip(rows, contexts, drafts, scored, strict=True)
         ]
         cache_note = None
         cache = self.batch.cache
@@ -148,8 +131,13 @@ class BatchDecoding:
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
         for row, outcome in zip(rows, settled, strict=True):
-            note = cache_note.replace(row=row.number).to_note() if cache_note and row.recorder.record_notes else None
-            steps.append((row.number, row.record(outcome, clock, padded, note)))
+            finished = outcome.finished
+            if cache_note and row.recorder.record_notes:
+                notes = (*finished.draft.notes, cache_note.replace(row=row.number).to_note())
+                finished = replace(finished, draft=replace(finished.draft, notes=notes))
+            step = row.recorder.push(finished, outcome.cut, clock, padded)  # a row waits for the round: its times are the row's
+            assert step is not None, "a row's steps are never deferred"
+            steps.append((row.number, step))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {outcome.stop for outcome in settled if outcome.stop}:
             self._release([row for row, outcome in zip(rows, settled, strict=True) if outcome.stop == stop], stop)

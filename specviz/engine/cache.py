@@ -1,9 +1,8 @@
 """KV cache of the target: score a tree after the committed path, keep one path of it, roll back.
 
-Two stores with one behaviour: :class:`GrowingCache` (slots chosen on the host, passes of any width; the eager tier) and
-:class:`FixedCache` (fixed address, slots from a device tensor; the graph tier). Both hold all layers of one shape in one
-tensor, so keeping a path is one gather for all of them. Kept entries need no new rotation: a node of depth d was rotated for
-position length + d, which is the position it moves to.
+In the eager tier a pass of any width is appended; in the graph tier the cache has a fixed address, and its slots come from a
+device tensor. All layers of one shape are in one tensor, so keeping a path is one gather for all of them. Kept entries need
+no new rotation: a node of depth d was rotated for position length + d, which is the position it moves to.
 """
 
 from __future__ import annotations
@@ -183,17 +182,6 @@ class KeyValues:
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
         """Return committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
         return [layer.committed() for layer in self.layers]
-
-
-class GrowingCache(KeyValues):
-    """KV cache of the eager tier: every pass appends."""
-
-
-class FixedCache(KeyValues):
-    """KV cache of the graph tier, at one address until it has to grow. Prefill is eager, as in the other tier."""
-
-    def __init__(self, layers: int | Sequence[Hashable], capacity: int) -> None:
-        super().__init__(layers, capacity, blank=True)
 
     @torch.inference_mode()
     def clear(self) -> None:

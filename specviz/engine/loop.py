@@ -8,11 +8,9 @@ from collections.abc import Generator, Iterator
 from specviz.engine import threads
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Session
-from specviz.engine.run_state import Outcome, RoundResult, RunState, is_out_of_memory
+from specviz.engine.run_state import RoundResult, RunState
 from specviz.engine.stop import Interrupted
 from specviz.trace.schema import Step
-
-__all__ = ["Decoding", "Outcome", "is_out_of_memory"]
 
 _LOG = logging.getLogger(__name__)
 

@@ -96,28 +96,23 @@ class Noise:
         return replace(self, generation=0) if self.generation else self
 
     def _key(self, stream: int, *place: int) -> int:
+        """Return a place's key as a signed 64-bit integer, as tensors hold it."""
         plain = not (self.trajectory or self.generation)
         key = _mix_host(self.seed * 2 + plain)  # odd for plain runs, even for all others
         for part in (*(() if plain else (self.trajectory, self.generation)), stream, *place):
             key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
-        return key
+        return key - (1 << 64) if key >= (1 << 63) else key
 
     def uniform(self, stream: int, *place: int) -> float:
         """Return one number in (0, 1), for instance the draw against an acceptance threshold."""
-        return ((self._key(stream, *place) >> 12) + 0.5) * 2.0**-52
-
-    def uniforms(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
-        """float64 [size] in (0, 1), one for each token id."""
-        key = self._key(stream, *place)
-        signed = key - (1 << 64) if key >= (1 << 63) else key
-        return _uniform(counters(size, device) + signed)
+        return (((self._key(stream, *place) & _MASK) >> 12) + 0.5) * 2.0**-52
 
     def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard exponential noise E, one for each token id.
 
         The argmax of p / E is a draw from p: it equals the argmax of log p + Gumbel noise (-log E), and saves one logarithm.
         """
-        return self.uniforms(size, stream, *place, device=device).log_().neg_()
+        return _uniform(counters(size, device) + self._key(stream, *place)).log_().neg_()
 
     def exponentials(
         self, size: int, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu"
@@ -127,8 +122,7 @@ class Noise:
 
     def keys(self, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> Tensor:
         """int64 [place]: the key of each place's noise."""
-        keys = [self._key(stream, *place) for place in places]
-        return to_device([key - (1 << 64) if key >= (1 << 63) else key for key in keys], device)
+        return to_device([self._key(stream, *place) for place in places], device)
 
     def gumbel(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard Gumbel noise, one for each token id."""

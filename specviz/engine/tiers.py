@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import FixedCache, layer_words
+from specviz.engine.cache import KeyValues, layer_words
 from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
 from specviz.engine.to_device import copy_into
@@ -142,7 +142,7 @@ class PooledCache:
     session with its own embeddings drops its variant when it closes, since no other session can use it.
     """
 
-    cache: FixedCache
+    cache: KeyValues
     graphs: OrderedDict[tuple[Hashable, tuple[int, ...], int, int], tuple[Callable[[], None], Outputs]] = field(
         default_factory=OrderedDict
     )
@@ -201,7 +201,7 @@ class CachePool:
             else:
                 del idle[: max(0, len(idle) - IDLE + 1)]  # frees memory before the next allocation
         if not fitting:
-            return PooledCache(FixedCache(layers, columns))
+            return PooledCache(KeyValues(layers, columns, blank=True))
         pooled.cache.clear()
         return pooled
 

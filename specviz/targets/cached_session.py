@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from specviz.engine.cache import FixedCache, GrowingCache
+from specviz.engine.cache import KeyValues
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tiers import CACHE_POOL, TREE_ROOM, GraphRunner, PooledCache, padded_width
 from specviz.engine.tree import DraftTree
@@ -31,13 +31,13 @@ class CachedSession(ABC):
 
     def __init__(self, capacity: int, taps: tuple[int, ...]) -> None:
         self.taps = taps
-        self._cache: GrowingCache | FixedCache
+        self._cache: KeyValues
         self._graph: GraphRunner | None = None
         if self.target.tier == "graph":
             self._graph = self._runner(CACHE_POOL.acquire(self.target.model, self.target.alike, capacity + TREE_ROOM))
             self._cache = self._graph.pooled.cache
         else:
-            self._cache = GrowingCache(self.target.alike, capacity + TREE_ROOM)
+            self._cache = KeyValues(self.target.alike, capacity + TREE_ROOM)
 
     @abstractmethod
     def _runner(self, pooled: PooledCache) -> GraphRunner:
@@ -77,4 +77,4 @@ class CachedSession(ABC):
         graph, self._graph = self._graph, None
         if graph is not None:
             CACHE_POOL.release(self.target.model, graph.pooled)
-        self._cache = GrowingCache(self.target.alike, 1)
+        self._cache = KeyValues(self.target.alike, 1)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.engine.attention import additive
-from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, KeyValues
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.state_space import Activations, Carried, joined, stack_layers
 from specviz.engine.stop import chunks
@@ -26,7 +26,7 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.layers import changing_factors, devices_of
-from specviz.targets.mixers import Rule, mixer_of
+from specviz.targets.mixers import GatedDelta, Mamba2, Rule
 from specviz.targets.state_layers import Scale, anatomy, can_branch, scale_of
 from specviz.targets.text import TextTarget
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
@@ -61,7 +61,8 @@ class HybridTarget:
         self.body = anatomy(model)
         if devices_of(model):
             raise ModelUnavailable(f"{name} has recurrent layers, whose states must be on one device; name one device.")
-        self.mixers = [mixer_of(block.mixer, self.dtype) for block in self.body.blocks if block.mixer is not None]
+        modules = [block.mixer for block in self.body.blocks if block.mixer is not None]
+        self.mixers = [(GatedDelta if hasattr(one, "head_k_dim") else Mamba2)(one, self.dtype) for one in modules]
         rules: list[Any] = [mixer.rule for mixer in self.mixers]  # all of one kind
         self.together: Rule = rules[0].stacked(rules)
         self._norms = [
@@ -135,7 +136,7 @@ class HybridTarget:
 class _AttentionPass:
     """Cache and mask of the attention layers in one pass."""
 
-    def __init__(self, cache: GrowingCache | None, mask: Any) -> None:
+    def __init__(self, cache: KeyValues | None, mask: Any) -> None:
         self._cache = cache
         self._mask = mask
         self._next = 0
@@ -159,7 +160,7 @@ class HybridSession:
         self.target = target
         self.taps = taps
         self.length = 0
-        self._cache = GrowingCache(target.attending, capacity + TREE_ROOM) if target.attending else None
+        self._cache = KeyValues(target.attending, capacity + TREE_ROOM) if target.attending else None
         self.carried = target.nothing()
         self._ids: list[int] = []
         self._tree: DraftTree | None = None

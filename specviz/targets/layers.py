@@ -12,8 +12,9 @@ from specviz.errors import ModelUnavailable
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 CHUNKED = "chunked_attention"
-_REREADS = {"phi3", "phimoe", "phi4_multimodal"}
-"""Model types whose ``generate`` drops its cache and prefills the text again where long factors begin."""
+REREADS = {"phi3", "phimoe", "phi4_multimodal"}
+"""Model types whose ``generate`` drops its cache and prefills the text again where long factors begin. In other models cached
+entries keep short factors."""
 
 
 def layer_values(config: Any, name: str) -> tuple[Any, ...]:
@@ -67,11 +68,6 @@ def changing_factors(config: Any) -> str:
     """Return the reason why targets without boundary support refuse this model, or an empty string."""
     boundary = boundary_of(config)
     return f"has rotary factors that change beyond {boundary} tokens, which only plain text targets support" if boundary else ""
-
-
-def rereads(config: Any) -> bool:
-    """Whether transformers prefills a text again where long factors begin. In other models cached entries keep short factors."""
-    return str(config.model_type) in _REREADS
 
 
 OFFLOADED = ("cpu", "disk", "meta")

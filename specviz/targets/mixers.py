@@ -167,11 +167,6 @@ class GatedDelta(Mixer):
         return u, z.flatten(-2), b.flatten(-2), a.flatten(-2)
 
 
-def mixer_of(module: Any, dtype: torch.dtype) -> Mixer:
-    """Return the mixer for this module, chosen by its attributes, in a model of this dtype."""
-    return GatedDelta(module, dtype) if hasattr(module, "head_k_dim") else Mamba2(module, dtype)
-
-
 def _convolution(module: Any, wide: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return kernel [tap, channel] and bias [channel]. The first tap is a node's own input; in transformers it is the oldest."""
     kernel = module.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,35 +75,24 @@ def anatomy(model: Any) -> Anatomy:
         return made
     # Granite 4.0 H: four multipliers, a shared feed-forward beside any experts, attention without positions.
     blocks = tuple(
-        replace(block, feed=_Both(layer.block_sparse_moe, block.feed)) if layer.has_experts else block
+        replace(block, feed=_summed(layer.block_sparse_moe, block.feed)) if layer.has_experts else block
         for block, layer in zip(blocks, body.layers, strict=True)
     )
-    scaled = (_Times(made.embed, config.embedding_multiplier), _Times(made.head, 1 / config.logits_scaling))
-    return replace(made, embed=scaled[0], blocks=blocks, head=scaled[1], residual=float(config.residual_multiplier))
+    return replace(
+        made,
+        embed=_scaled(made.embed, config.embedding_multiplier),
+        blocks=blocks,
+        head=_scaled(made.head, 1 / config.logits_scaling),
+        residual=float(config.residual_multiplier),
+    )
 
 
-@dataclass(frozen=True)
-class _Both:
-    """Sum of two feed-forwards."""
-
-    first: Any
-    second: Any
-
-    def __call__(self, x: Tensor) -> Tensor:
-        both: Tensor = self.first(x) + self.second(x)
-        return both
+def _summed(first: Any, second: Any) -> Callable[[Tensor], Tensor]:
+    return lambda x: first(x) + second(x)
 
 
-@dataclass(frozen=True)
-class _Times:
-    """A module's output multiplied by ``factor``."""
-
-    module: Any
-    factor: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        scaled: Tensor = self.module(x) * self.factor
-        return scaled
+def _scaled(module: Any, factor: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: module(x) * factor
 
 
 _CENTRED = frozenset({"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm"})

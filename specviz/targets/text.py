@@ -21,13 +21,13 @@ from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.cached_session import CachedSession
 from specviz.targets.layers import (
     FULL,
+    REREADS,
     SLIDING,
     boundary_of,
     devices_of,
     layer_devices,
     layer_kinds,
     refuse_offloaded,
-    rereads,
     rope_kinds,
     sliding_windows,
 )
@@ -118,7 +118,7 @@ class TextTarget:
         self.attention = str(model.config._attn_implementation)
         self.kinds = layer_kinds(self.config)
         self.boundary = boundary_of(self.config)
-        self.rereads = rereads(self.config)
+        self.rereads = str(self.config.model_type) in REREADS
         reason = unsupported_reason(model, self.kinds)
         if reason:
             raise ModelUnavailable(f"{name} {reason}.")
@@ -178,6 +178,13 @@ class TextTarget:
 
         ``more`` are model-specific keywords.
         """
+        logits, hidden = self.forward(tokens, positions, mask, cache, taps, last, **more)
+        return logits[0], {layer: states[0] for layer, states in hidden.items()}
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int, **more: Any
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """As :meth:`run` over several texts: ``tokens`` [batch, row], logits [batch, row, vocab]."""
         options = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
             inputs = {"input_ids": tokens} if self.embed is None else {"inputs_embeds": self.embed(tokens)}
@@ -191,7 +198,7 @@ class TextTarget:
                 **options,
                 **more,
             )
-        return output.logits[0], {layer: output.hidden_states[layer][0] for layer in taps}
+        return output.logits, {layer: output.hidden_states[layer] for layer in taps}
 
 
 def joined(passes: Sequence[TargetPass]) -> TargetPass:

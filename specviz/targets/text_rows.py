@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from specviz.engine.batch_cache import MOST_ROWS, PassLayout, RowCache
-from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import Target, TargetPass
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput, ContextFull
@@ -63,19 +61,7 @@ class TextRows:
             for row, tree in enumerate(trees)
         ]
 
-    def _run(self, set_slots: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
+    def _run(self, layout: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
         """Call the model once; return logits [row, node, vocab] and taps [row, node, hidden]."""
-        options = {"output_hidden_states": list(self.taps)} if self.taps else {}
-        with torch.inference_mode():
-            output = self.target.model(
-                input_ids=set_slots.tokens,
-                position_ids=set_slots.positions,
-                attention_mask=self.target.mask(
-                    set_slots.mask, lambda: set_slots.positions[:, :, None] - set_slots.places[:, None, :]
-                ),
-                **{CACHE_ARGUMENT: self.cache.cache},
-                use_cache=True,
-                logits_to_keep=last,
-                **options,
-            )
-        return output.logits, {layer: output.hidden_states[layer] for layer in self.taps}
+        mask = self.target.mask(layout.mask, lambda: layout.positions[:, :, None] - layout.places[:, None, :])
+        return self.target.forward(layout.tokens, layout.positions, mask, self.cache.cache, self.taps, last)

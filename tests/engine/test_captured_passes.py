@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specviz.engine import tiers
-from specviz.engine.cache import FixedCache, GrowingCache
+from specviz.engine.cache import KeyValues
 from specviz.engine.cost import TIMED, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -58,8 +59,7 @@ def finish(run: Decoding) -> list[int]:
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize("warp", [GREEDY, NUCLEUS], ids=["greedy", "nucleus"])
-@pytest.mark.parametrize("which", list(COMPOSITIONS))
+@pytest.mark.parametrize(("which", "warp"), [*zip(COMPOSITIONS, itertools.cycle([NUCLEUS, GREEDY]), strict=False)])
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
     which: str, warp: Warp, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,18 +75,18 @@ def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
 
 
 @pytest.mark.slow
-def test_ten_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graphs) -> None:
+def test_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graphs) -> None:
     model, counts = tiny_llama(), []
     measure(TextTarget(model, "tiny", (), "graph"), lambda rows, milliseconds: None)
     measured = graphs.captures
     assert measured == len(TIMED), "one for each width, whatever is asked of it"
-    for number in range(10):
+    for number in range(4):
         for name, values in (("eagle3", {"depth": 3, "width": 4, "nodes": 12}), ("autoregressive", {})):
             run = run_of(model, name, budget=40, seed=number, **values)
             finish(run)
             counts.append(run.untimed.captures)
     assert graphs.captures == measured + sum(counts)
-    assert counts[0] and counts[1:] == [0] * 19, "later runs replay, and a baseline needs no graph that is not there already"
+    assert counts[0] and counts[1:] == [0] * 7, "later runs replay, and a baseline needs no graph that is not there already"
     assert graphs.pools == 1
 
 
@@ -107,10 +107,10 @@ def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["autoregressive", "speculative_sampling", "eagle3"])
 def test_capturing_is_in_no_step_and_not_in_the_prefill(name: str, graphs: Graphs) -> None:
-    run = run_of(tiny_llama(), name, budget=300)
+    run = run_of(tiny_llama(), name, budget=100)
     totals = finish(run)
     limit = SECONDS * 1_000_000_000
-    assert run.untimed.captures == graphs.captures >= 2
+    assert run.untimed.captures == graphs.captures >= 1
     assert graphs.captures * limit <= run.untimed.capturing < (graphs.captures + 1) * limit
     assert max(totals) < limit and run.outcome.prefill_ns < limit
 
@@ -126,10 +126,10 @@ def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatc
         return plain(target, tokens, positions, mask, *rest, **more)
 
     monkeypatch.setattr(TextTarget, "run", watched)
-    run = run_of(tiny_llama(), "autoregressive", budget=600)
+    run = run_of(tiny_llama(), "autoregressive", budget=400)
     finish(run)
-    assert sorted(set(seen)) == [256, 512, 768] and seen == sorted(seen)
-    assert graphs.captures == 3
+    assert sorted(set(seen)) == [256, 512] and seen == sorted(seen)
+    assert graphs.captures == 2
     wanted = baseline("eager", torch.float64, GREEDY)
     assert run.outcome.output_ids[: len(wanted)] == wanted
 
@@ -188,10 +188,10 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("kind", [GrowingCache, FixedCache])
+@pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("layers", [1, 30])
-def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(kind: type[Any], layers: int) -> None:
-    cache = kind(layers, 64)
+def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(blank: bool, layers: int) -> None:
+    cache = KeyValues(layers, 64, blank)
     states = torch.randn(layers, 2, 1, 3, 9, 8)
     for layer in range(layers):
         cache.cache.update(*states[layer], layer)
@@ -207,7 +207,7 @@ def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(kind: type[A
 
 def test_layers_of_another_shape_or_with_values_of_another_size_are_kept_as_well() -> None:
     shapes = {0: (2, 8, 8), 1: (2, 8, 4), 2: (2, 8, 8), 3: (1, 16, 16)}
-    cache = GrowingCache(["a", "b", "a", "a"], 8)
+    cache = KeyValues(["a", "b", "a", "a"], 8)
     states = {
         layer: (torch.randn(1, heads, 30, one), torch.randn(1, heads, 30, two)) for layer, (heads, one, two) in shapes.items()
     }

@@ -13,7 +13,7 @@ import torch
 from accelerate import dispatch_model, hooks
 from transformers import LlamaForCausalLM
 
-from specviz.engine.cache import GrowingCache
+from specviz.engine.cache import KeyValues
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.device import choose_devices
 from specviz.models.text.load import device_map, enter_at
@@ -81,7 +81,7 @@ def test_each_part_gets_its_inputs_where_it_lies(monkeypatch: pytest.MonkeyPatch
 
 def test_keys_and_values_lie_with_their_layers() -> None:
     """Layers on different devices share no tensor, and keeping a path touches each device once."""
-    cache = GrowingCache([("full", 0), ("full", 1), ("full", 1)], 16)
+    cache = KeyValues([("full", 0), ("full", 1), ("full", 1)], 16)
     for layer in range(3):
         cache.cache.update(torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4), layer)
     assert sorted(len(bank.entries) for bank in cache._banks.values()) == [2, 4]

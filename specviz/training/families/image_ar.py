@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.weights import read_weights, write_weights
-from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, KeyValues
 from specviz.models.cache import exclusive_loading
 from specviz.models.image.image import janus_config
 from specviz.models.image.load import SHIPPED
@@ -110,7 +110,7 @@ def guided(both: Sequence[Tensor], strength: float) -> Tensor:
 def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float, seed: int) -> Tensor:
     """Draw codes [picture, cell] at temperature 1 for prompts [picture, word], with guidance against ``empty`` ones."""
     generator = torch.Generator(prompts.device).manual_seed(seed)
-    cache = GrowingCache(model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
+    cache = KeyValues(model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
     rows, columns = model.get_input_embeddings()(torch.cat((prompts, empty))), list[Tensor]()
     while len(columns) < cells:
         states = model.model.language_model(inputs_embeds=rows, use_cache=True, **{CACHE_ARGUMENT: cache}).last_hidden_state
