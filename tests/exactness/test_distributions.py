@@ -7,7 +7,7 @@ Known wrong variants go through the same harness, which has to notice them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -17,10 +17,21 @@ from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.residual import DenseResidual, Residual, remaining
-from specviz.engine.interfaces import Draft, Proposal
+from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
-from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, judged, rebuilt, share, total_variation
+from specviz.methods.traversal.verification import Traversal
+from tests.support.worlds.three_tokens import (
+    World,
+    best,
+    context,
+    drawn,
+    exact_distribution,
+    judged,
+    rebuilt,
+    share,
+    total_variation,
+)
 
 BINARY = shape_from_counts([[2], [2, 2]])
 SHAPES = {
@@ -115,53 +126,40 @@ def test_a_judged_tree_keeps_the_distribution_of_three_tokens(
     assert off(world, exact_distribution(world, drafts, Rejection(), monkeypatch)) < 1e-12
 
 
-def best_two(world: World, with_distribution: bool) -> Iterator[tuple[float, Draft]]:
-    """The drafter's two best after each prefix: one tree, certain. ``with_distribution`` passes it off as drawn."""
-    tokens, distributions = [0], {}
-    prefixes: list[tuple[int, ...]] = [()]
-    for node in range(3):
-        distribution = world.proposal(prefixes[node]).probability
-        distributions[node] = Proposal(distribution)
-        tokens += distribution.topk(2).indices.tolist()
-        prefixes += [(*prefixes[node], token) for token in tokens[-2:]]
-    yield 1.0, Draft(DraftTree.of(tokens, BINARY.parents), distributions if with_distribution else {})
-
-
 def test_children_nobody_drew_count_as_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
-    assert off(world, exact_distribution(world, best_two(world, with_distribution=False), Rejection(), monkeypatch)) < 1e-12
+    assert off(world, exact_distribution(world, [(1.0, best(world, BINARY))], Rejection(), monkeypatch)) < 1e-12
 
 
 def test_noticed_best_tokens_judged_as_if_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
-    found = exact_distribution(world, best_two(world, with_distribution=True), Rejection(), monkeypatch)
+    posing = best(world, BINARY, with_proposals=True)
+    found = exact_distribution(world, [(1.0, posing)], Rejection(), monkeypatch)
     assert total_variation(found, world.distribution()) > 0.05
 
 
-def test_noticed_siblings_sorted_by_probability(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_share(draft: Draft, node: int) -> list[int]:
-        return sorted(draft.tree.shape.children[node], key=lambda child: -share(draft, node, child))
+def by_share(draft: Draft, node: int) -> list[int]:
+    return sorted(draft.tree.shape.children[node], key=lambda child: -share(draft, node, child))
 
+
+SLIPS: dict[str, Callable[[World], Iterator[tuple[float, Draft]]]] = {
+    "siblings sorted by probability": lambda world: (
+        (probability, rebuilt(draft, by_share)) for probability, draft in drawn(world, BINARY)
+    ),
+    "a drawn tree pruned by score": lambda world: (
+        (probability, rebuilt(draft, lambda draft, node: by_share(draft, node)[:1]))
+        for probability, draft in drawn(world, BINARY)
+    ),
+    "draws with replacement judged as without": lambda world: drawn(world, BINARY, again=True),
+}
+
+
+@pytest.mark.spread(3)
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=["from the root", "from the leaves"])
+@pytest.mark.parametrize("slip", SLIPS)
+def test_noticed_slips_of_a_drafter(slip: str, rule: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
-    drafts = ((probability, rebuilt(draft, by_share)) for probability, draft in drawn(world, BINARY))
-    assert total_variation(exact_distribution(world, drafts, Rejection(), monkeypatch), world.distribution()) > 0.05
-
-
-def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    def survivors(draft: Draft, node: int) -> list[int]:
-        children = draft.tree.shape.children[node]
-        return sorted(children, key=lambda child: -share(draft, node, child))[:1] if children else []
-
-    world = World(3, 1)
-    drafts = ((probability, rebuilt(draft, survivors)) for probability, draft in drawn(world, BINARY))
-    assert total_variation(exact_distribution(world, drafts, Rejection(), monkeypatch), world.distribution()) > 0.05
-
-
-@pytest.mark.slow
-def test_noticed_draws_with_replacement_judged_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(3, 1)
-    found = exact_distribution(world, drawn(world, BINARY, again=True), Rejection(), monkeypatch)
-    assert total_variation(found, world.distribution()) > 0.05
+    assert total_variation(exact_distribution(world, SLIPS[slip](world), rule, monkeypatch), world.distribution()) > 0.01
 
 
 def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,5 +213,5 @@ def test_a_tree_is_accepted_as_often_as_its_children_are_likely() -> None:
     draft = Draft(DraftTree.of([0, 3, 1], [-1, 0, 0]))
     scored = world.scored(draft.tree)
     hits = sum(len(Match().judge(draft, scored, context(Noise(seed), world.warp)).path) for seed in range(4_000))
-    expected = float(world.p0[3] + world.p0[1])
+    expected = float(world.p[0][3] + world.p[0][1])
     assert abs(hits / 4_000 - expected) < 4 * (expected * (1 - expected) / 4_000) ** 0.5

@@ -47,7 +47,6 @@ def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
     """The target's and the network's own distributions after every text of up to two tokens."""
     world = World(VOCAB, 0, warp)
     world.target = spoken(target)
-    world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
     levels = drafter_on(target, kind, warp).levels(context(warp))
     assert levels is not None
     first, second = levels.ask(), levels.ask(torch.arange(VOCAB), torch.zeros(VOCAB, dtype=torch.long))

@@ -8,7 +8,6 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -23,8 +22,9 @@ from specviz.methods.registry import build, get
 from specviz.methods.speculative_jacobi import drafter as jacobi_window
 from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 from specviz.pipeline.image import CodeText
-from tests.support.worlds.enumerated import Tables
 from tests.support.worlds.image import WARM, World, plain_rows
+from tests.support.worlds.three_tokens import World as Tables
+from tests.support.worlds.three_tokens import total_variation
 
 
 class Coin(float):
@@ -70,18 +70,18 @@ class Fate:
         return coin
 
 
-def decoded(tables: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...]:
+def decoded(world: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...]:
     """A whole run of ``length`` tokens, as the loop goes."""
     text: list[int] = []
-    for number in range(tables.length):
-        left = tables.length - len(text)
+    for number in range(world.length):
+        left = world.length - len(text)
         if not left:
             break
         context = Context([0, *text], 1, number, Warp(1.0), fate, torch.device("cpu"), left, False)  # type: ignore[arg-type]
         draft = WindowChain().build(drafter, context)
         guesses = draft.tree.host_tokens[1:]
-        rows = [tables.p[(*text, *guesses[:place])] for place in range(len(guesses) + 1)]
-        scored = TargetPass(torch.from_numpy(numpy.log(numpy.stack(rows))))
+        prefixes = [(*text, *guesses[:place]) for place in range(len(guesses) + 1)]
+        scored = TargetPass(torch.stack([world.target[len(prefix)][prefix] for prefix in prefixes]))
         verdict = Rejection().judge(draft, scored, context)
         emitted = [*(guesses[node - 1] for node in verdict.path), verdict.bonus]
         drafter.observe(Round(context, draft, scored, verdict, emitted))
@@ -89,14 +89,14 @@ def decoded(tables: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...
     return tuple(text)
 
 
-def distribution_of(tables: Tables, made: type[JacobiWindow], size: int, fill: str, patch: pytest.MonkeyPatch) -> numpy.ndarray:
+def distribution_of(world: Tables, made: type[JacobiWindow], size: int, fill: str, patch: pytest.MonkeyPatch) -> Tensor:
     """The distribution of whole runs: every way each of them can go is tried."""
-    found, ways, total = numpy.zeros((tables.vocab,) * tables.length), [[]], 0.0
+    found, ways, total = torch.zeros((world.vocab,) * world.length, dtype=torch.float64), [[]], 0.0
     while ways:
-        fate = Fate(ways.pop(), tables.vocab)
+        fate = Fate(ways.pop(), world.vocab)
         patch.setattr(rejection, "draw", fate.draw)
         patch.setattr(jacobi_window, "draws", fate.draws)
-        text = decoded(tables, made(size, fill, tables.vocab), fate)
+        text = decoded(world, made(size, fill, world.vocab), fate)
         found[text] += fate.weight
         total += fate.weight
         ways += fate.others
@@ -120,8 +120,8 @@ def distribution_of(tables: Tables, made: type[JacobiWindow], size: int, fill: s
 def test_whole_runs_keep_the_targets_distribution(
     vocab: int, length: int, size: int, fill: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Tables(vocab, length, seed)
-    assert abs(distribution_of(tables, JacobiWindow, size, fill, monkeypatch) - tables.distribution()).max() < 1e-12
+    world = Tables(vocab, seed, length=length)
+    assert abs(distribution_of(world, JacobiWindow, size, fill, monkeypatch) - world.distribution()).max() < 1e-12
 
 
 class Likeliest(JacobiWindow):
@@ -144,8 +144,8 @@ class Mistaken(JacobiWindow):
 def test_noticed_guesses_that_were_not_drawn_from_their_distribution(
     wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Tables(3, 3, 1)
-    assert abs(distribution_of(tables, wrong, 8, "repeat", monkeypatch) - tables.distribution()).sum() / 2 > 0.02
+    world = Tables(3, 1)
+    assert total_variation(distribution_of(world, wrong, 8, "repeat", monkeypatch), world.distribution()) > 0.02
 
 
 # Drafter, judge, loop, cache and noise together.

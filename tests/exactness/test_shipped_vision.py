@@ -58,9 +58,3 @@ def test_what_differs_as_a_visitor_runs_it_is_rounding(method: str) -> None:
     assert trace.end is not None and trace.end.baseline is not None
     apart = trace.end.baseline.first_divergence
     assert apart is None or (apart.gap is not None and apart.gap < CLOSE), f"apart at {apart}"
-
-
-def test_the_drafters_prefill_is_the_text_alone() -> None:
-    trace = told("hivis", max_new_tokens=1)
-    seen = next(note.data for note in trace.steps[0].notes if note.type == "visual_tokens")
-    assert seen["drafter"] == seen["target"] - 64 == len(trace.run.prompt_pieces) - 64

@@ -120,8 +120,8 @@ def test_whole_runs_under_the_ratio_test_keep_the_distribution() -> None:
     for depth in range(3):
         texts = [[*SHORT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
         logits = torch.stack([found.open(20).prefill(text).logits[0] for text in texts])
-        rows.append(warp.probabilities(logits.view(*[VOCAB] * depth, VOCAB)))
-    world.p0, world.p1, world.p2 = rows
+        rows.append(logits.view(*[VOCAB] * depth, VOCAB))
+    world.target = tuple(rows)
     expected = runs * world.distribution()
     counts = torch.zeros_like(expected)
     values: Values = {"depth": 2, "width": 3, "nodes": 6, "tree": "drawn", "rule": "ratio"}

@@ -12,8 +12,6 @@ from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput
 from specviz.methods.traversal.verification import Traversal
 from specviz.targets.text import TextTarget
-from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
-from specviz.trace.validate import check_step
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
 from tests.support.worlds.three_tokens import World, judged, total_variation
@@ -45,22 +43,6 @@ def test_a_perfect_draft_model_is_accepted_whole() -> None:
     target = tiny_target()
     found = decode(target, composed(CHAIN, target, NUCLEUS, noise=0.0), PROMPT, 100, NUCLEUS)
     assert [len(step.path) for step in found.steps] == [4] * 20
-
-
-def test_steps_tell_the_walk() -> None:
-    target = tiny_target()
-    found = decode(target, composed({"shape": "sparse"}, target, WARM), PROMPT, 60, WARM)
-    assert {step.rule for step in found.steps if len(step.nodes) > 1} == {"traversal"}
-    rescued = 0
-    for step in found.steps:
-        check_step(step)
-        note = next(note for note in step.notes if note.type == "traversal")
-        assert {node.status for node in step.nodes} <= {ROOT, ACCEPTED, REJECTED, SKIPPED}
-        failed = [visit["node"] for visit in note.data["visits"] if visit["outcome"] == "failed"]
-        assert [place for place, node in enumerate(step.nodes) if node.status == REJECTED] == sorted(failed)
-        assert step.bonus is None or step.bonus.parent == (step.path[-1] if step.path else 0)
-        rescued += len(note.data["rescued"])
-    assert rescued > 0
 
 
 @pytest.mark.slow

@@ -9,14 +9,11 @@ import pytest
 import torch
 
 from specviz.acceptance.match import Match
-from specviz.drafting.memory.prompt_copy import PromptCopy
-from specviz.drafting.trees.copied import Copied
-from specviz.engine.interfaces import Composition, Draft, SingleDrafter, TargetPass
+from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.gto import Rewarded, ShadowDrafting, branch_lengths, probabilities, tree_reward
+from specviz.methods.gto import Rewarded, branch_lengths, probabilities, tree_reward
 from tests.support import rounds
-from tests.support.tiny.text import Decoded, decode, tiny_target
 
 P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
@@ -78,45 +75,3 @@ def test_the_verdict_itself_is_the_rules(warp: Warp) -> None:
     told, silent = (Rewarded(Match()).judge(draft(), rows, context(warp=warp, story=story)) for story in (True, False))
     assert silent == plain, "nobody looks, so nothing is worked out"
     assert (told.path, told.bonus, told.statuses) == (plain.path, plain.bonus, plain.statuses)
-
-
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
-
-
-def copying() -> SingleDrafter:
-    return SingleDrafter(PromptCopy(3, 1, 5, latest=True, partial=True), Copied())
-
-
-def compared(other: SingleDrafter, warp: Warp, level: str = "tree", tier: str = "eager") -> tuple[Decoded, list[int]]:
-    """A run with ``other`` alongside, and how many sessions were open at once at most and are open now."""
-    target, open_now = tiny_target(tier), [0, 0]
-    opened = target.open
-
-    def counting(*asked: object) -> object:
-        session = opened(*asked)
-        open_now[:] = [max(open_now[0], open_now[1] + 1), open_now[1] + 1]
-        close = session.close
-
-        def closed() -> None:
-            open_now[1] -= 1
-            close()
-
-        session.close = closed
-        return session
-
-    target.open = counting  # type: ignore[method-assign]
-    both = ShadowDrafting(copying(), other, target)
-    run = decode(target, Composition(both, Rewarded(Match(), lambda: both.latest)), PROMPT, 60, warp, level=level)
-    return run, open_now
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
-def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: str) -> None:
-    run, _ = compared(copying(), warp, tier=tier)
-    notes = [step.notes[-1].data for step in run.steps]
-    assert any(note["reward"] > 0.01 for note in notes), "some tree must be worth something"
-    for note, step in zip(notes, run.steps, strict=True):
-        assert note["before"] == pytest.approx(note["reward"], abs=1e-9)
-        assert note["reference"]["tokens"] == [node.token for node in step.nodes]

@@ -16,7 +16,7 @@ import torch
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from tests.support.tiny.text import LENGTH, Decoded, decode, tiny_target
-from tests.support.worlds import builders, hybrid, image, text, vision
+from tests.support.worlds import hybrid, image, text, vision
 from tests.support.worlds.foretold import foretold
 
 Values = dict[str, Any]
@@ -79,17 +79,6 @@ def _text(tier: str, dtype: torch.dtype, context: int, device: str = "cpu", whol
     return Place(target, text.PROMPT, compose)
 
 
-def _builders(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
-    place = _text(tier, dtype, context, device)
-
-    def compose(name: str, values: Values, warp: Warp, memory: Memory) -> Composition:
-        if name != "builder":
-            return text.compose(name, values, place.target, warp)
-        return builders.composed(place.target, builders.BUILDERS[values["of"]]())
-
-    return Place(place.target, text.PROMPT, compose)
-
-
 def _state_space(kind: str) -> Callable[..., Place]:
     def opened(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
         pair = hybrid.models(kind, dtype, context=context, device=device)
@@ -111,7 +100,6 @@ def _image(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> 
 WORLDS: dict[str, Callable[..., Place]] = {
     "text": _text,
     "whole": partial(_text, whole=True),  # drafters know every token: trees too small to be right otherwise
-    "builders": _builders,
     **{kind: _state_space(kind) for kind in hybrid.MODELS},
     "vision": _vision,
     "image": _image,
@@ -284,8 +272,6 @@ ROWS: list[Row] = [
             {"drafter": "draft", "group": 4, "calibrated": False, "gamma": 3},
         )
     ),
-    Row("builder", {"of": "twelve nodes"}, world="builders", deep=2),
-    *(Row("builder", {"of": name}, (GREEDY, PLAIN), "builders", deep=2) for name in list(builders.BUILDERS)[1:]),
     # State-space targets, whose cache, window and state together are compared in test_stree.py.
     *(
         Row(

@@ -79,21 +79,6 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
             assert torch.allclose(mine, other, atol=limit)
 
 
-@pytest.mark.spread(2)
-@pytest.mark.parametrize("kind", KINDS)
-def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
-    session = target(MODELS[kind]()).open(256)
-    session.prefill(PROMPT)
-    ids, generator = list(PROMPT), np.random.default_rng(0)
-    for seed in range(12):
-        tree = random_tree(12, seed)
-        session.score(tree)
-        path = tree.shape.path(int(generator.integers(0, 12)))
-        session.keep(path)
-        ids += [tree.host_tokens[one] for one in path]
-        audit(session, ids)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_parts(kind: str) -> None:

@@ -104,16 +104,6 @@ def test_sessions_of_one_target_do_not_disturb_each_other() -> None:
     assert (first.length, second.length) == (11, 30)
 
 
-def test_taps_are_the_models_hidden_states() -> None:
-    made = model("llama")
-    session = TextTarget(made, "llama", ()).open(64, taps=(1, 2))
-    prefill = session.prefill(PROMPT)
-    expected = made(torch.tensor([PROMPT]), use_cache=False, output_hidden_states=True).hidden_states
-    assert set(prefill.hidden) == {1, 2}
-    for layer in (1, 2):
-        assert torch.allclose(prefill.hidden[layer], expected[layer][0], atol=1e-5)
-
-
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str) -> None:

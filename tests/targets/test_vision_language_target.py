@@ -61,26 +61,6 @@ def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: st
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_kept_paths_leave_the_cache_of_a_fresh_prefill(kind: str) -> None:
-    tiny = tiny_vision(kind, dtype=torch.float64)
-    target = target_of(tiny)
-    text, session = list(tiny.prompt.ids), target.open(64)
-    session.prefill(text[:-1])
-    for path in ((0, 1, 4, 7, 9), (0,), (0, 2, 6), (0, 1, 4, 8)):
-        tree = DraftTree.of([text[-1], *BRANCHES], PARENTS)
-        session.score(tree)
-        session.keep(path)
-        text += [tree.host_tokens[node] for node in path[1:]] + [33]
-        fresh = target.open(64)
-        fresh.prefill(text[:-1])
-        for mine, other in zip(session.tensors(), fresh.tensors(), strict=True):
-            assert mine[0].shape == other[0].shape
-            assert float((mine[0] - other[0]).abs().max()) < 1e-9
-            assert float((mine[1] - other[1]).abs().max()) < 1e-9
-
-
-@pytest.mark.spread(3)
-@pytest.mark.parametrize("kind", KINDS)
 def test_taps_cover_the_whole_prompt(kind: str) -> None:
     tiny = tiny_vision(kind, dtype=torch.float64)
     prompt = tiny.prompt

@@ -14,6 +14,7 @@ from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.drafting.networks.weights import read_weights, write_weights
@@ -26,11 +27,13 @@ MAKERS: dict[str, Callable[[Tensor, Tensor, Tensor], Network]] = {
     "feature": lambda e, h, ids: FeatureNet(FeatureConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),  # type: ignore[arg-type]
     "cross": lambda e, h, ids: CrossNet(CrossConfig(VOCAB, HIDDEN, wide=False, **FEATURES), e, h, ids),  # type: ignore[arg-type]
     "block": lambda e, h, ids: BlockNet(BlockConfig(VOCAB, HIDDEN, 2, 1, 8, 8, 2, draft_vocab=KNOWN, width=8), e, h, ids),
+    "parallel": lambda e, h, ids: ParallelNet(ParallelConfig(HIDDEN, 3, 2, blocks=1, trunk=1, turned=True), h, ids),
     "recurrent": lambda e, h, ids: RecurrentNet(RecurrentConfig(VOCAB, HIDDEN, 2, 8, 8, 8), e, h, ids),
     "small": lambda e, h, ids: SmallLM(SMALL, e, ids),
     "masked": lambda e, h, ids: MaskedLM(SMALL, e, ids),
 }
-ONLY_EMBEDDING = ("small", "masked")
+SHARED = {"small": slice(0, 1), "masked": slice(0, 1), "parallel": slice(1, 2)}
+"""What those share with their target that want but one of embedding and head."""
 
 
 @pytest.fixture(params=sorted(MAKERS))
@@ -42,7 +45,7 @@ def made(request: pytest.FixtureRequest) -> tuple[Network, list[Tensor]]:
     with torch.no_grad():
         for weight in net.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
-    return net, [embedding] if request.param in ONLY_EMBEDDING else [embedding, head]
+    return net, [embedding, head][SHARED.get(request.param, slice(2))]
 
 
 def load(net: Network, path: Path, shared: list[Tensor]) -> Network:
@@ -65,8 +68,8 @@ def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Te
     net, shared = made
     path = tmp_path / "net.safetensors"
     net.save(path, {})
-    with pytest.raises(ModelUnavailable, match=f"needs an embedding of {VOCAB} x {HIDDEN}.*choose the target"):
-        load(net, path, [part[1:] for part in shared])
+    with pytest.raises(ModelUnavailable, match=f"(an embedding of {VOCAB} x|states of width) {HIDDEN}.*choose the target"):
+        load(net, path, [part[:, 1:] for part in shared])
     tensors, card = read_weights(path)
     name = next(iter(net.state_dict()))
     write_weights(path, {other: value for other, value in tensors.items() if other != name}, card)

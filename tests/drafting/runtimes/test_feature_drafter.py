@@ -18,7 +18,8 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import VOCAB, Decoded, decode, tiny_target
-from tests.support.worlds.feature import Audited, tiny_net
+from tests.support.worlds.feature import tiny_net, wanted
+from tests.support.worlds.witness import Witness
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 TREE = shape_from_counts([[3], [2, 1, 0], [1, 1, 0], [1, 0]])
@@ -32,7 +33,7 @@ class Scripted:
         self.truth = list(truth)
 
     @torch.inference_mode()
-    def build(self, drafter: Audited, context: Context) -> Draft:
+    def build(self, drafter: Witness, context: Context) -> Draft:
         tokens, parents, here = [context.ids[-1]], [-1], 0
         levels, beam = drafter.levels(context), torch.tensor([0, 0])
         if levels is not None:
@@ -55,8 +56,13 @@ def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | N
     return decode(target, Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), prompt, budget, warp)
 
 
-def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audited:
-    return Audited(tiny_net(target.model, wide, support), target.model)
+def audited(witness: Witness, net: Any, model: Any) -> float:
+    """Largest relative difference between what was said and what the network says from scratch."""
+    worst = 0.0
+    for ids, path, row in witness.answers:
+        truth = wanted(net, model, ids, path)
+        worst = max(worst, float((row - truth).abs().max() / truth.abs().max()))
+    return worst
 
 
 @pytest.mark.spread(1)
@@ -64,27 +70,27 @@ def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audit
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:2], PROMPT[:1]], ids=["prompt", "two tokens", "one token"])
 def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, prompt: list[int]) -> None:
     target = tiny_target()
-    truth = alone(target, prompt, 60).ids
-    drafter = audited(target, wide)
-    run = decode(
-        target, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), hidden_state_layers=drafter.taps), prompt, 60
-    )
+    truth = alone(target, prompt, 30).ids
+    net = tiny_net(target.model, wide)
+    drafter = Witness(FeatureDrafter(net.runtime()))
+    run = decode(target, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), net.config.taps), prompt, 30)
     assert run.ids == truth
-    assert drafter.worst < 1e-9
-    assert {0, 1, 2, 3, 4} <= set(drafter.accepted), "the script was to reach every accepted length"
+    assert audited(drafter, net, target.model) < 1e-9
+    assert {len(step.path) for step in run.steps} == {0, 1, 2, 3, 4}, "the script was to reach every accepted length"
     # Only a prompt of one token has a round without a feature to start from.
-    assert drafter.silent == (1 if len(prompt) == 1 else 0)
-    assert drafter.checked > 9 * (len(drafter.accepted) - 1) - 9
+    assert [step.index for step in run.steps if not step.draft_calls] == ([0] if len(prompt) == 1 else [])
+    assert len(drafter.answers) > 9 * (len(run.steps) - 1) - 9
 
 
 @pytest.mark.slow
 def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specviz.drafting.runtimes.feature_drafter.PIECE", 3)
     target = tiny_target()
-    drafter = audited(target, True)
+    net = tiny_net(target.model, True)
+    drafter = Witness(FeatureDrafter(net.runtime()))
     prompt = [(5 * place + place // 7) % VOCAB for place in range(40)]
-    decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), prompt, 30)
-    assert drafter.worst < 1e-9 and drafter.checked > 50
+    decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), net.config.taps), prompt, 30)
+    assert audited(drafter, net, target.model) < 1e-9 and len(drafter.answers) > 50
 
 
 @pytest.mark.parametrize("right", range(5))

@@ -45,36 +45,34 @@ class Told:
 context = partial(rounds.context, [8, 9], warp=Warp(1.0), story=False)
 
 
-ROUNDS = [1500, pytest.param(6000, marks=pytest.mark.slow)]
+ROUNDS = 2000
 WIDE = torch.zeros(40, dtype=torch.float64)  # past the width where every node has noise of its own
 WIDE[[7, 11, 30, 2]] = LAW
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
-def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told, rounds: int) -> None:
+def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told) -> None:
     builder, found = Sampled(shape_from_counts([[2]])), Counter[tuple[int, ...]]()
-    for number in range(rounds):
+    for number in range(ROUNDS):
         found[builder.build(told, context(number)).tree.host_tokens[1:]] += 1
     ids = sorted({token for pair in found for token in pair})
     names = {7: 0, 11: 1, 30: 2, 2: 3} if 30 in ids else {token: token for token in range(4)}
     square = 0.0
     for first, second in itertools.permutations(names, 2):
         p, q = float(LAW[names[first]]), float(LAW[names[second]])
-        expected = rounds * p * q / (1 - p)
+        expected = ROUNDS * p * q / (1 - p)
         square += (found[first, second] - expected) ** 2 / expected
     assert square < 48.0  # 11 degrees of freedom, one in a million
     assert all(first != second for first, second in found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", ROUNDS)
-def test_two_nodes_of_one_round_draw_independently(rounds: int) -> None:
+def test_two_nodes_of_one_round_draw_independently() -> None:
     builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
-    for number in range(rounds):
+    for number in range(ROUNDS):
         found[builder.build(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
-    expected = {pair: rounds * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}
+    expected = {pair: ROUNDS * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}
     assert sum((found[pair] - count) ** 2 / count for pair, count in expected.items()) < 56.5  # 15 degrees
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -71,22 +70,16 @@ def test_a_fixed_arm_learns_nothing() -> None:
     assert chooser.probabilities() == [0.0, 0.0, 1.0]
 
 
-def played(chooser: Chooser, domains: Sequence[int], seed: int) -> tuple[float, list[int]]:
+def regret(chooser: Chooser, seed: int) -> float:
     """A stream of rounds in which arm d is right with 0.8 in domain d and with 0.35 elsewhere, chains of 5. Regret is in
-    expected tokens a round against always knowing the domain; and the round in which each domain's arm was first likeliest."""
-    generator = random.Random(seed)
-    regret, noticed, began = 0.0, [], 0
-    for number, domain in enumerate(domains):
-        if number and domains[number - 1] != domain:
-            began = number
-        probabilities = chooser.probabilities()
-        changes = sum(a != b for a, b in zip(domains[:number], domains[1 : number + 1], strict=False))
-        if len(noticed) < 1 + changes and probabilities.index(max(probabilities)) == domain and max(probabilities) > 0.5:
-            noticed.append(number - began)
-        arm = generator.choices(range(ARMS), probabilities)[0]
+    expected tokens a round against always knowing the domain."""
+    generator, lost = random.Random(seed), 0.0
+    domains = [domain for domain in (0, 3, 1, 4, 2, 0) for _ in range(60)]
+    for domain in domains:
+        arm = generator.choices(range(ARMS), chooser.probabilities())[0]
         right = [0.8 if one == domain else 0.35 for one in range(ARMS)]
         lengths = [sum(p**k for k in range(1, 6)) for p in right]
-        regret += lengths[domain] - lengths[arm]
+        lost += lengths[domain] - lengths[arm]
         accepted = []
         for p in right:
             run = 0
@@ -96,17 +89,13 @@ def played(chooser: Chooser, domains: Sequence[int], seed: int) -> tuple[float, 
         if chooser.full_information:
             chooser.learn([1 - one / 5 for one in accepted])
         chooser.update_reward(arm, accepted[arm] / 5)
-    return regret / len(domains), noticed
-
-
-def stream(rounds: int) -> list[int]:
-    return [domain for domain in (0, 3, 1, 4, 2, 0) for _ in range(rounds)]
+    return lost / len(domains)
 
 
 @pytest.mark.slow
 def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch() -> None:
     rows: dict[str, list[float]] = {}
-    for seed in range(6):
+    for seed in range(4):
         for name, chooser in (
             ("hedge", NormalHedge(ARMS, 0.98, 1.0)),
             ("published", NormalHedge(ARMS)),
@@ -116,27 +105,10 @@ def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch
             ("fading exp3", ExponentialWeights(ARMS, 0.5, 0.9)),
             ("fixed", Fixed(ARMS, 0)),
         ):
-            rows.setdefault(name, []).append(played(chooser, stream(60), seed)[0])
+            rows.setdefault(name, []).append(regret(chooser, seed))
     means = {name: sum(found) / len(found) for name, found in rows.items()}
     ours = means.pop("hedge")
     assert all(ours < 0.35 * other for other in means.values()), (ours, means)
-
-
-@pytest.mark.slow
-def test_a_switch_is_seen_within_a_few_rounds_and_much_later_without_forgetting() -> None:
-    def latest(chooser: Callable[[], Chooser]) -> float:
-        """The nine in ten that were noticed soonest took so many rounds at most."""
-        found = sorted(one for seed in range(4) for one in played(chooser(), stream(60), seed)[1])
-        return found[len(found) * 9 // 10]
-
-    assert latest(lambda: NormalHedge(ARMS, 0.98, 1.0)) <= 6
-    assert latest(lambda: NormalHedge(ARMS)) > 25
-
-
-def test_without_switches_forgetting_costs_little_and_nothing_is_regretted_in_the_end() -> None:
-    early, _ = played(NormalHedge(ARMS), [2] * 40, 1)
-    late, _ = played(NormalHedge(ARMS), [2] * 1000, 1)
-    assert late < 0.25 * early
 
 
 def test_no_arm_falls_further_behind_than_its_debt() -> None:

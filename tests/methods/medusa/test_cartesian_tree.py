@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context
-from specviz.errors import BadInput
 from specviz.methods.medusa.drafter import Product, paths_of
 from specviz.methods.resources import published_tree
 from tests.support import rounds
@@ -73,12 +72,3 @@ def test_paths_past_the_heads_or_their_lists_stay_empty() -> None:
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
     draft = Product([(0,), (0, 0), (0, 0, 0)]).build(LISTS, context(room=room))
     assert max(draft.tree.shape.depths) == depth
-
-
-def test_a_drafter_with_nothing_to_say_leaves_the_root_alone() -> None:
-    assert len(Product([(0,), (0, 0)]).build(Lists(), context()).tree) == 1
-
-
-def test_a_path_without_its_parent_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"\[1, 0\]"):
-        Product([(0,), (1, 0)])

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from specviz.acceptance.match import Match
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.best_first import ranked
-from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter
+from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.methods.medusa.drafter import ParallelDrafter, Product
 from tests.support.tiny.text import Letters, tiny_llama, tiny_target
@@ -115,41 +112,3 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     steps = list(run.steps())
     assert [len(step.nodes) for step in steps[:2]] == [1, 3]
     assert [step.draft_calls for step in steps[:2]] == [0, 1]
-
-
-def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:
-    config = ParallelConfig(HIDDEN, 3, TAP, blocks=1, trunk=1, turned=True)
-    net, path = ParallelNet(config, head().float(), torch.arange(4, 44)), tmp_path / "heads.safetensors"
-    net.save(path, {"licence": "mine"})
-    assert all(value.shape[0] != 48 for value in load_file(path).values())
-    back = ParallelNet.load(path, (head(),), torch.float64, torch.device("cpu"))
-    features = torch.randn(3, HIDDEN, dtype=torch.float64)
-    assert (back.logits(features) - net.double().logits(features)).abs().max() < 0.1
-    assert back.draft_ids is not None and back.draft_ids.tolist() == list(range(4, 44))
-    assert not any(value.requires_grad for value in back.parameters())
-
-
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.safetensors"
-    network().float().save(path, {})
-    with pytest.raises(ModelUnavailable, match="width 32, but the target's are 16"):
-        ParallelNet.load(path, (head()[:, :16],), torch.float32, torch.device("cpu"))
-    path.write_bytes(b"no weights at all")
-    with pytest.raises(ModelUnavailable, match="cannot be read"):
-        ParallelNet.load(path, (head(),), torch.float32, torch.device("cpu"))
-
-
-def test_observing_follows_the_end_of_the_accepted_path() -> None:
-    drafter, target = ParallelDrafter(network()), tiny_target()
-    session = target.open(10, (TAP,))
-    context = Context([3, 1, 4], 3, 0, Warp(), Noise(0), torch.device("cpu"), 100)
-    drafter.begin(context, session.prefill([3, 1]))
-    tree = DraftTree.of([4, 7, 8, 9], [-1, 0, 0, 2])
-    scored = session.score(tree)
-    verdict = Match().judge(Draft(tree), scored, context)
-    for path in ((), (2,), (2, 3)):
-        judged = type(verdict)("match", path, 0, "target", verdict.statuses, (0, *path))
-        drafter.observe(Round(context, Draft(tree), scored, judged, [0]))
-        states = scored.hidden[TAP][path[-1] if path else 0][None]
-        assert torch.equal(drafter.marginals(context), network().logits(states)[:, 0])
-    session.close()

@@ -103,16 +103,3 @@ def test_a_warped_distribution_is_what_is_judged() -> None:
     found = Typical(0.01, 0.01).judge(tree([2, 1], [0, 0]), scored(FLAT, FLAT, FLAT), context(warp=Warp(1.0, top_k=2)))
     assert found.path == (2,)
     assert found.thresholds[1] == pytest.approx(min(0.01, 0.01 * math.exp(-entropy([0.28 / 0.54, 0.26 / 0.54]))))
-
-
-def test_at_its_strict_end_nothing_is_kept() -> None:
-    strict = Typical(1.0, math.inf)
-    for distribution in (SURE, FLAT, [1.0, 0.0, 0.0, 0.0]):
-        found = strict.judge(tree([0, 1], [0, 0]), scored(distribution, distribution, distribution), context(seed=4))
-        assert found.path == ()
-        assert found.bonus == int(Warp(1.0).choose(torch.tensor(distribution, dtype=torch.float64).log()[None], [3], Noise(4)))
-
-
-def test_at_temperature_zero_it_is_greedy_matching() -> None:
-    found = Typical().judge(tree([1, 0], [0, 0]), scored(FLAT, FLAT, SURE), context(warp=Warp()))
-    assert (found.rule, found.path, found.statuses) == ("greedy", (2,), (ROOT, REJECTED, ACCEPTED))

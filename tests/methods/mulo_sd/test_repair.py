@@ -12,9 +12,9 @@ from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
 from specviz.methods.mulo_sd.local_verification import schedule
 from tests.support.tiny.text import Decoded
-from tests.support.worlds.image import WARM, World
+from tests.support.worlds.image import World
 
-WARPS = {"greedy": Warp(), "warm": WARM, "nucleus": Warp(1.1, top_p=0.9)}
+WARPS = {"greedy": Warp(), "nucleus": Warp(1.1, top_p=0.9)}
 VALUES: dict[str, dict[str, Any]] = {
     "wide islands": {"tau": 0.3, "pool": 4},
     "lone islands": {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0},
@@ -65,8 +65,7 @@ class NodeByNode(local_verification._Repair):
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize("guidance", [1.0, 2.0])
-@pytest.mark.parametrize("warped", list(WARPS))
+@pytest.mark.parametrize(("warped", "guidance"), [("nucleus", 2.0), ("greedy", 1.0)])
 @pytest.mark.parametrize("which", list(VALUES))
 def test_a_repair_is_what_asking_after_every_wave_gives(
     which: str, warped: str, guidance: float, monkeypatch: pytest.MonkeyPatch

@@ -64,19 +64,6 @@ def test_every_node_but_the_one_that_took_it_all_failed_its_coin() -> None:
         assert len(set(found.visited)) == len(found.visited)
 
 
-def test_the_weights_are_those_of_the_formula() -> None:
-    found = next(one for one in verdicts() if list(one.thresholds)[:3] == [3, 4, 1])
-    first = 0.2 / 0.3  # node 1 carries token 1, its children 0 and 2
-    assert found.thresholds[3] == pytest.approx(first * 0.1 / 0.4)
-    left = (first * P - Q).clamp_min(0)
-    owed = float(left.sum())
-    weight = owed / (owed + 1 - first)
-    p, q = left / owed, torch.tensor([0.0, 0.3, 0.15, 0.15], dtype=torch.float64) / 0.6
-    assert found.thresholds[4] == pytest.approx(weight * float(p[2] / q[2]))
-    assert 0 < found.thresholds[4] < 1
-    assert found.thresholds[1] == float((weight * p - q).clamp_min(0).sum()) == 0.0
-
-
 def test_the_note_tells_the_walk_in_its_order() -> None:
     for found in verdicts(100):
         told = visits(found)
@@ -99,11 +86,6 @@ def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
         rescues += bool(found.notes[0].data["rescued"])
     assert rescues > 0
     assert not Traversal().judge(tree(), scored(len(TOKENS)), context(story=False)).notes
-
-
-def test_at_temperature_zero_it_is_greedy_matching() -> None:
-    found = Traversal().judge(tree(), scored(len(TOKENS)), context(warp=Warp()))
-    assert (found.rule, found.path, found.bonus) == ("greedy", (), 2)
 
 
 def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:

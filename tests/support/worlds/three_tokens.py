@@ -1,14 +1,16 @@
-"""A world of three tokens: tables of target and drafter distributions, and every way a round over a drafted tree can go in it.
+"""A world of three tokens or a few: tables of target and drafter distributions, and every way a round over a drafted tree can go
+in it.
 
-``token`` axes follow each other: ``p2[a, b]`` is the distribution of the third token after a, b.
+``token`` axes follow each other: ``p[2][a, b]`` is the distribution of the third token after a, b.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Acceptance, Context, Draft, Pick, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape
+from specviz.methods.traversal import verification
 from specviz.targets.text import TextTarget
 from tests.support.worlds.host_levels import ByTokens
 
@@ -27,56 +30,60 @@ VOCAB = 3
 PROMPT = [1, 2, 0, 1]
 
 
-def tables(vocab: int, seed: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Random logits of the first, second and third token."""
+def tables(vocab: int, seed: int, temperature: float, length: int) -> tuple[Tensor, ...]:
+    """Random logits of the first token and of each after it, [token, …, vocab]."""
     generator = torch.Generator().manual_seed(seed)
-    shapes = ((vocab,), (vocab, vocab), (vocab, vocab, vocab))
-    first, second, third = (temperature * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    return first, second, third
+    shapes = [(vocab,) * depth for depth in range(1, length + 1)]
+    return tuple(temperature * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
 
 
 @dataclass
 class World(ByTokens):
-    """``target`` and ``drafter`` are logits by prefix; both distributions are those under ``warp``."""
+    """``target`` and ``drafter`` are logits by prefix, of texts of ``length`` tokens; both distributions are those under
+    ``warp``."""
 
     vocab: int = 4
     seed: int = 0
     warp: Warp = PLAIN
     sparse: bool = False
+    length: int = 3
 
     def __post_init__(self) -> None:
-        self.target = tables(self.vocab, self.seed, 1.5)
-        near = tables(self.vocab, self.seed + 1000, 1.0)
+        self.target = tables(self.vocab, self.seed, 1.5, self.length)
+        near = tables(self.vocab, self.seed + 1000, 1.0, self.length)
         self.drafter = tuple(0.6 * ours + theirs for ours, theirs in zip(self.target, near, strict=True))
-        self.p0, self.p1, self.p2 = (self.warp.probabilities(table) for table in self.target)
         self.support = torch.arange(self.vocab).flip(0) if self.sparse else None
 
+    @cached_property
+    def p(self) -> tuple[Tensor, ...]:
+        """The target's distributions by prefix."""
+        return tuple(map(self.warp.probabilities, self.target))
+
+    def q(self, prefix: Sequence[int]) -> Tensor:
+        """What the drafter draws from after ``prefix``, [vocab]."""
+        return self.warp.probabilities(self.drafter[len(prefix)][tuple(prefix)])
+
     def distribution(self) -> Tensor:
-        """The target's own distribution of three tokens, [token, token, token]."""
-        return self.p0[:, None, None] * self.p1[:, :, None] * self.p2
+        """The target's own distribution of a text, [token, …]."""
+        found = torch.zeros((self.vocab,) * self.length, dtype=torch.float64)
+        self.complete(found, (), self.p[0])
+        return found
 
     def proposal(self, prefix: Sequence[int]) -> Proposal:
         """What the drafter draws from after ``prefix``, over the vocabulary or as a list of tokens."""
-        distribution = self.warp.probabilities(self.drafter[len(prefix)][tuple(prefix)])
+        distribution = self.q(prefix)
         return Proposal(distribution.flip(0), torch.arange(self.vocab).flip(0)) if self.sparse else Proposal(distribution)
 
     def scored(self, tree: DraftTree) -> TargetPass:
-        """The target's pass over a tree of depth 2."""
-        return TargetPass(torch.stack([self.target[depth][at] for depth, at in map(self._at, _prefixes(tree))]))
-
-    @staticmethod
-    def _at(prefix: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        return len(prefix), prefix
+        """The target's pass over a tree of one level fewer than a text has."""
+        return TargetPass(torch.stack([self.target[len(prefix)][prefix] for prefix in _prefixes(tree)]))
 
     def complete(self, out: Tensor, path: Sequence[int], bonus: Tensor, weight: float = 1.0) -> None:
         """Add to ``out`` a round that emitted ``path`` and a token from ``bonus`` [vocab]; the target writes the rest."""
         spread = weight * bonus
-        if len(path) == 0:
-            out += spread[:, None, None] * self.p1[:, :, None] * self.p2
-        elif len(path) == 1:
-            out[path[0]] += spread[:, None] * self.p2[path[0]]
-        else:
-            out[path[0], path[1]] += spread
+        for table in self.p[len(path) + 1 :]:
+            spread = spread[..., None] * table[tuple(path)]
+        out[tuple(path)] += spread
 
     # What a growth asks of a drafter.
 
@@ -110,7 +117,7 @@ def drawn(world: World, shape: TreeShape, again: bool = False) -> Iterator[tuple
             distributions = {node: world.proposal(tokens[node]) for node in range(len(shape)) if shape.children[node]}
             yield weight, Draft(DraftTree.of(ids, shape.parents), distributions)
             return
-        q = world.warp.probabilities(world.drafter[len(tokens[inner])][tokens[inner]]).tolist()
+        q = world.q(tokens[inner]).tolist()
         picks = len(shape.children[inner])
         orders = itertools.product(range(world.vocab), repeat=picks)
         for order in orders if again else itertools.permutations(range(world.vocab), picks):
@@ -123,6 +130,17 @@ def drawn(world: World, shape: TreeShape, again: bool = False) -> Iterator[tuple
                 yield from filled({**tokens, **below}, [node for node in nodes if node > inner], weight * generator)
 
     yield from filled({0: ()}, range(len(shape)), 1.0)
+
+
+def best(world: World, shape: TreeShape, with_proposals: bool = False) -> Draft:
+    """The drafter's best tokens after each prefix: one tree, certain. ``with_proposals`` passes it off as drawn."""
+    prefixes: list[tuple[int, ...]] = [()] * len(shape)
+    for node, children in enumerate(shape.children):
+        for child, token in zip(children, world.q(prefixes[node]).argsort(descending=True).tolist(), strict=False):
+            prefixes[child] = (*prefixes[node], token)
+    proposals = {node: world.proposal(prefixes[node]) for node, below in enumerate(shape.children) if below}
+    tokens = [0, *(prefix[-1] for prefix in prefixes[1:])]
+    return Draft(DraftTree.of(tokens, shape.parents), proposals if with_proposals else {})
 
 
 class Coins:
@@ -140,19 +158,23 @@ def context(noise: object, warp: Warp, number: int = 0) -> Context:
     return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, record_notes=False)  # type: ignore[arg-type]
 
 
-def exact_distribution(
-    world: World, drafts: Iterator[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch
-) -> Tensor:
-    """The distribution of three tokens when drafts come as given and ``rule`` judges them: every way its uniform draws can fall
-    is tried."""
+Outcome = tuple[float, tuple[int, ...], Tensor]
+"""Probability, accepted tokens, distribution of the token after them."""
+
+
+def exact_rounds(
+    world: World, drafts: Iterable[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch
+) -> list[Outcome]:
+    """All outcomes when drafts come as given and ``rule`` judges them: every way its uniform draws can fall is tried."""
     distributions: list[Tensor] = []
 
     def noted(distribution: Tensor, *place: object) -> int:
         distributions.append(distribution / distribution.sum())
         return 0
 
-    monkeypatch.setattr(rejection, "draw", noted)
-    out = torch.zeros((world.vocab,) * 3, dtype=torch.float64)
+    for module in (rejection, verification):
+        monkeypatch.setattr(module, "draw", noted)
+    found = []
     for generator, draft in drafts:
         scored, open_ends = world.scored(draft.tree), [[]]
         while open_ends:
@@ -164,8 +186,24 @@ def exact_distribution(
                 if taken and place >= len(told) and threshold < 1:
                     open_ends.append([*(one in verdict.path for one in list(verdict.thresholds)[:place]), False])
                 weight *= threshold if taken else 1 - threshold
-            world.complete(out, [draft.tree.host_tokens[node] for node in verdict.path], distributions.pop(), weight)
+            if weight > 0:
+                found.append((weight, tuple(draft.tree.host_tokens[node] for node in verdict.path), distributions[-1]))
+    return found
+
+
+def distribution_of(world: World, outcomes: Iterable[Outcome]) -> Tensor:
+    """The distribution of a text when the target goes on after these outcomes of a round."""
+    out = torch.zeros((world.vocab,) * world.length, dtype=torch.float64)
+    for weight, path, bonus in outcomes:
+        world.complete(out, path, bonus, weight)
     return out
+
+
+def exact_distribution(
+    world: World, drafts: Iterable[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch
+) -> Tensor:
+    """The distribution of a text whose first tokens are those of a round: see :func:`exact_rounds`."""
+    return distribution_of(world, exact_rounds(world, drafts, rule, monkeypatch))
 
 
 def rebuilt(draft: Draft, children: Callable[[Draft, int], Sequence[int]]) -> Draft:
@@ -205,10 +243,8 @@ def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times:
         for again in range(times):
             verdict = rule.judge(draft, scored, context(Noise(number * times + again + 2), world.warp, again))
             counts[(*(draft.tree.host_tokens[node] for node in verdict.path), verdict.bonus)] += 1
-    out, certain = torch.zeros((world.vocab,) * 3, dtype=torch.float64), torch.eye(world.vocab, dtype=torch.float64)
-    for (*path, bonus), times_seen in counts.items():
-        world.complete(out, path, certain[bonus], times_seen / (drafts * times))
-    return out
+    certain = torch.eye(world.vocab, dtype=torch.float64)
+    return distribution_of(world, [(n / (drafts * times), text[:-1], certain[text[-1]]) for text, n in counts.items()])
 
 
 def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -40,19 +39,6 @@ def test_ranks_are_places_in_each_heads_own_list() -> None:
         for ahead in range(HEADS):
             rank = order[ahead].tolist().index(int(seen.tokens[at + 2 + ahead]))
             assert int(ranks[row, ahead]) == min(rank, medusa.WIDTH)
-
-
-def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> None:
-    found = torch.tensor([[0, 0, 10], [0, 0, 0], [0, 1, 0], [1, 10, 0], [0, 10, 2], [10, 0, 0]])
-    tree = medusa.calibrate_tree(found, "six places")
-    assert tree.paths[:2] == ((0,), (0, 0))
-    assert dict(zip(tree.paths, tree.probability, strict=True)) == pytest.approx(
-        {(0,): 4 / 6, (0, 0): 2 / 6, (1,): 1 / 6, (0, 1): 1 / 6, (0, 0, 0): 1 / 6, (0, 1, 0): 1 / 6}
-    )
-    assert acceptance.figures(found, tree.paths[:2])["tree"] == pytest.approx(1 + 6 / 6)
-    assert acceptance.figures(found, tree.paths)["tree"] == pytest.approx(1 + 10 / 6)
-    tree.save(tmp_path / "heads.json")
-    assert CalibratedTree.load(tmp_path / "heads.json").paths == tree.paths
 
 
 def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that_nobody_learned_from(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
 import pytest
 import torch
 
@@ -52,32 +49,6 @@ def test_the_probe_is_taught_alone_and_then_stays() -> None:
     state.update(0.6)
     assert "probe" not in moved(state, probe) and {"later.weight", "leave.weight"} <= moved(state, probe)
     assert state.measure().keys() >= {"tau", "tau_without_probe", "first1"}
-
-
-@pytest.mark.slow
-def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
-    state = state_of()
-    own, windows = state.windows.stream, list[np.ndarray]()
-
-    def noted(generator: np.random.Generator) -> Iterator[np.ndarray]:
-        for window in own(generator):
-            windows.append(window)
-            yield window
-
-    state.windows.stream = noted  # type: ignore[method-assign]
-    state.begin()
-    for share in (0.0, 0.5, 0.5):
-        state.update(share)
-    assert state.progress.tokens == sum(len(window) for window in windows), "those of the linear start among them"
-    visited = state.windows.visited()
-    assert visited and set(visited) <= set(state.inputs.training) and not set(visited) & set(state.held_out)
-    known = [number for number in visited if state.inputs.store.dialogues.temperature[number] == 0]
-    figures = state.measure()
-    assert figures["read"] == len(visited) == len(windows) and figures["distinct"] == state.progress.tokens
-    assert figures["gap"] == pytest.approx(state.measured(known[: state.settings.measured])["tau"] - figures["tau"])
-    for _ in range(20):
-        state.update(0.6)
-    assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)
 
 
 def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
