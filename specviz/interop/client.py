@@ -100,10 +100,10 @@ class Client:
         status, chunks = self._ask("GET", path, seconds, MOST_PAGE)
         return status, b"".join(chunks).decode("utf-8", "replace")
 
-    def found(self, path: str, seconds: float = PAGE_SECONDS) -> str:
-        """Return the text of a page, empty if it is missing or the exchange fails."""
+    def metrics(self, seconds: float = PAGE_SECONDS) -> str:
+        """Return the text of the server's counters, empty if they are missing or the exchange fails."""
         try:
-            status, text = self.page(path, seconds)
+            status, text = self.page("/metrics", seconds)
         except BrokenOff:
             return ""
         return text if status == 200 else ""

@@ -58,11 +58,6 @@ def converted(kind: type[T], found: Any) -> T:
         raise BadInput(f"In {fault.field or 'the JSON'}: {fault}") from None
 
 
-def probability(logarithm: float | None) -> float | None:
-    """Return the probability of this natural logarithm."""
-    return None if logarithm is None else math.exp(min(0.0, logarithm))
-
-
 class Row(Struct):
     """A token's name or text, its log probability and bytes, llama.cpp's ``id`` of it, and the likeliest tokens there."""
 
@@ -75,7 +70,7 @@ class Row(Struct):
     @property
     def p(self) -> float | None:
         """The token's probability."""
-        return probability(self.logprob)
+        return None if self.logprob is None else math.exp(min(0.0, self.logprob))
 
 
 class LogProbabilities(Struct):

@@ -70,7 +70,7 @@ def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> 
     """Read the server's counts of speculation; None without such counts or an answer."""
     try:
         with Client(url, key, cancel) as client:
-            return read_counters(client.found("/metrics", CONNECT_SECONDS))
+            return read_counters(client.metrics(CONNECT_SECONDS))
     except Cancelled:
         return None
 

@@ -194,7 +194,7 @@ class Match:
 def known(server: Server) -> Known:
     """Query the server's settings. A server that does not answer has none."""
     with Client(server.url, server.key) as client:
-        metrics = client.found("/metrics")
+        metrics = client.metrics()
     for _, labels, _ in prometheus(metrics, re.compile(INFO)):
         settings = {name: labels[name] for name in (*SETTINGS, DRAFTER) if labels.get(name)}
         return Known(settings, "method" in settings, "the plugin")

@@ -91,19 +91,15 @@ class ModelCosts:
                 self._times[threads] = _KNOWN[key] = known or beside or PassTimes()
             times = self._times[threads]
             if timed and not times.sure and time.monotonic() - _TIMED.get(key, -AGAIN) >= AGAIN:
-                self._time()
+                _TIMED[key] = time.monotonic()
+                if self._unit is not None:
+                    measure(self._unit._model, self._unit._learn, (1,))
+                measure(
+                    self._model, self._learn, self._sizes, self._chains,
+                    lambda share: self._progress("Timing the model on this machine", share),
+                )  # fmt: skip
+                self.keep()
             return times
-
-    def _time(self) -> None:
-        """Time a few passes."""
-        _TIMED[self._key()] = time.monotonic()
-        if self._unit is not None:
-            measure(self._unit._model, self._unit._learn, (1,))
-        measure(
-            self._model, self._learn, self._sizes, self._chains,
-            lambda share: self._progress("Timing the model on this machine", share),
-        )  # fmt: skip
-        self.keep()
 
     def _learn(self, rows: int, milliseconds: float) -> None:
         unit = 1.0 if self._unit is None else self._unit.times().row

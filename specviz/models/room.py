@@ -74,12 +74,16 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
     """
     dtype = LEAST if dtype == "auto" else dtype
     sizes = {name: memory_of(name, dtype, ask) for name in dict.fromkeys(names)}
-    total, spread = sum(sizes.values()), len(places) > 1
-    for place in () if spread else dict.fromkeys(("cpu", *places)):
-        if total > limit(place):
-            raise OutOfMemory(_too_large(list(sizes), total, dtype, place, limit(place)))
-    if spread and total > sum(limit(place) for place in places):
-        raise OutOfMemory(_too_large(list(sizes), total, dtype, ",".join(places), sum(map(limit, places))))
+    total = sum(sizes.values())
+    for group in [places] if len(places) > 1 else [(place,) for place in dict.fromkeys(("cpu", *places))]:
+        if total > (room := sum(map(limit, group))):
+            where = "this machine's memory" if group == ("cpu",) else f"the memory of {','.join(group)}"
+            need, way_out = ("need", "smaller models") if len(sizes) > 1 else ("needs", "a smaller model")
+            shorter = ", a number format of fewer bytes" if NUMBER_BYTES[dtype] > 2 else ""
+            raise OutOfMemory(
+                f"{' and '.join(sizes)} {need} about {total / 1e9:.1f} GB in {dtype}, and {room / 1e9:.1f} GB of {where} are for "
+                f"models. Choose {way_out}{shorter} or a larger machine."
+            )
     for name in sizes:
         entry = resolve(name).entry
         if entry is not None and (bytes_to_fetch := _to_fetch(entry)):
@@ -113,16 +117,6 @@ def note(name: str) -> str:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     return "not here, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else f"{size / 1e9:.1f} GB from the hub"
-
-
-def _too_large(names: list[str], size: int, dtype: str, place: str, room: int) -> str:
-    where = "this machine's memory" if place == "cpu" else f"the memory of {place}"
-    need, way_out = ("need", "smaller models") if len(names) > 1 else ("needs", "a smaller model")
-    shorter = ", a number format of fewer bytes" if NUMBER_BYTES[dtype] > 2 else ""
-    return (
-        f"{' and '.join(names)} {need} about {size / 1e9:.1f} GB in {dtype}, and {room / 1e9:.1f} GB of {where} are for models. "
-        f"Choose {way_out}{shorter} or a larger machine."
-    )
 
 
 def _numbers(place: Place, ask: bool) -> float:

@@ -25,25 +25,6 @@ SPECULATORS, FLAT = "speculators", "flat"
 def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_embedding: bool = False) -> Path:
     """Write ``model.safetensors`` (float32) and ``config.json`` into ``folder`` and return it. ``verifier`` is the hub id of the
     target; ``own_embedding`` writes the embedding too."""
-    _refuse(head, layout)
-    named: dict[str, Tensor] = {**head.tensors, "lm_head.weight": head.head}
-    if own_embedding:
-        named["embed_tokens.weight"] = head.embedding
-    tensors = {name: value.detach().cpu().float().contiguous().clone() for name, value in named.items()}
-    if head.draft_ids is not None:
-        ids = head.draft_ids.cpu().long()
-        known = torch.zeros(head.config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
-        tensors |= {"d2t": ids - torch.arange(len(ids)), "t2d": known}
-    if layout == FLAT:
-        tensors = {name.replace("layers.0.", "midlayer.", 1): value for name, value in tensors.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = _config(head, layout, verifier)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return folder
-
-
-def _refuse(head: FeatureHead, layout: str) -> None:
     config, how = head.config, head.config.how
     if layout not in (SPECULATORS, FLAT):
         raise ModelUnavailable(f"There is no layout {layout}; choose {SPECULATORS} or {FLAT}.")
@@ -57,6 +38,21 @@ def _refuse(head: FeatureHead, layout: str) -> None:
         raise ModelUnavailable(f"A head of {config.layers} layers has no place in the flat layout; choose {SPECULATORS}.")
     if layout == SPECULATORS and config.bias:
         raise ModelUnavailable(f"A head with a bias in its projection has no place in the layout {SPECULATORS}.")
+    named: dict[str, Tensor] = {**head.tensors, "lm_head.weight": head.head}
+    if own_embedding:
+        named["embed_tokens.weight"] = head.embedding
+    tensors = {name: value.detach().cpu().float().contiguous().clone() for name, value in named.items()}
+    if head.draft_ids is not None:
+        ids = head.draft_ids.cpu().long()
+        known = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+        tensors |= {"d2t": ids - torch.arange(len(ids)), "t2d": known}
+    if layout == FLAT:
+        tensors = {name.replace("layers.0.", "midlayer.", 1): value for name, value in tensors.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.dumps(_config(head, layout, verifier), indent=2)
+    (folder / "config.json").write_text(settings + "\n", encoding="utf-8")
+    return folder
 
 
 def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:

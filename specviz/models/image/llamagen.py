@@ -91,8 +91,18 @@ class LoadedLlamaGen(LoadedImage):
 
 def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedLlamaGen:
     """Load the model in ``folder``. Raises ModelUnavailable if a part of it is missing, or does not fit the others."""
-    stored = open_repository(str(folder))
-    tensors = _tensors(stored)
+    stored, hidden, tensors = open_repository(str(folder)), 0, dict[str, Tensor]()  # by transformers' names
+    for original in stored.files:
+        part = original.removeprefix("model.")
+        for theirs, ours in _TABLES["names"].items():
+            part = part.replace(theirs, ours)
+        tensors[part] = tensor = stored.tensor(original)
+        hidden = tensor.shape[-1] if part == "embed_tokens.weight" else hidden
+    for part in [part for part in tensors if "attention.wqkv." in part]:
+        rows = tensors.pop(part)
+        sizes = [hidden, *[(len(rows) - hidden) // 2] * 2]
+        for kind, matrix in zip("qkv", rows.split(sizes), strict=True):
+            tensors[part.replace("attention.wqkv", f"self_attn.{kind}_proj")] = matrix
     config, grid, first = _config(stored, name, tensors)
     with exclusive_loading(), torch.device("meta"):
         model: Any = LlamaForCausalLM(config)
@@ -121,23 +131,6 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
     guidance = CLASS_GUIDANCE if len(labels) else CAPTION_GUIDANCE
     codebook = F.normalize(vq.quantize.embedding.weight, dim=-1)
     return LoadedLlamaGen(name, model, prompts, grid, 0, codebook, guidance, name, name, vq=vq, labels=labels, first=first)
-
-
-def _tensors(stored: Repository) -> dict[str, Tensor]:
-    """All tensors by transformers' names, queries, keys and values apart."""
-    hidden, tensors = 0, {}
-    for original in stored.files:
-        name = original.removeprefix("model.")
-        for theirs, ours in _TABLES["names"].items():
-            name = name.replace(theirs, ours)
-        tensors[name] = tensor = stored.tensor(original)
-        hidden = tensor.shape[-1] if name == "embed_tokens.weight" else hidden
-    for name in [name for name in tensors if "attention.wqkv." in name]:
-        rows = tensors.pop(name)
-        sizes = [hidden, *[(len(rows) - hidden) // 2] * 2]
-        for part, matrix in zip("qkv", rows.split(sizes), strict=True):
-            tensors[name.replace("attention.wqkv", f"self_attn.{part}_proj")] = matrix
-    return tensors
 
 
 def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[Any, int, int]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, ChameleonForConditionalGeneration, JanusForConditionalGeneration
 
 from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
@@ -112,16 +112,9 @@ def image_drafter(loaded: LoadedImage) -> FeatureNet:
     path = weights_of("image_drafter")
     tensors, card = read_weights(path)
     _same(card.get("target", ""), loaded, "drafter")
-    config = FeatureNet.config_of(card)
-    head = tensors.pop("head")
-    return feature_net(loaded, config, head, tensors)
-
-
-def feature_net(loaded: LoadedImage, config: FeatureConfig, head: torch.Tensor, tensors: dict[str, torch.Tensor]) -> FeatureNet:
-    """A drafter of this shape and these weights on the model's embeddings, frozen. ``head`` is [code, hidden]."""
-    table = embedding_table(loaded.model, loaded.first_code)
+    table, head = embedding_table(loaded.model, loaded.first_code), tensors.pop("head")
     ids = torch.arange(loaded.codes, device=loaded.device) + loaded.first_code
-    net = FeatureNet(config, table, head.to(loaded.device, loaded.dtype), ids)
+    net = FeatureNet(FeatureNet.config_of(card), table, head.to(loaded.device, loaded.dtype), ids)
     try:
         net.load_state_dict(tensors)
     except RuntimeError as problem:

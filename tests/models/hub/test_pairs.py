@@ -130,8 +130,7 @@ def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(
     asked = ["--prompts", str(tmp_path / "prompts.txt"), "--tokens", "24"]
     main(["inspect", str(folder), "--target", str(folder), *asked])
     report = capsys.readouterr().out
-    assert "own MTP layers" in report and "15 tensors: mtp.fc.weight" in report and "all norms' weights unchanged" in report
-    assert "conventions: a projection of [norm of embedding; norm of state]" in report and "difference from one" in report
+    assert "own MTP layers" in report and "all norms' weights unchanged" in report
     pair = next(pair for pair in PAIRS if pair.layout == MTP)
     assert sum("fetch" in command for command in pair.commands) == 1 and f"--draft {pair.target}" in pair.commands[-1]
 

@@ -18,6 +18,7 @@ from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.cache import MODELS
 from specviz.models.hub.prepare import modality_of
 from specviz.models.text.load import load_causal_lm
+from tests.support.tiny.damage import damage, lie_in_header
 
 VALUES: tuple[Any, ...] = (
     None, 0, -1, 1.5, "x", True, [], {}, 10**6, 10**9, 2**31, 2**63, 10**30, 1e308, float("nan"), [1] * 1000, {"a": 1}, "gpt2",
@@ -67,19 +68,11 @@ def _mutate(folder: Path, kind: str, name: str, value: Any) -> None:
     if kind.endswith(".json"):
         _json(folder, kind, {name: value})
     elif kind == "header":
-        written = weights.read_bytes()
-        size = struct.unpack("<Q", written[:8])[0]
-        header = json.loads(written[8 : 8 + size])
-        header[next(tensor for tensor in header if tensor != "__metadata__")][name] = value
-        lie = json.dumps(header).encode()
-        weights.write_bytes(struct.pack("<Q", len(lie)) + lie + written[8 + size :])
+        lie_in_header(weights, name, value)
     elif kind == "length":
         weights.write_bytes(struct.pack("<Q", value) + weights.read_bytes()[8:])
     elif kind == "bytes":
-        drawn, damaged = random.Random(value), bytearray((folder / name).read_bytes())
-        for _ in range(20):
-            damaged[drawn.randrange(min(len(damaged), 2000))] = drawn.randrange(256)
-        (folder / name).write_bytes(bytes(damaged))
+        damage(folder / name, 20, random.Random(value), 2000)
     elif kind == "template":
         _json(folder, "tokenizer_config.json", {"chat_template": value})
         (folder / "chat_template.jinja").write_text(value, encoding="utf-8")

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import drafting_heads, fit_of
@@ -111,23 +110,6 @@ def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path
     for ids, row in roots:
         wanted = expected(here, ids)
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
-
-
-def test_siblings_do_not_read_each_other(tmp_path: Path) -> None:
-    """A node's row depends on its ancestors alone: the same node beside other siblings says the same."""
-    here = world("llava_next")
-    net = read("dream", open_repository(str(saved(tmp_path / "dream", tensors(), CONFIG))), fit_of("tiny", here.target))
-    stepper, generator = CrossRuntime(net), torch.Generator().manual_seed(1)
-    thoughts = torch.randn(4, HIDDEN, generator=generator).double()
-    own = torch.randn(2, HIDDEN, generator=generator).double()
-    outputs = []
-    for order in ([0, 1], [1, 0]):
-        cache, rows = stepper.open(8), torch.arange(4)
-        stepper.lead(cache, net.embedding[:1], torch.tensor([0]), thoughts)
-        stepper(rows + 1, thoughts, rows + 1, cache, 0, rows[None] <= rows[:, None])
-        mask = torch.cat((torch.ones(2, 4).bool(), torch.eye(2).bool()), dim=1)
-        outputs.append(stepper(torch.tensor([7, 8])[order], own[order], torch.tensor([5, 5]), cache, 4, mask))
-    assert torch.allclose(outputs[0], outputs[1].flip(0), atol=1e-12)
 
 
 def test_a_drafter_for_another_size_or_with_a_part_missing_is_refused(tmp_path: Path) -> None:

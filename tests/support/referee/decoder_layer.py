@@ -11,8 +11,11 @@ from torch import Tensor
 
 
 def decoder_layer(part: Mapping[str, Tensor], x: Tensor, places: Tensor, heads: int, theta: float, eps: float) -> Tensor:
-    """Rows [row, hidden] after the layer; row i stands at ``places[i]`` and reads rows up to i. A norm before is optional."""
-    size = x.shape[-1] // heads
+    """Rows [row, hidden] after the layer; row i stands at ``places[i]`` and reads rows up to i.
+
+    A norm before is optional, and keys and values may have fewer heads.
+    """
+    size = len(part["self_attn.q_proj.weight"]) // heads
 
     def norm(rows: Tensor, name: str) -> Tensor:
         return part[f"{name}.weight"] * rows / (rows.square().mean(-1, keepdim=True) + eps).sqrt()
@@ -22,7 +25,8 @@ def decoder_layer(part: Mapping[str, Tensor], x: Tensor, places: Tensor, heads: 
     turn = torch.polar(torch.ones_like(angle), angle)[:, None]
 
     def split(name: str) -> Tensor:
-        return F.linear(inputs, part[f"self_attn.{name}.weight"], part.get(f"self_attn.{name}.bias")).view(-1, heads, size)
+        rows = F.linear(inputs, part[f"self_attn.{name}.weight"], part.get(f"self_attn.{name}.bias")).unflatten(-1, (-1, size))
+        return rows.repeat_interleave(heads // rows.shape[1], 1)
 
     def rotated(rows: Tensor) -> Tensor:
         pairs = torch.complex(rows[..., : size // 2], rows[..., size // 2 :]) * turn

@@ -11,8 +11,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
-from specviz.models.image.image import LoadedImage, janus, janus_config
-from specviz.models.image.load import feature_net
+from specviz.models.image.image import LoadedImage, embedding_table, janus, janus_config
 from specviz.models.image.prompts import SPECIAL, WordPrompts
 
 CODES = 24
@@ -73,8 +72,10 @@ def tiny_image_drafter(loaded: LoadedImage, seed: int = 0) -> FeatureNet:
         head_size=text.hidden_size // 2, inner=2 * text.hidden_size, taps=(text.num_hidden_layers,), wide=False,
     )  # fmt: skip
     head = torch.randn(loaded.codes, text.hidden_size) / 2
-    blank = FeatureNet(config, torch.zeros(config.vocab_size, config.hidden), head, None)
-    return feature_net(loaded, config, head, {name: value + 0.0 for name, value in blank.state_dict().items()})
+    table = embedding_table(loaded.model, loaded.first_code)
+    ids = torch.arange(loaded.codes, device=loaded.device) + loaded.first_code
+    net = FeatureNet(config, table, head.to(loaded.device, loaded.dtype), ids)
+    return net.to(loaded.device, loaded.dtype).eval().requires_grad_(False)
 
 
 def tiny_samplers(loaded: LoadedImage, seed: int = 0) -> LatentSamplers:
