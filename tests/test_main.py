@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from specviz.__main__ import main
-from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_fake, python
+from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_fake
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ((), "COMMAND"),
+        (("run", "--method", "telepathy", "--prompt", "x"), "There is no method 'telepathy'; there are: autoregressive,"),
+        ((*RUN, "--out", "a" * 300), "cannot be written to"),
+        ((*RUN, "--picture", "b" * 300), "cannot be written to"),
         (("dance",), "invalid choice: 'dance'"),
         (("run", "--method", "stand"), "--prompt --prompt-file is required"),
         ((*RUN, "--prompt-file", "x"), "not allowed with"),
@@ -42,18 +44,6 @@ def test_a_mistake_is_one_sentence_and_status_2(
     said = capsys.readouterr()
     assert words in said.err and one_sentence(said.err), said.err
     assert said.out == "" and made.asked is None, "nothing was started"
-
-
-def test_an_unknown_method_lists_the_known_ones() -> None:
-    answer = python("run", "--method", "telepathy", "--prompt", "x")
-    assert answer.returncode == 2 and answer.stdout == ""
-    assert "There is no method 'telepathy'; there are: autoregressive," in answer.stderr and one_sentence(answer.stderr)
-
-
-def test_a_prompt_file_that_is_not_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
-    assert main(["run", "--method", "stand", "--prompt-file", str(tmp_path / "x.bin")]) == 2
-    assert "is not UTF-8 text" in capsys.readouterr().err
 
 
 # What is our fault: status 1, the error's type, and how to report it

@@ -65,11 +65,11 @@ def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
         if note.type != "canvas":
             continue
         where = f"note canvas of step {step.index + 1}"
-        row = note.data.get("row")
-        if isinstance(row, bool) or not isinstance(row, int) or row < 0:
-            raise BadTrace(f"{where}: row is not a whole number; the trace was not written by specviz or is damaged.")
+        row = note.data["row"]
+        if row < 0:
+            raise BadTrace(f"{where}: row is negative; the trace was not written by specviz or is damaged.")
         try:
-            band = Image.open(io.BytesIO(base64.b64decode(str(note.data.get("png")), validate=True)))
+            band = Image.open(io.BytesIO(base64.b64decode(note.data["png"], validate=True)))
             sound = band.width % columns == 0 and 0 < band.width <= _MOST and band.height <= _MOST
             pixels = band.convert("RGB") if sound else None
         except (binascii.Error, ValueError, UnidentifiedImageError, OSError):

@@ -67,13 +67,6 @@ def test_text_streams_as_it_is_accepted(monkeypatch: pytest.MonkeyPatch, capsys:
     assert seen == ["".join(step.pieces) for step in trace.steps]
 
 
-def test_a_silent_drafter_is_loud_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = sample_trace(4, method="autoregressive")
-    put_fake(monkeypatch, replace(trace, run=replace(trace.run, method="prompt_lookup")))
-    assert main(list(RUN)) == 0
-    assert "The drafter proposed nothing in all of 4 steps" in capsys.readouterr().out
-
-
 def test_token_text_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     trace = sample_trace(2)
     spoilt = tuple(replace(step, pieces=("\x1b]0;owned\x07",) * len(step.pieces)) for step in trace.steps)
@@ -115,13 +108,3 @@ def test_the_last_end_wins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert main([*RUN, "--json", "--out", str(out)]) == 0
     assert "speedup" in json.loads(capsys.readouterr().out)["metrics"]
     assert store.read(out).end.baseline is not None
-
-
-@pytest.mark.model
-def test_the_real_model_writes_the_same_text_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("--prompt", "Count from one to five: one, two,", "--max-new-tokens", "12", "--raw", "--json")
-    found = []
-    for name in ("autoregressive", "prompt_lookup"):
-        assert main(["run", "--method", name, *given]) == 0
-        found.append(json.loads(capsys.readouterr().out)["output_ids"])
-    assert len(found[0]) == 12 and found[0] == found[1]

@@ -1,4 +1,4 @@
-"""``fetch``, ``bench``, ``calibrate`` and ``train``: they hand over what was asked and say what came of it."""
+"""``fetch`` and ``calibrate``: they hand over what was asked and say what came of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from specviz import prompts
 from specviz.__main__ import main
 
 
@@ -29,7 +28,7 @@ def test_fetch_prints_the_folder_and_tells_progress_apart(
     assert said.err == "Fetching a-model\n", "one line a message outside a terminal"
 
 
-def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_hands_over_its_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import specviz.bench.calibrate
 
     asked: list[Any] = []
@@ -37,11 +36,4 @@ def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(specviz.bench.calibrate, "replay", calibrate, raising=False)
     monkeypatch.setitem(sys.modules, "specviz.bench.calibrate.replay", calibrate)
     assert main(["calibrate", "stand", "--target", "T"]) == 0
-    assert capsys.readouterr().out == "trees/stand.json\n"
-    training = SimpleNamespace(train=lambda *given: asked.append(given))
-    monkeypatch.setitem(sys.modules, "specviz.training", training)
-    assert main(["train", "small_draft", "--device", "cpu", "--minutes", "1.5", "--resume"]) == 0
-    *choices, reserved = asked[1]
-    assert asked[0] == ("stand", "T") and choices == ["small_draft", "cpu", 1.5, True, ()]
-    reported = set(prompts.reserved())
-    assert reported <= set(reserved), "what numbers are reported on must never be training data"
+    assert capsys.readouterr().out == "trees/stand.json\n" and asked == [("stand", "T")]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from specviz.__main__ import main
+from specviz.prompts import reserved
 from specviz.training import registry
 
 
@@ -24,6 +25,7 @@ def test_the_dialogues_may_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     first, second = jobs
     assert (first.recipe.name, first.minutes, first.data, first.resume) == ("eagle3", 2.0, tuple(files), True)
     assert (second.recipe.name, second.data, second.resume) == ("eagle", (), False)
+    assert set(reserved()) <= set(first.reserved), "what numbers are reported on must never be training data"
 
 
 def test_dialogues_that_are_not_there_are_told_before_anything_is_loaded(

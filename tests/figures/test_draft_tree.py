@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import specviz
 from specviz.figures.draft_tree import draft_tree, rows
 from specviz.palette import LABELS, LOOKS, THEMES
 from specviz.trace.schema import Bonus
-from tests.support.traces.made import SILENT, TREE, hovers, labels, positions
+from tests.support.traces.made import TREE, hovers, labels, positions
 from tests.support.traces.samples import sample_trace
 
 
@@ -53,10 +52,6 @@ def test_an_entry_of_the_key_hides_all_that_its_verdict_has_on_the_figure() -> N
     assert key["rejected"] == "rejected" and {trace.legendgroup for trace in figure.data} == set(key.values())
 
 
-def test_a_step_without_a_draft_says_so_loudly() -> None:
-    assert "the drafter proposed nothing" in draft_tree(SILENT).layout.title.text
-
-
 def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much() -> None:
     step = max(sample_trace(30, seed=2, nodes=80).steps, key=lambda one: len(one.nodes))
     whole, folded = draft_tree(step), draft_tree(step, most=20)
@@ -88,11 +83,6 @@ def test_the_hover_has_the_verdict_in_the_words_of_the_stage_and_what_was_drawn(
     ]  # fmt: skip
     assert LABELS["relaxed"] == next(one for one in hover if "·is" in one).split("<br>")[1]
     assert "bonus, from the residual" in next(one for one in hover if "·blue" in one)
-
-
-def test_the_readme_line_works() -> None:
-    trace = sample_trace()
-    assert specviz.figures.draft_tree(trace.steps[3]).layout.title.text.startswith("Step 4")
 
 
 @st.composite

@@ -13,7 +13,6 @@ from specviz.trace import metrics, store
 from specviz.trace.schema import Nanoseconds, Step, Trace
 from specviz.ui.widgets.panels import why
 from tests.support.traces.made import MS, SILENT, TREE, trace
-from tests.support.traces.samples import METHODS, sample_trace
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 
@@ -86,15 +85,6 @@ def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs()
     assert "no autoregressive run was recorded" in found["verdict"].sentence
     assert "drafting costs most: 50 % of each step." in found["verdict"].sentence
     assert found["measured"].value is None and "predicted" not in found
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_numbers_are_those_of_the_metrics(method: str) -> None:
-    one = sample_trace(20, method=method)
-    found, stated = terms(one), metrics.summarise(one.steps, "budget", 0, one.end.baseline)
-    assert found["measured"].value == pytest.approx(stated["speedup"])
-    assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])
-    assert found["tau"].value == pytest.approx(stated["tau"])
 
 
 def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them() -> None:

@@ -40,8 +40,8 @@ def test_where_nothing_is_known_of_a_picture_there_is_none() -> None:
     assert figures.unfinished(replace(trace, run=replace(trace.run, codebook=None))) == ""
 
 
-@pytest.mark.parametrize(("row", "png"), [(0, "***"), (0, "AAAA"), (0, 7), (-1, "AAAA"), (True, "AAAA"), (None, "AAAA")])
-def test_damaged_rows_are_refused(row: object, png: object) -> None:
+@pytest.mark.parametrize(("row", "png"), [(0, "***"), (0, "AAAA"), (-1, "AAAA")])
+def test_damaged_rows_are_refused(row: int, png: str) -> None:
     trace = image_trace("autoregressive")
     note = Note("canvas", {"row": row, "rows": 1, "codes": GRID, "png": png})
     with pytest.raises(BadTrace, match="canvas"):

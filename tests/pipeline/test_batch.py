@@ -14,7 +14,7 @@ from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import prepare
 from specviz.trace import store
 
-PROMPTS = ("Repeat after me: one, two, three, four, five.", "Say yes.", "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,")
+PROMPTS = ("Say yes.", "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,")
 
 
 @pytest.mark.model
@@ -47,7 +47,7 @@ def test_runs_on_different_targets_are_no_batch() -> None:
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float32", "parameters": {"nodes": 12, "drafter": "none"}}
-    ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS[:2]]
+    ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS]
     cancel, played, play = threading.Event(), [0], BatchDecoding._play
 
     def interrupted(self: BatchDecoding) -> object:

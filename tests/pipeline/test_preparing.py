@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import get
 from specviz.models.hub.prepare import modality_of
-from specviz.pipeline.prepared import check_modality
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
 
@@ -22,24 +20,6 @@ from specviz.pipeline.runner import prepare
 def test_a_folder_says_by_its_config_what_it_works_on(tmp_path: Path, kind: str, modality: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     assert modality_of(str(tmp_path)) == modality
-
-
-def test_a_catalogue_name_says_it_itself() -> None:
-    assert modality_of("smollm2-135m-instruct") == "text"
-
-
-def test_a_method_of_another_kind_is_refused_with_the_ones_that_run() -> None:
-    with pytest.raises(BadInput, match="Methods that do: .+"):
-        check_modality(get("medusa"), "image", "a picture model")
-    check_modality(get("medusa"), "text", "a language model")
-
-
-def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> None:
-    asked = {"prompt": "hello", "target": "nobody/has-this"}
-    with pytest.raises(BadInput, match="no method"):
-        prepare(Request("no_such_method", **asked))
-    with pytest.raises(BadInput, match="no parameter"):
-        prepare(Request("medusa", **asked, parameters={"wings": 2}))
 
 
 def test_an_error_of_a_parameter_names_its_field() -> None:

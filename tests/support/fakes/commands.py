@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,11 +49,6 @@ def breaking(problem: BaseException) -> Events:
         raise problem
 
     return events
-
-
-def python(*given: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own."""
-    return subprocess.run([sys.executable, "-m", "specviz", *given], cwd=ROOT, capture_output=True, text=True)
 
 
 def one_sentence(error: str) -> bool:
