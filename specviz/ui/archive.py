@@ -21,7 +21,7 @@ from specviz.trace import store as traces
 from specviz.trace.schema import Run, Trace
 from specviz.trace.store import Outline, TraceStore, outline, outlined
 from specviz.trace.validate import MAX_FILE
-from specviz.ui.widgets.gallery import Gallery
+from specviz.ui.widgets.gallery import Gallery, Groups, Titles
 from specviz.viewer.component import control
 
 MINE = "mine:"
@@ -52,7 +52,7 @@ class Pool:
         self.jobs: dict[Hashable, Future[Any]] = {}
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=POOL)
         self._owners: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a job may be over before it is listed
 
     def submit(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Future[Result]:
         """Submit ``job`` and return its future, shared by all pending requests for the same ``key``. ``owner`` is the address
@@ -63,18 +63,16 @@ class Pool:
                 return self.jobs[key]
             if len(self.jobs) >= self.most or (owner and self._owners[owner] >= max(1, self.most // 2)):
                 raise BadInput(f"{len(self.jobs)} other files are being read or made just now. Try again in a minute.")
-            future: Future[Result] = self._threads.submit(self._do, key, owner, job)
+            future = self._threads.submit(job)
             self.jobs[key] = future
             self._owners[owner] += 1
+            future.add_done_callback(lambda _: self._leave(key, owner))
             return future
 
-    def _do(self, key: Hashable, owner: str, job: Callable[[], Result]) -> Result:
-        try:
-            return job()
-        finally:
-            with self._lock:
-                self.jobs.pop(key, None)
-                self._owners -= Counter([owner])
+    def _leave(self, key: Hashable, owner: str) -> None:
+        with self._lock:
+            self.jobs.pop(key, None)
+            self._owners -= Counter([owner])
 
     async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
         """Await the result of ``job``. Raises its exceptions, and BadInput when the pool is full."""
@@ -209,7 +207,7 @@ def title(trace: Trace) -> str:
     return f"{run.title}{temperature} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
 
 
-def join(runs: list[tuple[str, str]], name: str, trace: Trace) -> bool:
+def join(runs: Titles, name: str, trace: Trace) -> bool:
     """Add a run to this session's. Returns False if it is there already."""
     if any(name == listed for _, listed in runs):
         return False
@@ -218,12 +216,12 @@ def join(runs: list[tuple[str, str]], name: str, trace: Trace) -> bool:
     return True
 
 
-def choices(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def choices(archive: Archive, runs: Titles) -> Titles:
     """This session's runs, newest first, then the recorded ones: title and name of each."""
     return [entry for entries in grouped(archive, runs).values() for entry in entries]
 
 
-def grouped(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> dict[str, list[tuple[str, str]]]:
+def grouped(archive: Archive, runs: Titles, *modalities: str) -> Groups:
     """The entries of :func:`choices` under headings: this session's runs, then the method families."""
     mine = {SESSION: list(reversed(runs))} if runs else {}
     return mine | archive.gallery.by_family(*modalities)

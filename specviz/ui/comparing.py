@@ -21,7 +21,7 @@ from specviz.ui.archive import Archive, choices
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
-from specviz.ui.widgets.gallery import Gallery
+from specviz.ui.widgets.gallery import Gallery, Titles
 from specviz.viewer import pair
 
 METHOD = "method:"
@@ -32,7 +32,7 @@ ROUNDS = 2
 slows both, and the range shows the remaining noise."""
 
 
-def listed(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def listed(archive: Archive, runs: Titles) -> Titles:
     """Return the choices for either side: this session's runs, the recorded ones, and text methods without a recorded run."""
     recorded = {recording.run.method for recording in archive.gallery.recordings.values()}
     others = [one for one in all_methods().values() if "text" in one.modality and one.name not in recorded]

@@ -21,11 +21,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from specviz.errors import BadInput
 from specviz.figures.theme import markup, show_whitespace
@@ -66,16 +69,46 @@ class Page:
     panel: bool | str = False
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """Lesson as stored in its file. ``pages`` are templates, which :func:`page` fills from a trace."""
+class Ask(msgspec.Struct, frozen=True):
+    """Question of a template: ``about`` the step, or with a question and choices of its own."""
 
-    name: str
+    about: str = ""
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    answer: int = 0
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A page as stored in its file, which :func:`page` fills from a trace."""
+
+    text: tuple[str, ...]
+    at: Any = None
+    veiled: bool = False
+    ask: Ask | None = None
+    reveal: str = ""
+    panel: bool | str = False
+
+    def __post_init__(self) -> None:
+        ask, placed = self.ask, self.at is not None
+        if not self.text or not (not placed or self.at in PLACES or isinstance(self.at, dict)):
+            raise ValueError(f"It needs a text, and an at that is one of {', '.join(PLACES)} or a step")
+        if self.veiled and not (ask and placed):
+            raise ValueError("It is veiled, so it needs a question and an at")
+        if ask and ask.about and not (ask.about in ("kept", "bonus") and placed):
+            raise ValueError(f"It asks about {ask.about!r}; kept and bonus are known, and need an at")
+        if ask and not ask.about and not 0 <= ask.answer < len(ask.choices):
+            raise ValueError(f"It has no choice number {ask.answer}")
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """Lesson as stored in its file, by whose name it is called."""
+
     title: str
     about: str
-    trace: str
     method: str
-    pages: Sequence[Mapping[str, Any]]
+    pages: tuple[Template, ...]
+    name: str = ""
+    trace: str = ""
     group: str = ""
     beside: str = ""
 
@@ -85,35 +118,16 @@ def load(folder: Path) -> dict[str, Lesson]:
     lessons: dict[str, Lesson] = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            lesson = Lesson(**{"name": path.stem, "trace": "", **json.loads(path.read_text(encoding="utf-8"))})
-            for number, raw_page in enumerate(lesson.pages, 1):
-                _check(raw_page, number)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            lesson = msgspec.json.decode(path.read_bytes(), type=Lesson)
+        except (OSError, ValueError) as error:
             raise BadInput(f"The lesson {path.name} cannot be read: {error}.") from None
-        lessons[path.stem] = lesson
+        lessons[path.stem] = replace(lesson, name=path.stem)
     return lessons
-
-
-def _check(page: Mapping[str, Any], number: int) -> None:
-    at = page.get("at")
-    if not page["text"] or not (at is None or at in PLACES or isinstance(at, dict)):
-        raise ValueError(f"page {number} needs a text, and an at that is one of {', '.join(PLACES)} or a step")
-    if not isinstance(page.get("panel", False), bool | str):
-        raise ValueError(f"page {number} opens the panel {page['panel']!r}; say true or the type of a note")
-    if page.get("veiled") and not (page.get("ask") and at is not None):
-        raise ValueError(f"page {number} is veiled, so it needs a question and an at")
-    ask = page.get("ask") or {"about": "kept"}
-    if "about" in ask:
-        if ask["about"] not in ("kept", "bonus") or (page.get("ask") and at is None):
-            raise ValueError(f"page {number} asks about {ask['about']!r}; kept and bonus are known, and need an at")
-    elif not 0 <= ask["answer"] < len(ask["choices"]):
-        raise ValueError(f"page {number} has no choice number {ask['answer']}")
 
 
 def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None) -> Page:
     """Return page ``number`` with its step found and its texts filled in."""
     raw = lesson.pages[number]
-    panel = raw.get("panel", False)
     steps = places(lesson, trace)
     known = facts(trace, steps[number])
     for earlier, step in enumerate(steps[:number], 1):
@@ -121,21 +135,21 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
             known |= {f"page{earlier}.{name}": value for name, value in step_facts(trace.steps[step]).items()}
     known |= {f"beside.{name}": value for name, value in (facts(beside, None) if beside else {}).items()}
     return Page(
-        tuple(filled(paragraph, known) for paragraph in raw["text"]),
+        tuple(filled(paragraph, known) for paragraph in raw.text),
         steps[number],
-        _question(raw.get("ask"), trace, steps[number], known),
-        filled(raw.get("reveal", ""), known),
-        RENAMED_NOTES.get(panel, panel),
+        _question(raw.ask, trace, steps[number], known),
+        filled(raw.reveal, known),
+        RENAMED_NOTES.get(str(raw.panel), raw.panel),
     )
 
 
 def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
     """Return each page's step, None without ``at``. A repeated ``at`` has the same step, a new one a later step if possible."""
     by_place: dict[str, int] = {}
-    written = [json.dumps(raw.get("at")) for raw in lesson.pages]
+    written = [json.dumps(raw.at) for raw in lesson.pages]
     for raw, place in zip(lesson.pages, written, strict=True):
-        if raw.get("at") is not None and place not in by_place:
-            by_place[place] = find(trace, raw["at"], max(by_place.values(), default=-1))
+        if raw.at is not None and place not in by_place:
+            by_place[place] = find(trace, raw.at, max(by_place.values(), default=-1))
     return tuple(map(by_place.get, written))
 
 
@@ -146,14 +160,14 @@ def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> 
     ahead = [
         step
         for later, (step, raw) in enumerate(zip(steps, lesson.pages, strict=True))
-        if step is not None and raw.get("veiled") and later >= number + revealed
+        if step is not None and raw.veiled and later >= number + revealed
     ]
     if ahead and at >= min(ahead):
         at = min(ahead)
         trace = veiled(trace, at)
     elif ahead:
         trace = trace.replace(steps=trace.steps[: at + 1], end=None)
-    if lesson.pages[number].get("panel") == REVEAL and not revealed:
+    if lesson.pages[number].panel == REVEAL and not revealed:
         steps_without = (*trace.steps[:at], trace.steps[at].replace(notes=()), *trace.steps[at + 1 :])
         trace = trace.replace(steps=steps_without)
     return trace, at
@@ -290,15 +304,15 @@ def filled(text: str, known: Mapping[str, str]) -> str:
     return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], code)
 
 
-def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Question | None:
+def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Question | None:
     if ask is None:
         return None
-    if "about" not in ask:
-        return Question(ask["question"], tuple(ask["choices"]), ask["answer"])
+    if not ask.about:
+        return Question(ask.question, ask.choices, ask.answer)
     assert at is not None
     step = trace.steps[at]
     piece = "code" if trace.run.modality == "image" else "token"
-    if ask["about"] == "kept":  # from none to the draft's depth, in ranges if it is deep
+    if ask.about == "kept":  # from none to the draft's depth, in ranges if it is deep
         deepest = max(_sent_depths(step), default=0)
         size = -(-(deepest + 1) // MOST_CHOICES)
         counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
@@ -340,7 +354,7 @@ def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
     for number in range(len(lesson.pages)):
         printed = page(lesson, number, trace, beside)
         if printed.ask or not answers:
-            draft = lesson.pages[number].get("veiled") and printed.step is not None and printed.step not in drawn
+            draft = lesson.pages[number].veiled and printed.step is not None and printed.step not in drawn
             boxes = ""
             if printed.ask:
                 choices = "".join(f"<li>{markup(choice)}</li>" for choice in printed.ask.choices)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from PIL import Image
 from playwright.sync_api import expect
 
-from specviz.ui.settings import Settings
-from specviz.ui.tabs import request_form
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
-
-DRAFT = {name: title for title, name in request_form.models("draft", Settings())}["smollm2-360m-instruct"]
 
 
 @pytest.fixture(scope="module")
@@ -56,23 +49,6 @@ def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(newcomer: App
     newcomer.page.reload()
     newcomer.until(f"{newcomer.stage()}.feed.name.startsWith('mine:')")
     newcomer.until("!new URL(location.href).searchParams.has('trace')")
-    newcomer.errors.clear()  # Gradio's own, of the answers that a reload cuts off
-
-
-def test_a_reload_keeps_the_uploaded_picture_and_the_draft_model(newcomer: AppPage, tmp_path: Path) -> None:
-    Image.effect_noise((900, 900), 90).convert("RGB").save(tmp_path / "photo.png")
-    newcomer.pick("#sp-method", "Speculative sampling")
-    expect(newcomer.page.locator("#sp-draft input")).to_be_visible()
-    newcomer.choose("#sp-draft", DRAFT)
-    newcomer.tab("Vision-language")
-    preview = newcomer.page.locator("#sp-see-preview img")
-    newcomer.page.locator("input[type=file][accept*='.png']").first.set_input_files(tmp_path / "photo.png")
-    expect(preview).to_have_attribute("src", re.compile("^data:image/jpeg"))
-    shown = preview.get_attribute("src")
-    newcomer.page.reload()
-    expect(preview).to_have_attribute("src", str(shown))
-    newcomer.tab("Text")
-    expect(newcomer.page.locator("#sp-draft input")).to_have_value(DRAFT)
     newcomer.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 

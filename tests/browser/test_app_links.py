@@ -21,7 +21,6 @@ from tests.support.pages.stage import patient
 pytestmark = pytest.mark.browser
 
 NAMES = ("token_recycling", "stand", "lantern_pp", "mulo_sd", "dream", "hivis")
-SEEN = {"Vision-language": "#sp-see-stage", "Image": "#sp-image-stage"}
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +45,14 @@ def address(visitor: AppPage, **parts: str | None) -> None:
     visitor.until(wanted)
 
 
-@pytest.mark.parametrize(
-    ("name", "tab", "method"),
-    [("hivis", "Vision-language", "#sp-see-method"), ("mulo_sd", "Image", "#sp-image-method")],
-)
-def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(
-    browser: Browser, url: str, name: str, tab: str, method: str
-) -> None:
-    with closing(AppPage(browser, url, f"?trace={name}&step=2")) as linked:
-        expect(linked.page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
-        linked.until(f"{linked.stage(SEEN[tab])}.feed.name === '{name}' && {linked.stage(SEEN[tab])}.cursor === 1")
-        expect(linked.page.locator(f"{method} select")).to_have_value(name)
-        expect(linked.page.locator(f"{SEEN[tab].replace('stage', 'recording')} select")).to_have_value(name)
-        address(linked, tab=tab.lower(), trace=name, step="2")
+def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?trace=mulo_sd&step=2")) as linked:
+        stage = linked.stage("#sp-image-stage")
+        expect(linked.page.get_by_role("tab", name="Image")).to_have_attribute("aria-selected", "true")
+        linked.until(f"{stage}.feed.name === 'mulo_sd' && {stage}.cursor === 1")
+        for chosen in ("method", "recording"):
+            expect(linked.page.locator(f"#sp-image-{chosen} select")).to_have_value("mulo_sd")
+        address(linked, tab="image", trace="mulo_sd", step="2")
         assert linked.run("feed.name") == "token_recycling", "the first tab was given a run that is not its own"
         linked.tab("Text")
         expect(linked.page.locator("#sp-method select")).to_have_value("token_recycling")

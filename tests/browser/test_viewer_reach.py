@@ -43,15 +43,6 @@ def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
     expect(tab.page.locator(".sv-table-box table")).to_be_visible()
 
 
-def test_f_fills_the_screen_and_f_gives_it_back(show: Open) -> None:
-    tab = show()
-    tab.page.locator(".specviz").focus()
-    tab.page.keyboard.press("f")
-    tab.until("document.fullscreenElement === document.querySelector('.specviz')")
-    tab.page.keyboard.press("f")
-    tab.until("document.fullscreenElement === null")
-
-
 def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
     tab = show()
     tab.page.get_by_role("button", name="Step", exact=True).focus()

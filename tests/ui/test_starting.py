@@ -134,3 +134,49 @@ def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pyt
         sys.setswitchinterval(interval)
         gc.set_threshold(*threshold)
     assert seen == [(pytest.approx(starting.SWITCH_SECONDS), 1000)]
+
+
+STUB = """
+import sys
+
+def GPU(task=None, *, duration=None, size=None):
+    assert "torch" not in sys.modules
+    print("duration", duration)
+    return task if callable(task) else lambda task: task
+"""
+START = """
+import sys, urllib.request, app
+found, url, _ = app.demo.launch(**app.options, prevent_thread_lock=True, quiet=True)
+print("answers", urllib.request.urlopen(url).status, "spaces" in sys.modules, "torch" in sys.modules)
+print("says", app.running.hardware.sentence())
+app.demo.close()
+"""
+
+
+def on_a_space(stub: Path, **environment: str) -> str:
+    """What a start prints. A minute is what a Space should need at most."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPACE", "SPECVIZ_", "GRADIO_", "PORT"))
+    }
+    path = os.pathsep.join([str(stub), str(IMPORTED_FROM)])
+    ran = subprocess.run(
+        [sys.executable, "-c", START], cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=180,
+        env={**inherited, "PYTHONPATH": path, **environment}, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.slow
+def test_a_zero_gpu_space_starts_with_the_entry_that_borrows_and_says_for_how_long(tmp_path: Path) -> None:
+    (tmp_path / "spaces.py").write_text(STUB)
+    said = on_a_space(tmp_path, SPACES_ZERO_GPU="true", SPACE_ID="me/app").splitlines()
+    assert "duration 60" in said and "answers 200 True False" in said
+    assert "says Each run borrows a GPU for at most 60 s." in said
+
+
+@pytest.mark.slow
+def test_a_space_with_hardware_of_its_own_asks_for_no_such_package(tmp_path: Path) -> None:
+    (tmp_path / "spaces.py").write_text("raise ImportError('not asked for')")
+    said = on_a_space(tmp_path, SPACE_ID="me/app", SPECVIZ_DEVICE="cpu").splitlines()
+    assert "answers 200 False False" in said and any(line.startswith("says Runs on ") for line in said)

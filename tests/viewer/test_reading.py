@@ -201,3 +201,31 @@ def test_numbers_never_round_to_a_certainty(node: Evaluate) -> None:
 def test_a_calm_speed_is_chosen_from_the_recorded_times(node: Evaluate) -> None:
     body = "return given.map((ns) => Player.comfortable({ steps: [{ total: ns }] }));"
     assert node(body, [50e6, 80e6, 700e6, 1e6]) == [0.05, 0.1, 1, 0.05]
+
+
+BUSY = "Other programs kept this run waiting."
+HEADER = """
+const element = (tag) => ({
+  tag, kids: [], attributes: {}, append(...kids) { this.kids.push(...kids); },
+  setAttribute(name, value) { this.attributes[name] = value; }, addEventListener() {},
+});
+globalThis.document = { createElement: element };
+const { Header } = modules["stage/header"];
+const one = feed();
+one.accept(given);
+const told = (part) => (typeof part === "object" ? part.kids.map(told).join(" | ") : part);
+return [Header.messages(one.trace), Header.busy(one.trace.end).map((chip) => [chip.tag, told(chip)])];
+"""
+
+
+@pytest.mark.parametrize("message", ["", "The server said more."])
+def test_a_busy_machine_is_a_chip_that_opens(message: str, node: Evaluate) -> None:
+    text = cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2, message=message, busy=BUSY)])
+    lines, chips = node(HEADER, text)
+    assert lines == ([["note", message]] if message else [])
+    assert chips == [["details", f"busy machine | {BUSY}"]]
+
+
+def test_a_quiet_machine_has_no_chip(node: Evaluate) -> None:
+    lines, chips = node(HEADER, cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2)]))
+    assert (lines, chips) == ([], [])

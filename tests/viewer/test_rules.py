@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from specviz.trace import schema
-from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from tests.support.viewer import cases
 from tests.support.viewer.layouts import EXPLAIN
 from tests.support.viewer.node import Evaluate
@@ -36,16 +35,6 @@ def test_every_rule_of_the_schema_is_explained(node: Evaluate, rule: str) -> Non
     assert ending == "Stopped after “·yes”: the target wanted “·own”."
 
 
-def test_relaxed_says_what_the_strict_rule_would_have_said(node: Evaluate) -> None:
-    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.1, 0.9, 0.6)]
-    step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")
-    judged = RelaxedJudgement(1, 0.1, 0.5, limit=0.1, count=0, moved=0.0, near="", mass=[], sums=[])
-    note = RelaxedNote(k=1, form="exact", nodes=[judged], factor=2).to_note()
-    step["notes"] = [{"type": note.type, **note.data}]
-    found = node(EXPLAIN, {"step": step})
-    assert "Strictly (p/q = 0.20) it would have been rejected" in found[1]
-
-
 def test_a_guess_that_was_chosen_is_weighed_as_certain_whatever_the_drafter_thought(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.4, 0.4, 0.3)]
     step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")
@@ -69,15 +58,6 @@ def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
     ]
     found = node(EXPLAIN, {"step": cases.step(0, late, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")})
     assert found[2] == "Not verified: its sibling “·b” was accepted before its turn came."
-
-
-def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:
-    free = node(EXPLAIN, {"step": cases.chain(0, 3, 3)})
-    assert "comes free" in free[4] and "comes free" in free[5]
-    stopped = node(EXPLAIN, {"step": cases.chain(0, 3, 1)})
-    assert "what is left of the target's distribution" in stopped[4]
-    alone = node(EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")})
-    assert "Nothing was drafted" in alone[1]
 
 
 def test_a_verdict_that_is_kept_back_is_not_given_away(node: Evaluate) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.viewer import cases
-from tests.support.viewer.layouts import EXPLAIN, drawn, overlaps
+from tests.support.viewer.layouts import drawn, overlaps
 from tests.support.viewer.node import Evaluate
 
 
@@ -52,17 +52,3 @@ def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) 
     """
     found = node(body)
     assert [one and one["type"] for one in found] == ["beam_mass", "growth", "growth", None]
-
-
-def test_traversal_names_weight_coin_and_what_happens_next(node: Evaluate) -> None:
-    nodes = [
-        cases.node(-1, " a", "root"), cases.node(0, " b", "rejected", 0.5, 0.1, 0.2, 0.7),
-        cases.node(0, " c", "accepted", 0.5, 0.4), cases.node(2, " d", "accepted", 0.5, 0.4, 0.6, 0.1),
-        cases.node(2, " e", "skipped", 0.5),
-    ]  # fmt: skip
-    step = cases.step(0, nodes, [2, 3], [3, 9, " f", 0.4, "target"], rule="traversal")
-    _, failed, passed, kept, never, *_ = node(EXPLAIN, {"step": step})
-    assert "weighs 0.20. The draw 0.70 is not below 0.20, so it is taken off the tree" in failed
-    assert "needed no draw of its own" in passed
-    assert "weighs 0.60" in kept and "kept at once" in kept
-    assert never == "Not verified: the path down to “·d” had been kept before its turn came."

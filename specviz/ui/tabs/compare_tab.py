@@ -73,10 +73,8 @@ class CompareTab(TabParts):
         try:
             feeds = ["" if name.startswith(comparing.METHOD) else self.shared.archive.feed(name) for name in names]
         except SpecvizError as error:
-            return {self.banner: panels.banner(str(error))}
-        return (
-            dict(zip(self.stages, feeds, strict=True)) | {self.banner: panels.banner("")} | self.versus(rounds or (names,), runs)
-        )
+            return self.say(error)
+        return dict(zip(self.stages, feeds, strict=True)) | self.say("") | self.versus(rounds or (names,), runs)
 
     def versus(self, rounds: Sequence[Pair], runs: Runs) -> Updates:
         """Choose the last of these pairs, with the verdict above the stages and the table below; for a missing run, the way to
@@ -129,14 +127,14 @@ class CompareTab(TabParts):
     def running(self, caller: Caller, form_state: FormState, names: Pair, runs: Runs) -> Iterator[Updates]:
         """Run both sides in turn, :data:`comparing.ROUNDS` times, each from an empty memory, and add the runs to ``runs``."""
         idle: Updates = {self.run: gr.Button("Run both"), self.stop: panels.stop_button(False)}
-        begun = {self.run: gr.Button("Running"), self.stop: panels.stop_button(), self.banner: panels.banner("")}
+        begun = {self.run: gr.Button("Running"), self.stop: panels.stop_button()} | self.say("")
         waits = control("live", "next", message=WAITS)
         try:
             requests = comparing.requests(self.shared, form_state, names)
             yield begun | {self.verdict: comparing.running(), self.table: ""} | dict(zip(self.stages, ("", waits), strict=True))
             yield from self.in_turn(caller, requests, names, runs)
         except SpecvizError as error:
-            yield {self.banner: panels.banner(str(error))}
+            yield self.say(error)
         yield idle
 
     def in_turn(self, caller: Caller, requests: list[Request], before: Pair, runs: Runs) -> Iterator[Updates]:
@@ -148,7 +146,7 @@ class CompareTab(TabParts):
             for side, request in enumerate(requests):
                 with closing(self.shared.live.run(page, request, caller, Memory())) as frames:
                     for frame in frames:
-                        failure = {self.banner: panels.banner(frame.failure)} if frame.failure else {}
+                        failure = self.say(frame.failure) if frame.failure else {}
                         if not page.current(frame.cancel) or (failure and not frame.begun):
                             yield self.both(before, runs) | (failure if page.current(frame.cancel) else {})
                             return

@@ -18,7 +18,13 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private",
 
 
 class TabParts:
-    """A tab whose components are its attributes."""
+    """A tab whose components are its attributes; one is a ``banner``."""
+
+    banner: gr.HTML
+
+    def say(self, message: object, note: bool = False) -> Updates:
+        """Updates that show an error in the banner or, if so, a ``note``; without a message, that hide it."""
+        return {self.banner: panels.banner(str(message), note)}
 
     @property
     def outputs(self) -> list[Any]:

@@ -6,9 +6,9 @@ A visitor's progress and predictions stay in the browser; the server stores none
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import gradio as gr
+from msgspec.structs import replace
 
 from specviz.errors import SpecvizError
 from specviz.figures.theme import markup

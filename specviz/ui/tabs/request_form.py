@@ -15,6 +15,7 @@ from specviz.trace.schema import Run
 from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import SERVED
 from specviz.ui.widgets import controls
+from specviz.ui.widgets.gallery import Titles
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     return model_name
 
 
-def servers(settings: Settings) -> list[tuple[str, str]]:
+def servers(settings: Settings) -> Titles:
     """Title and name of the permitted servers, as targets."""
     return [(f"Server at {url.split('://', 1)[1]}", SERVED + url) for url in settings.servers]
 
@@ -186,7 +187,7 @@ def offered(settings: Settings, modality: str = "text", role: str | None = None)
     return listed | {name: name for name in settings.models if modality == "text" and name not in catalogued}
 
 
-def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> list[tuple[str, str]]:
+def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> Titles:
     """Title and name of every model offered for a role, and of ``own``, the configured target.
 
     A title states why a model cannot fit on this machine, or the download that a model not yet here requires.

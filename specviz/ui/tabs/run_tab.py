@@ -23,10 +23,10 @@ from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons, stream
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls, examples, panels
 from specviz.ui.widgets.figures import Figures
-from specviz.ui.widgets.gallery import Recording
+from specviz.ui.widgets.gallery import Groups, Recording, Titles
 from specviz.viewer.component import Race, Stage
 
-Runs = list[tuple[str, str]]
+Runs = Titles
 IDEA = (
     "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
     "one pass of the model checks it and keeps what it agrees with."
@@ -119,7 +119,7 @@ class RunTab(TabParts):
         with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
             self.advanced = controls.form(advanced, elem_id=f"{self.prefix}-advanced")
 
-    def targets(self) -> list[tuple[str, str]]:
+    def targets(self) -> Titles:
         """Title and name of every target that the tab offers."""
         return request_form.models("target", self.shared.settings, self.modality, self.default_target)
 
@@ -185,9 +185,9 @@ class RunTab(TabParts):
             trace = self.archive.trace(name)
             if page := self.shared.pages.find(session):
                 page.turn_away()
-            updates = self.staged(self.archive.feed(name)) | self.busy(False) | {self.banner: panels.banner("")}
+            updates = self.staged(self.archive.feed(name)) | self.busy(False) | self.say("")
         except SpecvizError as error:
-            return {self.banner: panels.banner(str(error))}
+            return self.say(error)
         updates |= self.named(name, runs, trace if joins_session else None) | self.explained(trace)
         # An uploaded run may be of an unknown method.
         return updates | (self.take_over(trace, name) if self.offers(trace.run.method) else {})
@@ -201,7 +201,7 @@ class RunTab(TabParts):
             values = dict(zip(self.controls, control_values, strict=True))
             request = request_form.request(FormState(modality=self.modality, **values), self.shared.settings)
             page = self.shared.pages.enter(caller.session, caller.address)
-            yield self.busy(True) | {self.banner: panels.banner("")}
+            yield self.busy(True) | self.say("")
             last: Trace | None = None
             with closing(self.shared.live.run(page, request, caller)) as frames:
                 for frame in frames:
@@ -216,7 +216,7 @@ class RunTab(TabParts):
                     return
                 yield self.explained(last)
         except SpecvizError as error:
-            yield {self.banner: panels.banner(self.refused(run_name, str(error)))}
+            yield self.say(self.refused(run_name, str(error)))
         yield self.busy(False)
 
     def of_frame(self, frame: Frame, run_name: str, runs: Runs) -> Updates:
@@ -224,10 +224,10 @@ class RunTab(TabParts):
         archive, failure = self.archive, frame.failure
         if failure and not frame.begun:
             stopped = failure.startswith("Stopped")
-            banner = panels.banner(failure if stopped else self.refused(run_name, failure), note=stopped)
+            banner = self.say(failure if stopped else self.refused(run_name, failure), note=stopped)
             earlier = self.explained(archive.trace(run_name)) if run_name else {}
-            return self.staged(archive.feed(run_name)) | {self.banner: banner} | earlier
-        updates = self.staged(frame.feed) | ({self.banner: panels.banner(failure)} if failure else {})
+            return self.staged(archive.feed(run_name)) | banner | earlier
+        updates = self.staged(frame.feed) | (self.say(failure) if failure else {})
         if frame.begun:
             updates |= self.named(MINE + frame.key, runs, frame.trace)
         return updates | (self.explained(frame.trace, frame.timing) if frame.trace else {})
@@ -317,7 +317,7 @@ class RunTab(TabParts):
             else:
                 updates = self.show(recording.name, list(runs), request.session_hash)
         except SpecvizError as error:
-            return self.of_method(method) | {self.banner: panels.banner(str(error))}
+            return self.of_method(method) | self.say(error)
         filled = self.filled(prompt if own_prompt else given, (basics, advanced)) | {self.given: given}
         return self.apply_limits(updates, method, *own_choices) | filled
 
@@ -361,7 +361,7 @@ class TextTab(RunTab):
             allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft, elem_id="sp-draft",
         )  # fmt: skip
 
-    def targets(self) -> list[tuple[str, str]]:
+    def targets(self) -> Titles:
         """Title and name of every target, servers among them."""
         return [*super().targets(), *request_form.servers(self.shared.settings)]
 
@@ -386,6 +386,6 @@ class ImageTab(RunTab):
     idea = IDEA.replace("a tree of tokens", "picture codes").replace("checks it", "checks them")
 
 
-def methods(modality: str) -> controls.Groups:
+def methods(modality: str) -> Groups:
     """Title and name of every method of a modality under the title of its family."""
     return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}

@@ -58,11 +58,11 @@ class TracesTab(TabParts):
             try:
                 return {self.facts: facts(self.shared.archive.outline(name)) if name else "", self.downloads: name}
             except SpecvizError as error:
-                return {self.facts: "", self.downloads: "", self.banner: panels.banner(str(error))}
+                return {self.facts: "", self.downloads: ""} | self.say(error)
 
         updates = await self.shared.read([name], shown, request)
         listed = gr.Dropdown(choices(self.shared.archive, session_runs), value=updates[self.downloads] or None)
-        return {self.run: listed, self.banner: panels.banner(message)} | updates
+        return {self.run: listed} | self.say(message) | updates
 
     async def take(self, path: str | None, session_runs: Runs, now: str, request: gr.Request) -> Updates:
         """Open an upload without holding one of the threads that serve other visitors."""

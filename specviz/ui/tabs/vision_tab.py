@@ -13,7 +13,7 @@ from specviz.ui import theme
 from specviz.ui.browser_state import Kept
 from specviz.ui.tabs.events import QUIET, Updates
 from specviz.ui.tabs.run_tab import RunTab
-from specviz.ui.widgets import examples, panels
+from specviz.ui.widgets import examples
 from specviz.ui.widgets.gallery import Recording
 
 LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."
@@ -72,15 +72,15 @@ class VisionTab(RunTab):
         try:
             data, warnings = examples.uploaded_picture(path)
         except BadInput as error:
-            return {self.banner: panels.banner(str(error))}
-        return self.chosen(data) | {self.banner: panels.banner(" ".join(warnings), note=True)}
+            return self.say(error)
+        return self.chosen(data) | self.say(" ".join(warnings), note=True)
 
     def take(self, basics: str, event: gr.EventData) -> Updates:
         """Take the clicked example scene, with its question."""
         scene = examples.clicked(event, examples.scenes())
         if scene is None:
             return {self.banner: gr.skip()}
-        return self.chosen(scene.data) | {self.prompt: scene.question, self.banner: panels.banner("")}
+        return self.chosen(scene.data) | {self.prompt: scene.question} | self.say("")
 
     def chosen(self, data: bytes, by_hand: bool = True) -> Updates:
         """Updates that choose this picture."""

@@ -17,9 +17,8 @@ from specviz.figures.theme import markup
 from specviz.methods import registry
 from specviz.methods.registry import describe
 from specviz.ui import theme
+from specviz.ui.widgets.gallery import Groups
 
-Groups = dict[str, list[tuple[str, str]]]
-"""Title and name of every entry of a drop-down under its heading."""
 FORM_LETTERS = 20_000
 """Maximum number of characters in a form's answer; the page's own answers are far shorter."""
 

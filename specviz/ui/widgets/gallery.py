@@ -22,6 +22,10 @@ from specviz.trace.schema import SCHEMA_VERSION, End, Run, Trace
 NO_FASTER = 1.03
 """Speed-up below which a run counts as no faster, and below its mirror image, 2 - NO_FASTER, as slower."""
 
+Titles = list[tuple[str, str]]
+"""Title and name of every entry of a drop-down."""
+Groups = dict[str, Titles]
+"""The entries under their headings."""
 OTHERS = "Other methods"
 """Heading of recorded runs whose method is unknown to this version."""
 
@@ -119,12 +123,12 @@ class Gallery:
             raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")
         return self.recordings[name]
 
-    def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
+    def by_family(self, *modalities: str) -> Groups:
         """Title and name of each run, of these modalities if given, by the title of their method's family, as in the drop-down of
         methods."""
         family = {method.name: title for title, methods in families().items() for method in methods}
         rank = {name: at for at, name in enumerate(family)}
-        grouped = dict[str, list[tuple[str, str]]]()
+        grouped = Groups()
         for one in sorted(self.of(*modalities), key=lambda one: rank.get(one.run.method, len(rank))):
             grouped.setdefault(family.get(one.run.method, OTHERS), []).append((one.title, one.name))
         return grouped

@@ -1,9 +1,14 @@
-"""What clicking does on the Text tab: nothing that was there is lost when something goes wrong."""
+"""What clicking does on a run's tab: nothing that was there is lost when something goes wrong.
+
+Choosing a method shows its recorded run and brings its own settings; what the visitor changed by hand stays.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +16,18 @@ import gradio as gr
 import pytest
 from msgspec.structs import replace
 
+from specviz.trace import store
 from specviz.trace.schema import Trace
 from specviz.ui.access import Caller
-from specviz.ui.app_state import AppState
+from specviz.ui.app_state import AppState, make
 from specviz.ui.archive import MINE
+from specviz.ui.settings import Settings
 from specviz.ui.tabs import events
 from specviz.ui.tabs.events import Updates, merge_updates
-from specviz.ui.tabs.run_tab import TextTab
-from tests.support.fakes.ui import FakeEngine, Refused, app, asked
+from specviz.ui.tabs.request_form import Basics
+from specviz.ui.tabs.run_tab import ImageTab, RunTab, TextTab
+from specviz.ui.tabs.vision_tab import VisionTab
+from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, asked, changed, gallery, recorded
 from tests.support.traces.samples import lines
 
 
@@ -126,3 +135,188 @@ def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tab:
     for method in ("lantern", "telepathy"):
         updates = shown(method)
         assert tab.stage in updates and tab.prompt not in updates and tab.method not in updates
+
+
+NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
+HOW = {"stand": (0.6, 112), "eagle2": (0.0, 80), "token_recycling": (0.0, 80), "hivis": (0.0, 140)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Recorded runs with a prompt, a temperature and a number of new tokens of their own."""
+    found = gallery(tmp_path / "traces", NAMES)
+    for name, (temperature, tokens) in HOW.items():
+        trace = recorded(name, 6)
+        sampling = replace(trace.run.sampling, temperature=temperature)
+        run = replace(trace.run, prompt=f"Prompt of {name}.", sampling=sampling, max_new_tokens=tokens)
+        store.write(replace(trace, run=run), found / f"{name}.spectrace.jsonl")
+    return found
+
+
+class Visitor:
+    """A visitor of one tab without a browser: its form as it stands, and what the last choice changed."""
+
+    def __init__(self, tab: RunTab) -> None:
+        self.tab, self.given, self.updates = tab, tab.given.value, {}
+        self.prompt, self.basics, self.advanced = tab.prompt.value, tab.basics.value, tab.advanced.value
+
+    def choose(self, method: str) -> None:
+        values = (self.given, self.prompt, self.basics, self.advanced)
+        self.updates = self.tab.choose_method(method, [], *values, VISITOR, self.tab.target.value, "")
+        self.fill()
+
+    def show(self, name: str) -> None:
+        self.updates = self.tab.show(name, [(name, name)], VISITOR.session_hash)
+        self.fill()
+
+    def fill(self) -> None:
+        tab = self.tab
+        self.given = self.updates.get(tab.given, self.given)
+        self.prompt = self.updates.get(tab.prompt, self.prompt)
+        self.basics = self.updates.get(tab.basics, self.basics)
+        self.advanced = self.updates.get(tab.advanced, self.advanced)
+
+    def type(self, **values: object) -> None:
+        self.basics = changed(self.basics, **values)
+
+    @property
+    def asked(self) -> tuple[float, int]:
+        values = json.loads(self.basics)["values"]
+        return float(values["temperature"]), int(values["max_new_tokens"])
+
+    @property
+    def shown(self) -> str | None:
+        return self.updates.get(self.tab.run_name)
+
+
+Enter = Callable[[str], Visitor]
+
+
+@pytest.fixture
+def enter(folder: Path) -> Enter:
+    shared = make(Settings(traces=folder), FakeEngine())
+
+    def opened(name: str) -> Visitor:
+        with gr.Blocks(), gr.Tab() as tab_page:
+            if name == "text":
+                return Visitor(TextTab(shared))
+            return Visitor({"vision": VisionTab, "image": ImageTab}[name](shared, tab_page))
+
+    return opened
+
+
+def test_the_stage_and_the_form_are_the_method_s_own(enter: Enter) -> None:
+    visitor = enter("text")
+    assert visitor.asked == HOW["stand"]
+    visitor.choose("eagle2")
+    assert visitor.shown == "eagle2" and "eagle2" in visitor.updates[visitor.tab.stage]
+    assert visitor.asked == HOW["eagle2"] and visitor.prompt == "Prompt of eagle2."
+    visitor.choose("stand")
+    assert visitor.asked == HOW["stand"] and visitor.prompt == "Prompt of stand."
+
+
+def test_what_was_changed_by_hand_stays_through_every_choice(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.prompt = "Why is the sky blue?"
+    visitor.type(temperature="0")
+    for method, tokens in (("eagle2", 80), ("stand", 112), ("bandit_ucb", 96)):
+        visitor.choose(method)
+        assert visitor.asked == (0.0, tokens) and visitor.prompt == "Why is the sky blue?", method
+    visitor.type(max_new_tokens="33")
+    visitor.advanced = changed(visitor.advanced, seed="7")
+    visitor.choose("stand")
+    assert visitor.shown == "stand" and visitor.asked == (0.0, 33)
+    assert json.loads(visitor.advanced)["values"]["seed"] == "7"
+
+
+def test_a_value_typed_back_to_what_was_given_is_nobody_s(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.type(temperature="0.60")
+    visitor.choose("eagle2")
+    assert visitor.asked == HOW["eagle2"]
+
+
+def test_a_recording_chosen_by_name_brings_all_its_settings(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.type(temperature="1.5")
+    visitor.show("eagle2")
+    assert visitor.asked == HOW["eagle2"]
+    visitor.choose("stand")
+    assert visitor.asked == HOW["stand"]
+
+
+def test_a_run_of_one_s_own_is_one_s_own_choice(enter: Enter) -> None:
+    visitor = enter("text")
+    trace = recorded("stand", 4)
+    sampling = replace(trace.run.sampling, temperature=1.1)
+    run = replace(trace.run, prompt="My own prompt.", sampling=sampling, max_new_tokens=Basics.max_new_tokens)
+    visitor.show(MINE + visitor.tab.shared.archive.store.new(lines(replace(trace, run=run))))
+    visitor.choose("eagle2")
+    assert visitor.shown == "eagle2" and visitor.prompt == "My own prompt."
+    assert visitor.asked == (1.1, HOW["eagle2"][1])  # a default is nobody's choice
+
+
+def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.choose("bandit_ucb")
+    touched = {visitor.tab.stage, visitor.tab.run_name, visitor.tab.recording, visitor.tab.why} & visitor.updates.keys()
+    assert not touched and visitor.asked == (0.0, 96) and visitor.prompt == "Prompt of stand."
+    assert "No run of it is recorded" in visitor.updates[visitor.tab.summary]
+    visitor.choose("eagle2")
+    assert "No run of it is recorded" not in visitor.updates[visitor.tab.summary]
+
+
+def test_a_run_that_is_going_on_keeps_the_stage(enter: Enter) -> None:
+    visitor = enter("text")
+    cancel = visitor.tab.shared.pages.enter("a").begin()
+    visitor.choose("eagle2")
+    assert visitor.shown is None and visitor.tab.stage not in visitor.updates and not cancel.is_set()
+    assert visitor.asked == HOW["eagle2"] and json.loads(visitor.updates[visitor.tab.own])["of"] == "eagle2"
+
+
+def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter: Enter) -> None:
+    visitor = enter("vision")
+    visitor.choose("eagle2")
+    assert visitor.shown is None and "No run of it is recorded" in visitor.updates[visitor.tab.summary]
+    visitor.choose("hivis")
+    assert visitor.shown == "hivis" and visitor.asked == HOW["hivis"]
+    pictures = enter("image")
+    pictures.choose("lantern_pp")
+    assert pictures.shown == "lantern_pp"
+
+
+def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.basics = "{"
+    visitor.choose("eagle2")
+    assert "Reload the page" in visitor.updates[visitor.tab.banner].value and visitor.shown is None
+
+
+def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> None:
+    visitor = enter("text")
+    name = f"mine:{visitor.tab.shared.archive.store.new(lines(recorded('stand', 4)))}"
+    updates = visitor.tab.show(name, [("A run of mine", name)], VISITOR.session_hash)
+    listed = json.loads(updates[visitor.tab.recording])
+    assert listed["name"] == name and listed["groups"][0] == ["This session", [["A run of mine", name]]]
+    shown = asyncio.run(visitor.tab.play_chosen("eagle2", [], VISITOR))
+    assert shown[visitor.tab.run_name] == "eagle2"
+    for damaged, said in ((None, "no run to show"), ("", "no run to show"), ({"a": 3}, "no recorded run")):
+        assert said in asyncio.run(visitor.tab.play_chosen(damaged, [], VISITOR))[visitor.tab.banner].value
+
+
+def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter: Enter) -> None:
+    visitor = enter("text")
+    tab, values = visitor.tab, (visitor.given, visitor.prompt, visitor.basics, visitor.advanced)
+
+    def choose(method: str, target: str, before: str) -> tuple[str, str]:
+        updates = tab.choose_method(method, [], *values, VISITOR, target, before)
+        return updates.get(tab.target, target), updates.get(tab.target_before, before)
+
+    usual, other = tab.shared.settings.target, "smollm2-360m-instruct"
+    assert choose("stree", other, "") == ("hybrid-small", other)
+    assert choose("eagle2", "hybrid-small", other) == (other, "")
+    assert choose("eagle2", other, "") == (other, ""), "what the visitor chose stays"
+    assert choose("stree", "bamba-9b", "") == ("bamba-9b", ""), "it runs on that one"
+    assert choose("eagle2", "hybrid-small", "") == ("hybrid-small", ""), "chosen by hand"
+    aimed = tab.on_target("hybrid-small")
+    assert choose("eagle2", aimed[tab.target], aimed[tab.target_before]) == (usual, ""), "from a recording"
