@@ -10,9 +10,7 @@ from typing import Any
 
 from specviz.commands.console import print_json, print_result, table
 from specviz.methods.registry import Method, all_methods, describe
-from specviz.models.hub.cache_dir import cache_folder
-from specviz.models.hub.catalog import ShippedFile, entries
-from specviz.paths import BASE, WEIGHTS
+from specviz.paths import WEIGHTS
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -40,13 +38,8 @@ def card(method: Method) -> dict[str, Any]:
 
 
 def present(name: str) -> bool:
-    """Whether weights of this name are on this machine: shipped with the project, or fetched into the cache."""
-    if (WEIGHTS / f"{name}.safetensors").is_file():
-        return True
-    for entry in entries():
-        if entry.name == name and isinstance(entry.source, ShippedFile):
-            return (BASE / entry.source.path).is_file()
-    return any((cache_folder() / "models" / name).glob("*.safetensors"))
+    """Whether the weights of this name are there; all that methods need ship with the project."""
+    return (WEIGHTS / f"{name}.safetensors").is_file()
 
 
 def _method_text(method: Method) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -44,30 +45,32 @@ class TeacherForcedStats:
     ``lengths``: by passage, [place], the number of consecutive right drafts.
     ``evidence``: by passage, [place], the mean over depths of log q of the target's token, whether or not earlier drafts were
     right. It separates two readings with far fewer positions than acceptance does.
-    ``reached``, ``right``: by depth, the number of chains that reached it, and of these the chains whose draft was right.
     ``overlap``: by position, the sum over tokens of min(p, q) at depth 1: the acceptance rate at temperature 1.
     ``guesses``: confidence and verdict of each draft whose shallower drafts were right.
     ``known``: the number of labels at depth 1 that are in the draft vocabulary.
-    ``places``: the number of positions that chains started from.
     """
 
     depth: int
     lengths: list[Tensor] = field(default_factory=list)
     evidence: list[Tensor] = field(default_factory=list)
-    reached: list[int] = field(default_factory=list)
-    right: list[int] = field(default_factory=list)
     overlap: list[float] = field(default_factory=list)
     guesses: list[tuple[float, bool]] = field(default_factory=list)
     known: int = 0
-    places: int = 0
 
-    def __post_init__(self) -> None:
-        self.reached, self.right = [0] * self.depth, [0] * self.depth
+    @property
+    def places(self) -> int:
+        """Number of positions that chains started from."""
+        return sum(map(len, self.lengths))
+
+    @property
+    def reached(self) -> list[int]:
+        """Numbers of chains whose first 0, 1, … ``depth`` drafts were right."""
+        return [sum(int((one >= depth).sum()) for one in self.lengths) for depth in range(self.depth + 1)]
 
     @property
     def rates(self) -> list[float | None]:
         """Conditional acceptance by depth, None for a depth that no chain reached."""
-        return [right / reached if reached else None for right, reached in zip(self.right, self.reached, strict=True)]
+        return [right / reached if reached else None for reached, right in pairwise(self.reached)]
 
     @property
     def accepted(self) -> float:
@@ -161,7 +164,7 @@ def _stats(
         starts = torch.arange(max(0, passage.first - 1), len(ids) - 1 - depth, device=ids.device)
         if not len(starts):
             continue
-        alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
+        lengths = torch.zeros_like(starts)
         evidence = torch.zeros(len(starts), device=ids.device)
         for level, logits in enumerate(drafted(passage, starts)):
             log_q = logits.float().log_softmax(-1)
@@ -172,17 +175,13 @@ def _stats(
             labels = row_of[ids[starts + level + 2]]
             evidence += torch.where(labels < 0, LEAST, log_q.gather(1, labels.clamp_min(0)[:, None])[:, 0].clamp_min(LEAST))
             sure, best = log_q.exp().max(-1)
-            hit = best == labels
-            stats.reached[level] += int(alive.sum())
-            stats.right[level] += int((hit & alive).sum())
+            hit, alive = best == labels, lengths == level
             stats.guesses += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
             if level == 0:
-                stats.places += len(starts)
                 stats.known += int((labels >= 0).sum())
                 p = passage.logits[starts + 2 - passage.first].float().softmax(-1)[:, known]
                 stats.overlap += torch.minimum(p, log_q.exp()).sum(-1).tolist()
-            alive = alive & hit
-            lengths += alive
+            lengths += alive & hit
         stats.lengths.append(lengths.cpu())
         stats.evidence.append(evidence.cpu() / depth)
     return stats

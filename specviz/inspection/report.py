@@ -147,7 +147,7 @@ class Report:
 
 
 def _rates(stats: TeacherForcedStats) -> dict[str, Any]:
-    return {"rates": stats.rates, "reached": stats.reached, "accepted": stats.accepted, "overlap": stats.overlap_rate,
+    return {"rates": stats.rates, "reached": stats.reached[:-1], "accepted": stats.accepted, "overlap": stats.overlap_rate,
             "places": stats.places, "known": stats.known}  # fmt: skip
 
 

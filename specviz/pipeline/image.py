@@ -15,7 +15,6 @@ from PIL import Image
 from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.cached import cached
-from specviz.engine.recorder import Recorder
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.resources import ImageResources
@@ -74,9 +73,6 @@ class PreparedImage(Prepared):
     """A prepared image request, whose steps carry the growing picture."""
 
     loaded: LoadedImage
-
-    def recorder(self, record: str) -> Recorder:
-        return Recorder(self.text, record, self.resources.grid)
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """Return the step with the rows of the picture that it finished, for display before the end.

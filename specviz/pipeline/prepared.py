@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,18 +17,13 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
-from specviz.methods.registry import Method, all_methods, get
+from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
 from specviz.models.cost_curves import ModelCosts
 from specviz.models.heads.heads import ours
-from specviz.models.hub.cache_dir import no_progress
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.pipeline.request import Memory, Request, RunMemory
 from specviz.trace.schema import Step
-
-Progress = Callable[[str, float | None], None]
-
-KINDS = {"text": "text", "image": "images", "vision_language": "pictures and text"}
-"""Kinds of data that targets work on, by modality, in words for a sentence."""
 
 
 class LoadedModel(Protocol):
@@ -116,14 +111,10 @@ class Prepared(Inputs):
         ``progress`` receives the share of a long prompt that has been read.
         """
         noise = Noise(seed, trajectory, composition.generation)
-        recorder = self.recorder(record)
+        recorder = Recorder(self.text, record, self.resources.grid, frozenset(self.target.eos_ids))
         return Decoding(
             self.target, composition, self.prompt_ids, self.warp, noise, self.budget, recorder, cancel, progress=progress
         )
-
-    def recorder(self, record: str) -> Recorder:
-        """Return the recorder of a run's steps."""
-        return Recorder(self.text, record, ends=frozenset(self.target.eos_ids))
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """Return the step for the trace; ``output`` holds all tokens up to the step's end."""
@@ -154,12 +145,3 @@ class Prepared(Inputs):
 def no_draft(method: Method) -> BadInput:
     """Return the error for a request that names a draft for a method that takes none."""
     return BadInput(f"{method.title} takes no draft: it drafts without a second model; leave draft out.")
-
-
-def check_modality(method: Method, modality: str, target: str) -> None:
-    """Raise BadInput, naming the methods that run on such a target, if ``method`` does not."""
-    if not method.runs_on(modality):
-        names = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality)) or "none yet"
-        raise BadInput(
-            f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
-        )

@@ -11,14 +11,14 @@ from typing import Any
 from specviz.engine.sampling import Warp
 from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stop_reason, stoppable
 from specviz.engine.threads import ThreadLimit
-from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import get
+from specviz.errors import BadInput
+from specviz.methods.registry import all_methods, get
 from specviz.models.device import check_room
 from specviz.models.hub.cache_dir import no_progress
 from specviz.models.hub.prepare import modality_of
 from specviz.models.room import second_models
 from specviz.pipeline import image, text, vision_language
-from specviz.pipeline.prepared import KINDS, Inputs, Prepared, Progress, check_modality, no_draft
+from specviz.pipeline.prepared import Inputs, Prepared, Progress, no_draft
 from specviz.pipeline.records import baseline, end_record, run_record
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import collect
@@ -26,12 +26,12 @@ from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 
 Event = Run | Step | End
-_KINDS: dict[str, Callable[[Inputs], Prepared]] = {
-    "text": text.prepare,
-    "image": image.prepare,
-    "vision_language": vision_language.prepare,
+_MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
+    "text": ("text", text.prepare),
+    "image": ("images", image.prepare),
+    "vision_language": ("pictures and text", vision_language.prepare),
 }
-"""Function that prepares a request, by the modality of its target."""
+"""By the modality of a target: what it works on, in words for a sentence, and the function that prepares a request."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
@@ -44,14 +44,14 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     if request.draft and not method.takes_draft:
         raise no_draft(method)
     modality = modality_of(request.target, progress)
-    if modality not in _KINDS:
-        known = " or ".join(KINDS[kind] for kind in _KINDS)
-        raise ModelUnavailable(f"{request.target} works on {KINDS[modality]}; choose a target that works on {known}.")
+    kind, prepare_kind = _MODALITIES[modality]
     default = 1.0 if modality == "image" else 0.0
     warp = Warp(default if request.temperature is None else request.temperature, request.top_k, request.top_p)
-    check_modality(method, modality, request.target)
+    if not method.runs_on(modality):
+        others = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality))
+        raise BadInput(f"{method.title} does not run on {request.target}, which works on {kind}. Methods that do: {others}.")
     check_room((request.target, *second_models(request.draft)), request.dtype, request.device)
-    return _KINDS[modality](Inputs(request=request, method=method, warp=warp, memory=memory or Memory(), progress=progress))
+    return prepare_kind(Inputs(request=request, method=method, warp=warp, memory=memory or Memory(), progress=progress))
 
 
 def stream(

@@ -41,9 +41,3 @@ def test_a_damaged_file_says_how_to_make_it_again(tmp_path: Path, change: dict[s
     with pytest.raises(BadInput, match="bench --suite length --save") as caught:
         measured(tmp_path)
     assert said in str(caught.value) and "tiny.json" in str(caught.value)
-
-
-def test_nothing_is_kept_that_could_not_be_drawn(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="not kept"):
-        MADE_UP.replace(curves=()).save(tmp_path / "here")
-    assert not (tmp_path / "here").exists()

@@ -15,9 +15,8 @@ from specviz.inspection.verdict import Comparison, Verdict
 
 def report(name: str = "eagle3", target: str = "T") -> Report:
     """A head with a norm too many: one other reading is clearly better."""
-    loaded = TeacherForcedStats(2, [tensor([1, 0])], overlap=[0.4], guesses=[(0.9, True), (0.3, False)], known=2, places=2)
-    right = TeacherForcedStats(2, [tensor([2, 2])], overlap=[0.8], guesses=[(0.9, True)], known=2, places=2)
-    loaded.reached, loaded.right, right.reached, right.right = [4, 2], [2, 1], [4, 4], [4, 3]
+    loaded = TeacherForcedStats(2, [tensor([2, 1, 0, 0])], overlap=[0.4], guesses=[(0.9, True), (0.3, False)], known=4)
+    right = TeacherForcedStats(2, [tensor([2, 2, 2, 1])], overlap=[0.8], guesses=[(0.9, True)], known=4)
     other: Any = SimpleNamespace(name="taps one <b>earlier", blame="its taps are counted otherwise", reading=None)
     better = Comparison(other, right, 1.5, 0.25, 9.0)
     summary = [f"{name} on {target}", "  5.1 M parameters", "  conventions: plain residual"]
