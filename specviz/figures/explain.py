@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from specviz.figures.theme import count, duration, percent
 from specviz.trace import metrics
-from specviz.trace.schema import PHASES, Baseline, Step, Trace
+from specviz.trace.schema import PHASES, Step, Trace
 
 SILENT = 0.25
 """Minimum share of steps without a drafted token at which their term is ``loud``."""
@@ -74,20 +74,19 @@ def explain(trace: Trace) -> list[Term]:
     """Return the terms in reading order: verdict, costs, outcome. Empty without steps."""
     if not trace.steps:
         return []
-    baseline = trace.end.baseline if trace.end is not None else None
-    costs = _costs(trace.steps, baseline)
+    costs = _costs(trace)
     found = metrics.verdict(trace)
     measured = found.speedup if found else None
     terms = [_verdict(trace, costs, found), *_steps_without_draft(trace)]
     if costs is not None:
         terms += [_tau(costs), *_plain_pass(costs), *(_cost(costs, phase) for phase in PHASES)]
-    return terms + _outcome(trace, costs, measured, baseline)
+    return terms + _outcome(trace, costs, measured)
 
 
-def _costs(steps: tuple[Step, ...], baseline: Baseline | None) -> _Costs | None:
+def _costs(trace: Trace) -> _Costs | None:
     """Return the mean costs; None when every step was cut short, so that no step is typical."""
-    uncut = [step for step in steps if step.cut is None]
-    length = metrics.tau(steps)
+    uncut, baseline = [step for step in trace.steps if step.cut is None], trace.baseline
+    length = metrics.tau(trace.steps)
     if length is None:
         return None
     passes = sum(step.passes for step in uncut)
@@ -125,8 +124,7 @@ def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
 
 def bottleneck(trace: Trace) -> str | None:
     """Return the name of the term that limits the speed-up most: a phase, "tau", or None when nothing stands out."""
-    baseline = trace.end.baseline if trace.end is not None else None
-    costs = _costs(trace.steps, baseline) if trace.steps else None
+    costs = _costs(trace) if trace.steps else None
     return _bottleneck(costs) if costs is not None else None
 
 
@@ -190,8 +188,8 @@ def _cost(costs: _Costs, phase: str) -> Term:
     return Term(phase, phase, spent, "ns", sentence, share=share, without=without)
 
 
-def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baseline: Baseline | None) -> list[Term]:
-    if baseline is None:
+def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list[Term]:
+    if trace.baseline is None:
         sentence = "No autoregressive run was recorded, so there is no speed-up to explain; run again with the baseline."
         return [Term("measured", "measured speed-up", None, "x", sentence)]
     predicted = costs.speedup() if costs else None
@@ -201,7 +199,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baselin
         sentence = f"{costs.tau:.2f} × {duration(costs.plain)} ÷ {duration(costs.total)} = {predicted:.2f}×."
         terms.append(Term("predicted", "predicted speed-up", predicted, "x", sentence))
     terms.append(Term("measured", "measured speed-up", measured, "x", _gap(trace, predicted, measured)))
-    divergence = baseline.first_divergence
+    divergence = trace.baseline.first_divergence
     if divergence is not None:
         other = "draws other codes" if trace.run.modality == "image" else "writes other text"
         sentence = f"The autoregressive run {other} {metrics.parting(trace) or f'after token {divergence.position}'}."

@@ -104,8 +104,7 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 def timeline(trace: Trace) -> dict[str, Any]:
     """Return the JSON object that Perfetto opens: one track per phase, and the autoregressive run on the same clock."""
-    run, end = trace.run, trace.end
-    clock = 0 if end is None else end.prefill_ns
+    run, clock = trace.run, 0 if trace.end is None else trace.end.prefill_ns
     steps: list[Unit] = []
     for step in trace.steps:
         details = {name: getattr(step, name) for name in ("accepted", "verified", "padded", "draft_calls", "rule", "cut")}
@@ -118,7 +117,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
             spent = getattr(step.time, phase)
             events += _span(_RUN, phase, phase, clock, spent, {"step": step.index})
             clock += spent
-    if end is not None and (baseline := end.baseline) is not None:
+    if (baseline := trace.baseline) is not None:
         tokens: list[Unit] = [(f"token {place}", spent, 1, {}) for place, spent in enumerate(baseline.token_ns)]
         events += _process(_PLAIN, f"One by one on {run.target}", ("tokens",), baseline.prefill_ns, tokens)
     names = ("method", "target", "draft", "device", "dtype", "tier", "machine", "recorded_at")

@@ -18,7 +18,6 @@ from specviz.paths import ASSETS
 from specviz.trace.schema import Frozen, one_of
 
 FOLDER = ASSETS / "lengths"
-REMAKE = "measure it again with `python -m specviz bench --suite length --save`"
 
 Words = Annotated[str, Meta(min_length=1)]
 
@@ -61,7 +60,10 @@ class LengthCurves(Frozen, frozen=True):
         try:
             return json.decode(path.read_bytes(), type=LengthCurves)
         except (OSError, ValueError) as problem:
-            raise BadInput(f"The lengths in {path.name} cannot be read ({problem}): {REMAKE}.") from problem
+            raise BadInput(
+                f"The lengths in {path.name} cannot be read ({problem}): measure them again with "
+                "`python -m specviz bench --suite length --save`."
+            ) from problem
 
     def save(self, folder: Path = FOLDER) -> Path:
         """Write the target's file and return its path."""

@@ -49,7 +49,7 @@ class Verdict:
 
 def verdict(trace: Trace) -> Verdict | None:
     """Return the verdict on a run; None without a timed autoregressive run, or for a run without time or tokens."""
-    return _verdict(trace.steps, trace.end.baseline if trace.end is not None else None)
+    return _verdict(trace.steps, trace.baseline)
 
 
 def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None:
@@ -78,7 +78,7 @@ def parting(trace: Trace) -> str:
     Positions count from 0, so the divergence comes after that many tokens. Above temperature 0, logits do not show how close the
     draw was, so the gap is reported only for greedy runs.
     """
-    divergence = trace.end.baseline.first_divergence if trace.end is not None and trace.end.baseline is not None else None
+    divergence = None if trace.baseline is None else trace.baseline.first_divergence
     if divergence is None or promise(trace) != "equal":
         return ""
     where = f"after token {divergence.position}"
@@ -128,11 +128,6 @@ def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
     return [(accepting[depth], judging[depth]) for depth in range(len(judging))]
 
 
-def node_efficiency(steps: Sequence[Step]) -> float | None:
-    """Return accepted tokens divided by drafted nodes that the target scored; None if it scored none."""
-    return ratio(sum(step.accepted for step in steps), sum(step.verified for step in steps))
-
-
 def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
     """Return wall time per phase in seconds, their total, and the prefill and any capturing, which the total excludes."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
@@ -140,32 +135,25 @@ def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> 
     return {phase: ns / 1e9 for phase, ns in {**spent, "total": sum(spent.values()), **apart}.items()}
 
 
-def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
-    """Return the tokens of the uncut steps times the baseline's time per token, divided by the time of these steps."""
-    uncut = [step for step in steps if step.cut is None]
-    per_token = ratio(baseline.total_ns, len(baseline.token_ns))
-    tokens, spent = sum(len(step.emitted) for step in uncut), sum(step.time.total for step in uncut)
-    return None if per_token is None else ratio(tokens * per_token, spent)
-
-
 def summarise(
     steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
 ) -> dict[str, Any]:
     """Return all numbers of a run as plain JSON, with the keys of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
+    accepted, verified = sum(step.accepted for step in steps), sum(step.verified for step in steps)
     spent = seconds(steps, prefill_ns, capture_ns)
     summary: dict[str, Any] = {
         "tau": tau(steps),
         "steps": len(steps),
         "passes": sum(step.passes for step in steps),
         "emitted": emitted,
-        "accepted": sum(step.accepted for step in steps),
+        "accepted": accepted,
         "accepted_by_depth": accepted_by_depth(steps),
         "histogram": histogram(steps),
-        "node_efficiency": node_efficiency(steps),
+        "node_efficiency": ratio(accepted, verified),
         "cut_steps": sum(step.cut is not None for step in steps),
         "draft_calls": sum(step.draft_calls for step in steps),
-        "verified": sum(step.verified for step in steps),
+        "verified": verified,
         "reason": end_reason,
         "seconds": spent,
         "shares": {phase: ratio(spent[phase], spent["total"]) for phase in PHASES},
@@ -173,10 +161,13 @@ def summarise(
     }
     if baseline is not None:
         found, divergence = _verdict(steps, baseline), baseline.first_divergence
+        uncut = [step for step in steps if step.cut is None]
+        tokens, uncut_ns = sum(len(step.emitted) for step in uncut), sum(step.time.total for step in uncut)
+        per_token = ratio(baseline.total_ns, len(baseline.token_ns))
         summary |= {
             "baseline_tokens_per_second": ratio(len(baseline.token_ns), baseline.total_ns / 1e9),
             "speedup": found and found.speedup,
-            "predicted_speedup": predicted_speedup(steps, baseline),
+            "predicted_speedup": None if per_token is None else ratio(per_token * tokens, uncut_ns),
             "first_divergence": divergence and {"position": divergence.position, "gap": divergence.gap},
         }
     return summary

@@ -426,6 +426,11 @@ class Trace(Frozen, frozen=True):
     steps: tuple[Step, ...]
     end: End | None = None
 
+    @property
+    def baseline(self) -> Baseline | None:
+        """The target's own run, None where none was recorded."""
+        return None if self.end is None else self.end.baseline
+
     def show(self, step: int | None = None, *, height: int = 680) -> Any:
         """The stage in a notebook, ``height`` pixels high: at ``step``, counted from 0, or playing from the first one.
 

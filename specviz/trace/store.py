@@ -18,7 +18,7 @@ from specviz.errors import BadInput, BadTrace, SpecvizError
 from specviz.trace.collect import collect
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.validate import MAX_FILE, read_lines, records
-from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, TraceWriter, decoded
+from specviz.trace.wire import MAX_LINE, Record, TraceWriter, decoded
 
 SUFFIX = ".spectrace.jsonl"
 PACKED = ".gz"
@@ -86,7 +86,7 @@ def unpacked(path: str | Path) -> bytes:
         with gzip.open(path) if packed else Path(path).open("rb") as file:
             return file.read(MAX_FILE + 1)
     except (OSError, ValueError, EOFError, zlib.error) as fault:
-        cause = (fault.strerror or fault) if isinstance(fault, OSError) else fault
+        cause = getattr(fault, "strerror", None) or fault
         raise BadInput(f"The trace file {str(path)[:200]!r} cannot be read: {cause}.") from None
 
 
@@ -136,15 +136,13 @@ def outlined(trace: Trace) -> Outline:
 
 def outline(trace_lines: Sequence[str]) -> Outline:
     """Return the outline of a trace with validated lines. Steps are decoded only without an end line, to count tokens."""
-    run = decoded(json.loads(trace_lines[0]))
-    assert isinstance(run, Run)
-    ends = [fields for fields in map(json.loads, trace_lines[1:][-MAX_ENDS:]) if fields["kind"] == "end"]
-    steps = trace_lines[1 : len(trace_lines) - len(ends)]
-    if not ends:
-        return Outline(run, None, len(steps), sum(len(json.loads(line)["emitted"]) for line in steps))
-    end = decoded(ends[-1])
-    assert isinstance(end, End)
-    return Outline(run, end, len(steps), len(end.output_ids))
+    run, end, steps = decoded(json.loads(trace_lines[0])), None, list(trace_lines[1:])
+    while steps and (fields := json.loads(steps[-1]))["kind"] == "end":
+        end = end or decoded(fields)
+        steps.pop()
+    assert isinstance(run, Run) and isinstance(end, End | None)
+    tokens = sum(len(json.loads(line)["emitted"]) for line in steps) if end is None else len(end.output_ids)
+    return Outline(run, end, len(steps), tokens)
 
 
 @dataclass

@@ -52,7 +52,7 @@ def test_a_pruned_child_was_never_offered() -> None:
 
 
 def test_node_efficiency_is_accepted_over_verified_nodes() -> None:
-    assert metrics.node_efficiency(RUN) == pytest.approx((2 + 0 + 1 + 1) / (4 + 2 + 3 + 2))
+    assert metrics.summarise(RUN, "budget", 0)["node_efficiency"] == pytest.approx((2 + 0 + 1 + 1) / (4 + 2 + 3 + 2))
 
 
 def test_seconds_and_shares_leave_the_prefill_apart() -> None:

@@ -183,14 +183,17 @@ class DecayMaskNote(TypedNote, frozen=True):
     replay_bytes: int
 
 
+Drafts = Annotated[int, Meta(ge=0, le=2047)]
+
+
 class ServedNote(TypedNote, frozen=True):
     """A production engine's record of a round, which other requests may share."""
 
     batch: Annotated[int, Meta(ge=1, le=1_000_000)] | None
     """Requests in the target's pass; null if unknown."""
-    untold: Annotated[int, Meta(ge=0, le=2047)]
+    untold: Drafts
     """Number of rejected draft tokens without ids."""
-    drafted: Annotated[int, Meta(ge=0, le=2047)] | None = None
+    drafted: Drafts | None = None
     """Tokens drafted in this round; null if unknown."""
 
 
