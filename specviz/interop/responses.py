@@ -407,7 +407,18 @@ def read_file(path: str | Path) -> Imported:
         raise BadInput(f"{shown(str(place), 200)} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from None
     if len(data) > MOST_BYTES:
         raise BadInput(f"{place.name} has more than {MOST_BYTES >> 20} MB; split it.")
-    objects = _objects(text, place.name)
+    try:  # one object, a list of them, or one per line
+        whole = strict_json(text)
+        objects = whole if isinstance(whole, list) else [whole]
+    except BadTrace:
+        objects = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            try:
+                objects += [strict_json(line)] if line.strip() else []
+            except BadTrace as problem:
+                raise BadInput(f"{place.name}, line {number}: {problem}") from None
+    if not objects or not all(isinstance(one, dict) for one in objects):
+        raise BadInput(f"{place.name} holds no JSON objects.")
     if "choices" not in objects[0]:
         raise BadInput(f"{place.name} is no response with choices; it has {', '.join(sorted(objects[0]))[:200] or 'nothing'}.")
     traces, unread = [], set[str]()
@@ -420,23 +431,6 @@ def read_file(path: str | Path) -> Imported:
         notes.append(f"Of {len(objects)} responses the first {MOST_TRACES} were read.")
     # As many names of unread fields as fit in a sentence.
     return Imported(tuple(traces), tuple(name[:60] for name in sorted(unread)[:30]), tuple(notes))
-
-
-def _objects(text: str, name: str) -> list[dict[str, Any]]:
-    """Return the objects in a JSON text: one, a list of them, or one per line. Raises BadInput for anything else."""
-    try:
-        whole = strict_json(text)
-        found = whole if isinstance(whole, list) else [whole]
-    except BadTrace:
-        found = []
-        for number, line in enumerate(text.split("\n"), start=1):
-            try:
-                found += [strict_json(line)] if line.strip() else []
-            except BadTrace as problem:
-                raise BadInput(f"{name}, line {number}: {problem}") from None
-    if not found or not all(isinstance(one, dict) for one in found):
-        raise BadInput(f"{name} holds no JSON objects.")
-    return found
 
 
 def _trace(response: Response) -> Trace:

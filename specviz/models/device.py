@@ -39,24 +39,24 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind = name.split(":")[0]
-    if kind not in DEVICES:
-        raise BadInput(f"There is no device {name!r}; choose auto, cpu or cuda.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ModelUnavailable(
-            "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
-        )
-    if kind == "cuda":
-        # cuDNN plans its attention anew for each shape, and every text has a different one. In training on an H200 that took
-        # the host 2.3 ms per call, thirty times as long as a matrix product.
-        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise BadInput(f"There is no device {name!r}; choose auto, cpu, cuda or cuda:0.") from None
-    if device.type == "cuda" and device.index is None:
+        device = None
+    if device is None or device.type not in DEVICES:
+        raise BadInput(f"There is no device {name!r}; choose auto, cpu, cuda or cuda:0.")
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ModelUnavailable(
+            "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
+        )
+    # cuDNN plans its attention anew for each shape, and every text has a different one. In training on an H200 that took the host
+    # 2.3 ms per call, thirty times as long as a matrix product.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    if device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
-    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+    if device.index >= torch.cuda.device_count():
         raise ModelUnavailable(f"There is no {name}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     return device
 

@@ -43,12 +43,9 @@ class PackedLinear(nn.Module):
 
 
 def packs(weight: Tensor) -> bool:
-    """Whether oneDNN's layout pays off for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with
-    oneDNN whose packed products agree with plain ones."""
-    operators = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    if not (operators and weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and weight.dtype in _APART):
-        return False
-    if weight.dtype == torch.bfloat16 and not (torch.ops.mkldnn._is_mkldnn_bf16_supported() and cpu_has_bfloat16()):
+    """Whether oneDNN's layout pays off for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU whose
+    packed products agree with plain ones."""
+    if weight.device.type != "cpu" or weight.dtype not in _APART or (weight.dtype == torch.bfloat16 and not cpu_has_bfloat16()):
         return False
     return computes(PackedLinear, weight.dtype, weight.device, _APART[weight.dtype])
 

@@ -34,8 +34,7 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.packed_model import card_in, refuse_outdated, shipped_file, tokenizer_hash_in
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.packing import layout_for
-from specviz.models.text.load import LoadedText, load_causal_lm
-from specviz.models.text.text import HasTokenizer, same_tokenizer, same_words
+from specviz.models.text.load import LoadedText, load_causal_lm, same_tokenizer
 from specviz.paths import WEIGHTS
 from specviz.targets.hybrid import CausalTarget, causal_target
 from specviz.targets.vision_language import VisionLanguageTarget
@@ -70,7 +69,7 @@ _SHARED: dict[type[Network], tuple[int, ...]] = {ParallelNet: (1,), MaskedLM: (0
 STATE = "hybrid-small-draft"
 
 
-def load_heads(kind: str, draft: str | None, loaded: HasTokenizer, target: CausalTarget, progress: Progress = no_progress) -> Any:
+def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress = no_progress) -> Any:
     """Return the drafting network of this ``kind`` for the target; for "arms", the draft models by domain.
 
     ``draft`` None, "" or the name of a kind selects the shipped network; a folder or hub id selects published heads of a known
@@ -107,7 +106,7 @@ def load_heads(kind: str, draft: str | None, loaded: HasTokenizer, target: Causa
 
 
 def drafting_heads(
-    kind: str, draft: str | None, loaded: HasTokenizer, target: CausalTarget, progress: Progress = no_progress
+    kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress = no_progress
 ) -> Any:
     """Return the network of :func:`load_heads` ready to draft: in a layout that suits this machine, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
@@ -116,7 +115,7 @@ def drafting_heads(
     return cached(target.model, ("runtime", id(network)), lambda: network.runtime(layout_for(network)))
 
 
-def vision_heads(kind: str, loaded: HasTokenizer, target: CausalTarget) -> Any:
+def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
     """Return the network of this kind that ships for a vision-language target, ready to draft; with its passes' weights if it
     has some. Raises ModelUnavailable if none ships."""
     if kind not in VISION:
@@ -143,7 +142,7 @@ def _ends(target: CausalTarget) -> tuple[Tensor, Tensor]:
     return target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
 
 
-def _shipped(kind: str, path: Path, loaded: HasTokenizer, target: CausalTarget) -> Any:
+def _shipped(kind: str, path: Path, loaded: LoadedText, target: CausalTarget) -> Any:
     if kind == "ngrams":
         return ngram_model.load(path)
     base = BASES.get(kind)
@@ -154,9 +153,11 @@ def _shipped(kind: str, path: Path, loaded: HasTokenizer, target: CausalTarget) 
         changed = load_heads(base, None, loaded, target)
         if "arms" not in card:
             return with_lora(changed, factors, path.name)
-        return {
-            domain: with_lora(changed, lora_of(factors, domain), f"{path.name}, {domain},") for domain in json.loads(card["arms"])
-        }
+        arms = {}
+        for domain in json.loads(card["arms"]):
+            own = {name.removeprefix(f"{domain}/"): value for name, value in factors.items() if name.startswith(f"{domain}/")}
+            arms[domain] = with_lora(changed, own, f"{path.name}, {domain},")
+        return arms
     network_type = _NETWORKS[kind]
     ends = [_ends(target)[part] for part in _SHARED.get(network_type, (0, 1))]
     network = network_type.load(path, ends, target.dtype, target.device)
@@ -167,11 +168,6 @@ def _shipped(kind: str, path: Path, loaded: HasTokenizer, target: CausalTarget) 
             f"{hidden}: choose SmolLM2-135M-Instruct as the target."
         )
     return network
-
-
-def lora_of(factors: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
-    """LoRA factors of one domain, by matrix name."""
-    return {name.removeprefix(f"{domain}/"): value for name, value in factors.items() if name.startswith(f"{domain}/")}
 
 
 def independent_copy(net: Net) -> Net:
@@ -226,6 +222,6 @@ def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: P
     """Load the model called ``name`` and return it with its warnings. Raises TokenizerMismatch unless it shares the target's
     tokenizer, or its words where the target reads pictures, which have tokens of their own."""
     draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
-    (same_words if isinstance(target, VisionLanguageTarget) else same_tokenizer)(loaded, draft)
+    same_tokenizer(loaded, draft, further=isinstance(target, VisionLanguageTarget))
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     return model, tuple(word for word in (*draft.warnings, model.warning) if word)

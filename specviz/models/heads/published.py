@@ -221,8 +221,12 @@ def _taps(said: Settings, layers: int) -> tuple[int, ...]:
     # The numbers under eagle_config, and DeepSpec's, are layers' own: the output of layer i is hidden state i + 1.
     own = said.get(f"eagle_config.{_LAYER_IDS}", NUMBERS) or said.get("target_layer_ids", NUMBERS)
     nested = tuple(layer + 1 for layer in own)
-    taps = said.get(_LAYER_IDS, NUMBERS) or nested or (2, layers // 2, layers - 3)
-    if not all(0 <= tap <= layers for tap in taps):
+    return _within(said, layers, said.get(_LAYER_IDS, NUMBERS) or nested or (2, layers // 2, layers - 3))
+
+
+def _within(said: Settings, layers: int, taps: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the taps. Raises ModelUnavailable if there are none, or the target has no such hidden state."""
+    if not taps or not all(0 <= tap <= layers for tap in taps):
         raise said.refusal(f"reads hidden states {list(taps)} of a target with {layers} layers")
     return taps
 
@@ -381,14 +385,10 @@ def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[i
     """Taps of a block drafter, in transformers' numbering of hidden states, which the speculators library uses. z-lab and
     DeepSpec number layers by their outputs, -1 for the embedding's."""
     if library:
-        taps: tuple[int, ...] = said.get("aux_hidden_state_layer_ids", NUMBERS)
-    else:
-        ids = said.get("target_layer_ids", LAYER_IDS)
-        spread = [layers // 2] if own == 1 else [round(1 + place * (layers - 4) / (own - 1)) for place in range(own)]
-        taps = tuple(layer + 1 for layer in ids or spread)
-    if not taps or not all(0 <= tap <= layers for tap in taps):
-        raise said.refusal(f"reads hidden states {list(taps)} of a target with {layers} layers")
-    return taps
+        return _within(said, layers, said.get("aux_hidden_state_layer_ids", NUMBERS))
+    ids = said.get("target_layer_ids", LAYER_IDS)
+    spread = [layers // 2] if own == 1 else [round(1 + place * (layers - 4) / (own - 1)) for place in range(own)]
+    return _within(said, layers, tuple(layer + 1 for layer in ids or spread))
 
 
 def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool) -> tuple[bool, ...]:

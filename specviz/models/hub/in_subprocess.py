@@ -10,22 +10,19 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.hub.cache_dir import Progress
 from specviz.paths import IMPORTED_FROM
 
 _HERE: set[str] = set()
-_LOCK = threading.Lock()
 
 
 def load_in_subprocess(name: str, progress: Progress) -> None:
     """Fetch and unpack the model if it is missing, once for this process. Raises ModelUnavailable, and any error of ``progress``,
     which ends the other process."""
-    with _LOCK:
-        if name in _HERE:
-            return
+    if name in _HERE:
+        return
     command = [sys.executable, "-m", "specviz.models.hub.in_subprocess", name]
     # Its error stream holds other libraries' progress bars, which would fill an unread pipe.
     with (
@@ -48,8 +45,7 @@ def load_in_subprocess(name: str, progress: Progress) -> None:
             refusal = f"{name} could not be fetched: {reason}"
     if refusal:
         raise ModelUnavailable(refusal)
-    with _LOCK:
-        _HERE.add(name)
+    _HERE.add(name)
 
 
 def main(name: str) -> None:

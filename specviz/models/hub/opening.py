@@ -110,8 +110,7 @@ def _refuse_settings(name: str, folder: Path) -> None:
     for file in ("config.json", "generation_config.json"):
         for field, value in _fields(read_json(folder / file)):
             most = tensors if field in _LAYERS else stored
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if file == "config.json" and stored and field in _LAYERS | _SIZES and number and value > most:
+            if file == "config.json" and stored and field in _LAYERS | _SIZES and type(value) in (int, float) and value > most:
                 whole = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
                 raise ModelUnavailable(
                     f"The {file} of {name} says {field} {shown(value)}, and its weights are {whole} in all. Get the whole model."

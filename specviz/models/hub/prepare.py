@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import (
     Progress,
@@ -42,7 +40,6 @@ PICTURE_READERS = frozenset(
 """transformers' model types that read pictures and write text."""
 
 _KNOWN: dict[str, str] = {}
-_LOCK = threading.Lock()
 
 Unpack = Callable[[Path, Path], tuple[str, ...]]
 """Writes the model in a file into a folder, as transformers saves one. Returns warnings."""
@@ -151,10 +148,9 @@ def modality_of(name: str, progress: Progress = no_progress) -> str:
         return place.entry.modality
     if place.path is not None:
         return modality_in(place.path) if place.path.is_dir() else "text"
-    with locked(_LOCK):
-        if place.repository not in _KNOWN:
-            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress, ["config.json"]))
-        return _KNOWN[place.repository]
+    if place.repository not in _KNOWN:
+        _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress, ["config.json"]))
+    return _KNOWN[place.repository]
 
 
 def modality_in(folder: Path) -> str:

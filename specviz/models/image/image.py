@@ -25,11 +25,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.engine.cached import cached
-from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.cache import exclusive_loading
+from specviz.errors import BadInput
 from specviz.models.image.prompts import PromptReader
 from specviz.paths import ASSETS
 from specviz.trace.schema import Codebook
@@ -50,14 +48,18 @@ COLOURS = (
 class LoadedImage:
     """An image model ready to run: frozen, in eval mode, shared between runs.
 
-    ``digest`` and ``codebook_digest`` identify the weights for networks trained on them: by content for shipped models, else by
-    the model's name.
+    ``stack`` is the transformer, called with embeddings; ``head`` maps its last hidden states [.., hidden] to logits [.., code];
+    ``cell`` is the side of a code's cell in pixels. ``digest`` and ``codebook_digest`` identify the weights for networks trained
+    on them: by content for shipped models, else by the model's name.
     """
 
     name: str
     model: Any
+    stack: Any
+    head: Callable[[Tensor], Tensor]
     prompts: PromptReader
     grid: int
+    cell: int
     first_code: int
     codebook: Tensor
     guidance: float
@@ -88,16 +90,6 @@ class LoadedImage:
         return self.grid * self.grid
 
     @property
-    def stack(self) -> Any:
-        """The transformer, called with embeddings."""
-        return self.model.model.language_model
-
-    @property
-    def head(self) -> Callable[[Tensor], Tensor]:
-        """Function from the last hidden states [.., hidden] to logits [.., code]."""
-        return self.model.model.generation_head
-
-    @property
     def table(self) -> Tensor:
         """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
         table = embedding_table(self.model, self.first_code)
@@ -110,7 +102,7 @@ class LoadedImage:
     @property
     def side(self) -> int:
         """Side of a whole picture in pixels."""
-        return self.grid * 2 ** (len(self.model.config.vq_config.channel_multiplier) - 1)
+        return self.grid * self.cell
 
     @torch.inference_mode()
     def picture(self, codes: Sequence[int]) -> np.ndarray:
@@ -142,22 +134,9 @@ class LoadedAnole(LoadedImage):
     code_ids: Tensor
 
     @property
-    def stack(self) -> Any:
-        return self.model.model
-
-    @cached_property
-    def head(self) -> Callable[[Tensor], Tensor]:
-        weight = self.model.lm_head.weight[self.code_ids]
-        return lambda hidden: F.linear(hidden, weight)
-
-    @property
     def table(self) -> Tensor:
         every = self.model.get_input_embeddings().weight
         return torch.cat((every[self.code_ids], every))
-
-    @property
-    def side(self) -> int:
-        return self.grid
 
     def pixels(self, codes: Tensor) -> Tensor:
         return self._colours[codes].view(self.grid, self.grid, 3)
@@ -191,31 +170,18 @@ def janus_config(
     return config
 
 
-def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:
-    """Build the standard class of this configuration with these weights, float32, frozen; codes are normalised to length one.
-
-    Raises ModelUnavailable when weights that a picture needs are missing, or weights do not fit.
-    """
-    with exclusive_loading():
-        model = JanusForConditionalGeneration(JanusConfig(**config))
-    try:
-        missing, unexpected = model.load_state_dict(tensors, strict=False)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"These weights do not fit the image model: {str(problem)[:300]}") from problem
-    missing = [key for key in missing if not key.startswith(UNTRAINED)]
-    if missing or unexpected:
-        raise ModelUnavailable(f"The image model's weights are not whole ({[*missing, *unexpected][:3]}): fetch them again.")
-    codebook = model.model.vqmodel.quantize.embedding
-    codebook.weight.data = F.normalize(codebook.weight.data, dim=-1)
-    return model.eval().requires_grad_(False)
-
-
 def janus(name: str, model: Any, prompts: PromptReader, guidance: float, digest: str, codebook_digest: str) -> LoadedImage:
     """A LoadedImage around a Janus model."""
     quantizer, first_code = model.model.vqmodel.quantize, model.config.text_config.vocab_size
     codebook = F.normalize(quantizer.embedding.weight.float(), dim=-1)
-    grid = int(quantizer.quant_state_dims[0])
-    return LoadedImage(name, model, prompts, grid, first_code, codebook, guidance, digest, codebook_digest)
+    grid, cell = int(quantizer.quant_state_dims[0]), cell_side(model.config.vq_config)
+    stack, head = model.model.language_model, model.model.generation_head
+    return LoadedImage(name, model, stack, head, prompts, grid, cell, first_code, codebook, guidance, digest, codebook_digest)
+
+
+def cell_side(config: Any) -> int:
+    """Side of a cell in pixels, by a pixel decoder's configuration: every level but the last halves a side."""
+    return int(2 ** (len(config.channel_multiplier) - 1))
 
 
 @torch.inference_mode()

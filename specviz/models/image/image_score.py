@@ -81,15 +81,10 @@ class ImageScore:
     def of(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> np.ndarray:
         """Cosine similarity of every picture (uint8 [row, column, 3], any size) to every prompt, [picture, prompt]; higher is
         better."""
-        pixels = torch.cat([pixels_of(picture) for picture in pictures])
+        wide = [torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1)[None] / 127.5 - 1 for picture in pictures]
+        pixels = torch.cat([F.interpolate(picture, size=(SIDE, SIDE), mode="area") for picture in wide])
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
-
-
-def pixels_of(picture: np.ndarray) -> Tensor:
-    """A uint8 picture [row, column, 3] as the scorer's input, [1, rgb, 32, 32]."""
-    pixels = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
-    return F.interpolate(pixels, size=(SIDE, SIDE), mode="area")
 
 
 def load(path: Path) -> ImageScore:

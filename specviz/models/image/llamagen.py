@@ -31,7 +31,7 @@ from specviz.drafting.networks.rotary import grid_rotary
 from specviz.errors import ModelUnavailable
 from specviz.models.cache import exclusive_loading
 from specviz.models.hub.published import Repository, open_repository
-from specviz.models.image.image import LoadedImage
+from specviz.models.image.image import LoadedImage, cell_side
 from specviz.models.image.prompts import CaptionPrompts, ClassPrompts, load_captions
 from specviz.paths import ASSETS
 
@@ -69,21 +69,9 @@ class LoadedLlamaGen(LoadedImage):
     first: int
 
     @property
-    def stack(self) -> Any:
-        return self.model.model
-
-    @property
-    def head(self) -> Any:
-        return self.model.lm_head
-
-    @property
     def table(self) -> Tensor:
         codes = self.model.get_input_embeddings().weight
         return torch.cat((codes, self.labels)) if len(self.labels) else codes
-
-    @property
-    def side(self) -> int:
-        return self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1)
 
     def pixels(self, codes: Tensor) -> Tensor:
         return self.vq.decode(codes[None])[0].permute(1, 2, 0)
@@ -130,7 +118,10 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
         prompts = load_captions(name, folder / "t5", tensors[_EMPTY].to(device, dtype), projection)
     guidance = CLASS_GUIDANCE if len(labels) else CAPTION_GUIDANCE
     codebook = F.normalize(vq.quantize.embedding.weight, dim=-1)
-    return LoadedLlamaGen(name, model, prompts, grid, 0, codebook, guidance, name, name, vq=vq, labels=labels, first=first)
+    return LoadedLlamaGen(
+        name, model, model.model, model.lm_head, prompts, grid, cell_side(vq.config), 0, codebook, guidance, name, name, vq=vq,
+        labels=labels, first=first,
+    )  # fmt: skip
 
 
 def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[Any, int, int]:

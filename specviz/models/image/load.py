@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoTokenizer, ChameleonForConditionalGeneration, JanusForConditionalGeneration
+from transformers import AutoTokenizer, ChameleonForConditionalGeneration, JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
@@ -32,7 +33,7 @@ from specviz.models.hub.opening import LOCAL, opening, refuse_missing
 from specviz.models.hub.packed_model import shipped_file
 from specviz.models.hub.prepare import prepare, type_in
 from specviz.models.hub.published import OURS, Fit, open_repository, reading
-from specviz.models.image.image import LoadedAnole, LoadedImage, build, embedding_table, janus
+from specviz.models.image.image import UNTRAINED, LoadedAnole, LoadedImage, cell_side, embedding_table, janus
 from specviz.models.image.llamagen import LoadedLlamaGen, load_llamagen
 from specviz.models.image.prompts import AnolePrompts, CaptionPrompts, JanusPrompts, WordPrompts
 from specviz.paths import WEIGHTS
@@ -76,9 +77,20 @@ def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage
             f"{path.name} was trained on other picture codes than those of {codec.name}: take both files from one version of "
             f"the project, or train it again with `python -m specviz train {path.stem}`."
         )
-    model: Any = build(json.loads(card["config"]), {**tensors, **pixels})
+    with exclusive_loading():
+        model: Any = JanusForConditionalGeneration(JanusConfig(**json.loads(card["config"])))
+    try:
+        missing, unexpected = model.load_state_dict({**tensors, **pixels}, strict=False)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"These weights do not fit the image model: {str(problem)[:300]}") from problem
+    strange = [key for key in missing if not key.startswith(UNTRAINED)] + unexpected
+    if strange:
+        raise ModelUnavailable(f"The image model's weights are not whole ({strange[:3]}): fetch them again.")
+    codebook = model.model.vqmodel.quantize.embedding.weight
+    codebook.data = F.normalize(codebook.data, dim=-1)
+    model = model.to(device, dtype).eval().requires_grad_(False)
     prompts, guidance = WordPrompts(card["prompts"]), float(card["guidance"])
-    return janus(name, model.to(device, dtype), prompts, guidance, card["digest"], card["codebook"])
+    return janus(name, model, prompts, guidance, card["digest"], card["codebook"])
 
 
 def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
@@ -101,10 +113,13 @@ def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.devi
         return janus(name, model, JanusPrompts(tokenizer, name), JANUS_GUIDANCE, name, name)
     refuse_missing(name, (key for key in info["missing_keys"] if "vqmodel.encoder" not in key and "quant_conv" not in key))
     codebook, vq = model.model.vqmodel.quantize.embedding.weight.float(), model.config.vq_config
-    grid = int(vq.resolution) // 2 ** (len(vq.channel_multiplier) - 1)  # every level of the encoder but the last halves a side
     token_of = model.model.vocabulary_mapping.img2bpe
     code_ids = torch.tensor([token_of[code] for code in range(len(codebook))], device=device)
-    return LoadedAnole(name, model, AnolePrompts(tokenizer, name), grid, 0, codebook, ANOLE_GUIDANCE, name, name, code_ids)
+    weight = model.lm_head.weight[code_ids]
+    return LoadedAnole(
+        name, model, model.model, lambda hidden: F.linear(hidden, weight), AnolePrompts(tokenizer, name),
+        int(vq.resolution) // cell_side(vq), 1, 0, codebook, ANOLE_GUIDANCE, name, name, code_ids,
+    )  # fmt: skip
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:

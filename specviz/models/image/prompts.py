@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,20 +52,6 @@ class PromptRows:
     unread: str = ""
     embedded: Tensor | None = None
     unseen: int = 0
-
-
-class PromptReader(Protocol):
-    """Turns a prompt into rows and a token id into its text."""
-
-    @property
-    def digest(self) -> str:
-        """Identifies the tokenizer."""
-
-    def rows(self, prompt: str) -> PromptRows:
-        """Both rows of a prompt. Raises BadInput on a prompt that is empty or far too long."""
-
-    def of(self, token: int) -> str:
-        """A prompt token's own text."""
 
 
 class WordPrompts:
@@ -235,6 +221,10 @@ class CaptionPrompts:
     @property
     def _padding(self) -> int:
         return int(self._tokenizer.pad_token_id)
+
+
+PromptReader = WordPrompts | JanusPrompts | AnolePrompts | ClassPrompts | CaptionPrompts
+"""Turns a prompt into rows and a token id into its text; ``digest`` identifies its tokenizer."""
 
 
 def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[Tensor]) -> CaptionPrompts:

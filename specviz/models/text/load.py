@@ -19,7 +19,7 @@ from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specviz.engine.attention import GROUPED
-from specviz.errors import ModelUnavailable
+from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.cache import exclusive_loading, load_once
 from specviz.models.device import choose_devices, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, no_progress
@@ -27,7 +27,7 @@ from specviz.models.hub.catalog import resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.prepare import conversion_warnings, prepare
 from specviz.models.packing import pack
-from specviz.models.text.text import TokenizerText, embedded, tokenizer_hash
+from specviz.models.text.text import TokenizerText, rules_of, tokenizer_hash, tokens_by_id
 
 # Tokens that end an answer if the chat template contains them, even where the generation config omits them.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|end|>", "<|return|>", "</s>")
@@ -53,10 +53,10 @@ class LoadedText:
     @classmethod
     def of(cls, name: str, model: Any, tokenizer: Any, **more: Any) -> Self:
         """Build from a model and its tokenizer. ``more`` adds fields or overrides those derived from the model."""
-        text = TokenizerText(tokenizer, name, context_length_of(model), embedded(model))
-        fields = {"eos_ids": eos_ids_of(model, tokenizer), "tokenizer_hash": tokenizer_hash(tokenizer)}
+        text = TokenizerText(tokenizer, name, context_length_of(model), int(model.get_input_embeddings().weight.shape[0]))
         return cls(name, model.eval().requires_grad_(False), tokenizer, text, **{
-            **fields, "device": model.device, "dtype": model.dtype, **more,
+            "eos_ids": eos_ids_of(model, tokenizer), "tokenizer_hash": tokenizer_hash(tokenizer), "device": model.device,
+            "dtype": model.dtype, **more,
         })  # fmt: skip
 
 
@@ -108,6 +108,27 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
         if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16) and not cpu_has_bfloat16():
             warnings += (f"This CPU has no instructions for {dtype_name(dtype)}: draft trees are much slower than in float32.",)
         return LoadedText.of(name, model, tokenizer, device=device, dtype=dtype, warnings=warnings)
+
+
+def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False) -> None:
+    """Raise TokenizerMismatch, naming both and the first difference, unless the two share their tokens.
+
+    With ``further``, the target may have tokens that the draft has not, such as those for pictures: no draft proposes them.
+    """
+    if target.tokenizer_hash == draft.tokenizer_hash:
+        return
+    target_ids, draft_ids = (tokens_by_id(model.tokenizer) for model in (target, draft))
+    if further and draft_ids.items() <= target_ids.items() and rules_of(target.tokenizer) == rules_of(draft.tokenizer):
+        return
+    first = min((index for index, _ in target_ids.items() ^ draft_ids.items()), default=None)
+    if first is None:
+        why = "the same tokens, but text is cut into them by other rules"
+    else:
+        why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
+    raise TokenizerMismatch(
+        f"The target {target.name} ({len(target_ids)} tokens) and the draft {draft.name} ({len(draft_ids)} tokens) do not share "
+        f"a tokenizer: {why}. Choose a draft model of the target's own family."
+    )
 
 
 def context_length_of(model: Any) -> int:

@@ -1,4 +1,4 @@
-"""Texts of a tokenizer: prompts, single tokens, and text that grows token by token; and comparison of two vocabularies."""
+"""Texts of a tokenizer: prompts, single tokens, and text that grows token by token; and what identifies it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from specviz.errors import BadInput, ContextFull, ModelUnavailable, TokenizerMismatch
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.opening import first_line
 
 # No known tokenizer averages more characters per token; a prompt beyond that is refused before tokenization.
@@ -142,11 +142,6 @@ def quoted(words: Sequence[str]) -> str:
     return ", ".join(f"“{word[:_LETTERS]}”" for word in words[:_MOST]) + (", …" if len(words) > _MOST else "")
 
 
-def embedded(model: Any) -> int:
-    """Number of tokens for which a loaded model has embeddings."""
-    return int(model.get_input_embeddings().weight.shape[0])
-
-
 class Spelling:
     """Bytes of every token of one tokenizer, each looked up once.
 
@@ -206,60 +201,22 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
     return Spelling(tokenizer, spell, "Strip" in kinds or prepends)
 
 
-class HasTokenizer(Protocol):
-    """A loaded model with its tokenizer."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    @property
-    def tokenizer_hash(self) -> str: ...
-
-
 def tokenizer_hash(tokenizer: Any) -> str:
     """SHA-256 over the meaning of token ids: vocabulary by id, merges and normaliser.
 
     Chat templates, padding and special-token roles are left out: two models that differ only there share their tokens.
     """
-    meaning = [sorted(_by_id(tokenizer).items()), *_rules(tokenizer)]
+    meaning = [sorted(tokens_by_id(tokenizer).items()), *rules_of(tokenizer)]
     return hashlib.sha256(json.dumps(meaning, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
-def same_tokenizer(target: HasTokenizer, draft: HasTokenizer) -> None:
-    """Raise TokenizerMismatch, naming both and the first difference, unless the two share their tokens."""
-    if target.tokenizer_hash == draft.tokenizer_hash:
-        return
-    target_ids, draft_ids = (_by_id(model.tokenizer) for model in (target, draft))
-    first = min((index for index, _ in target_ids.items() ^ draft_ids.items()), default=None)
-    if first is None:
-        why = "the same tokens, but text is cut into them by other rules"
-    else:
-        why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
-    raise TokenizerMismatch(
-        f"The target {target.name} ({len(target_ids)} tokens) and the draft {draft.name} ({len(draft_ids)} tokens) do not share "
-        f"a tokenizer: {why}. Choose a draft model of the target's own family."
-    )
-
-
-def same_words(target: HasTokenizer, draft: HasTokenizer) -> None:
-    """Raise TokenizerMismatch unless every token of the draft is the target's own, by the same id and cut by the same rules.
-
-    The target may have further tokens, such as those for pictures: no draft proposes them.
-    """
-    missing = _by_id(draft.tokenizer).items() - _by_id(target.tokenizer).items()
-    if missing or _rules(target.tokenizer) != _rules(draft.tokenizer):
-        same_tokenizer(target, draft)
-
-
-def _rules(tokenizer: Any) -> tuple[Any, Any]:
+def rules_of(tokenizer: Any) -> tuple[Any, Any]:
     """Merges and normaliser; None if the tokenizer is not one of the tokenizers library."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
     return described.get("model", {}).get("merges"), described.get("normalizer")
 
 
-def _by_id(tokenizer: Any) -> dict[int, str]:
+def tokens_by_id(tokenizer: Any) -> dict[int, str]:
+    """Every token by its id."""
     return {index: token for token, index in tokenizer.get_vocab().items()}

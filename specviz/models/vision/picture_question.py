@@ -27,6 +27,7 @@ from specviz.models.vision.pictures import on_white
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, as shares of the picture's width and height."""
+WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class PictureQuestion:
         return tuple(place for place in range(len(self.ids)) if place not in left_out)
 
 
-def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> tuple[Box, ...]:
+def boxes_of_grid(rows: int, columns: int, area: Box = WHOLE) -> tuple[Box, ...]:
     """Boxes of a row-major grid over ``area``."""
     left, top, right, bottom = area
     wide, high = (right - left) / columns, (bottom - top) / rows
@@ -94,8 +95,25 @@ class PictureReader:
         """Return the prompt. ``picture`` is any PIL image, already limited in size and with its EXIF orientation applied.
 
         Raises BadInput, ContextFull, or ModelUnavailable for a processor that takes no such picture."""
-        image = self.frame(picture)
-        inputs = self._process(image, question)
+        image, words = self.frame(picture), question.strip()
+        refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")
+        for token in self.processor.tokenizer.all_special_tokens:  # typed text is never tokenized as a picture's token
+            words = words.replace(token, " ".join(token))
+        content = [{"type": "image"}, {"type": "text", "text": words}]
+        try:
+            written = self.processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+            )
+        except (TemplateError, TypeError, ValueError, AttributeError):
+            # A base model such as PaliGemma has no template: its processor puts the picture first.
+            written = words
+        try:
+            # The picture is a list in a list: one prompt with one picture.
+            inputs = dict(self.processor(images=[[image]], text=[written], return_tensors="pt"))
+        except (TypeError, ValueError, IndexError) as problem:
+            raise ModelUnavailable(
+                f"The processor of {self.name} does not take this picture ({first_line(problem)})."
+            ) from problem
         ids = tuple(inputs.pop("input_ids")[0].tolist())
         if len(ids) >= self.context_length:
             raise ContextFull(
@@ -118,27 +136,6 @@ class PictureReader:
         hidden = tuple(place for place, token in enumerate(ids) if token in marks | {self.config.image_token_id})
         return PictureQuestion(ids, moved, visual, hidden, boxes, grid, image)
 
-    def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
-        words = question.strip()
-        refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")
-        for token in self.processor.tokenizer.all_special_tokens:  # typed text is never tokenized as a picture's token
-            words = words.replace(token, " ".join(token))
-        content = [{"type": "image"}, {"type": "text", "text": words}]
-        try:
-            written = self.processor.apply_chat_template(
-                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-            )
-        except (TemplateError, TypeError, ValueError, AttributeError):
-            # A base model such as PaliGemma has no template: its processor puts the picture first.
-            written = words
-        try:
-            # The picture is a list in a list: one prompt with one picture.
-            return dict(self.processor(images=[[picture]], text=[written], return_tensors="pt"))
-        except (TypeError, ValueError, IndexError) as problem:
-            raise ModelUnavailable(
-                f"The processor of {self.name} does not take this picture ({first_line(problem)})."
-            ) from problem
-
     def _grid_and_boxes(
         self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
     ) -> tuple[tuple[int, int], tuple[Box, ...]]:
@@ -151,9 +148,9 @@ class PictureReader:
         tiles = rows * columns + 1
         side = round((count / tiles) ** 0.5)
         if side * side * tiles != count:
-            return (0, 0), ((0.0, 0.0, 1.0, 1.0),) * count
+            return (0, 0), (WHOLE,) * count
         if tiles == 1:
-            area = (0.0, 0.0, 1.0, 1.0)
+            area = WHOLE
             if getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):  # to the middle square
                 across, down = min(1.0, picture.height / picture.width), min(1.0, picture.width / picture.height)
                 area = ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)

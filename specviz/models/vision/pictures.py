@@ -84,8 +84,18 @@ def open_picture(source: Source) -> Picture:
         raise BadInput(f"This file is no picture that can be read here. Save it as {_NAMES}.") from None
     except Exception as problem:  # decoders raise many kinds of errors on a damaged header
         raise _damaged(problem) from problem
-    _bound(opened, data)
-    with _decoding_slot(opened.width * opened.height):
+    wide, high = opened.size
+    if wide < 1 or high < 1:
+        raise BadInput("The picture has no pixels. Choose another.")
+    progressive = "progressive" in opened.info
+    most = MOST_JPEG_PIXELS if opened.format in ("JPEG", "MPO") and not progressive else MOST_PIXELS
+    if wide * high > most:
+        raise _too_large(f"{wide * high / 1e6:.0f}", most)
+    if max(wide, high) > MOST_SIDE:
+        raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; {MOST_SIDE:,} are the most. Crop it.")
+    if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start of scan; inside a scan, ff is never followed by da
+        raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
+    with _decoding_slot(wide * high):
         return _make_picture(opened)
 
 
@@ -141,21 +151,6 @@ def _damaged(problem: Exception) -> BadInput:
     return BadInput(f"The picture is damaged ({reason}). Open it in another program, save it again as {_NAMES}, and retry.")
 
 
-def _bound(opened: Image.Image, data: bytes) -> None:
-    """Raise BadInput if the header exceeds a limit, before anything is decoded."""
-    wide, high = opened.size
-    if wide < 1 or high < 1:
-        raise BadInput("The picture has no pixels. Choose another.")
-    progressive = "progressive" in opened.info
-    most = MOST_JPEG_PIXELS if opened.format in ("JPEG", "MPO") and not progressive else MOST_PIXELS
-    if wide * high > most:
-        raise _too_large(f"{wide * high / 1e6:.0f}", most)
-    if max(wide, high) > MOST_SIDE:
-        raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; {MOST_SIDE:,} are the most. Crop it.")
-    if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start of scan; inside a scan, ff is never followed by da
-        raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
-
-
 def _make_picture(opened: Image.Image) -> Picture:
     try:
         warnings = []
@@ -186,8 +181,16 @@ def _make_picture(opened: Image.Image) -> Picture:
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
     """The picture in RGB from any pixel mode, with a warning about visible changes."""
-    if image.mode in _DEEP:
-        return _to_8_bits(image), ("The picture has more than 8 bits a colour; the model sees 8.",)
+    if image.mode in _DEEP:  # 16-bit grey by its upper half, other values by their own range
+        values = numpy.asarray(image).astype(numpy.float32)
+        numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        low, high = float(values.min()), float(values.max())
+        if image.mode != "F" and low >= 0 and high <= 65535:
+            low, high = 0.0, 65535.0
+        values -= low
+        values *= 255.0 / (high - low) if high > low else 0.0
+        grey = Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(numpy.uint8), "L")
+        return grey.convert("RGB"), ("The picture has more than 8 bits a colour; the model sees 8.",)
     if image.has_transparency_data:
         clear = image.convert("RGBA").getextrema()[3][0] < 255  # type: ignore[misc]  # one pair per channel
         return on_white(image), ("The picture is transparent in places; the model sees white there.",) if clear else ()
@@ -200,18 +203,6 @@ def on_white(image: Image.Image) -> Image.Image:
     """The picture in RGB, with white where it is transparent."""
     flat = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", flat.size, "white"), flat).convert("RGB")
-
-
-def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Reduce deep grey to 8 bits: 16-bit values by their upper half, others by their own range."""
-    values = numpy.asarray(image).astype(numpy.float32)
-    numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-    low, high = float(values.min()), float(values.max())
-    if image.mode != "F" and low >= 0 and high <= 65535:
-        low, high = 0.0, 65535.0
-    values -= low
-    values *= 255.0 / (high - low) if high > low else 0.0
-    return Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(numpy.uint8), "L").convert("RGB")
 
 
 def png_pieces(image: Image.Image) -> list[str]:
