@@ -29,11 +29,10 @@ from specviz.inspection.readings import required_layers
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
 from specviz.models.heads.heads import fit_of, load_heads, ours
-from specviz.models.heads.layouts import drafting, layout_of
+from specviz.models.heads.intermediate_models import matrix
 from specviz.models.heads.published import read
-from specviz.models.heads.quantised_copy import matrix
 from specviz.models.hub.cache_dir import Progress
-from specviz.models.hub.published import Fit, open_repository
+from specviz.models.hub.published import Fit, drafting, layout_of, open_repository
 from specviz.models.room import second_models
 from specviz.models.text.load import LoadedText
 from specviz.models.vision.vision_language import LoadedVisionLanguage

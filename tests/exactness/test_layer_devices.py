@@ -9,7 +9,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.tree import chain
 from specviz.methods.easyspec.layer_parallel import GroupedDrafter, LeanFuzzy, grouped_model
-from specviz.models.heads.quantised_copy import lean_copy, read
+from specviz.models.heads.intermediate_models import lean_copy, read
 from tests.support.tiny.text import decode
 from tests.support.worlds.text import DEEP, PROMPT, WARPS, deep_target
 

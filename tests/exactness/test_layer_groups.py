@@ -19,7 +19,7 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.methods.easyspec.layer_parallel import GroupedDrafter, GroupedStepper, LeanFuzzy, SmallFuzzy, grouped_model
 from specviz.methods.registry import get
-from specviz.models.heads.quantised_copy import lean_copy
+from specviz.models.heads.intermediate_models import lean_copy
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import decode, parts_for, tiny_target
 from tests.support.worlds.text import DEEP, GREEDY, PROMPT, WARPS, compose, deep_target, grouped, small

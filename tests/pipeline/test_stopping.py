@@ -16,9 +16,9 @@ from specviz.engine.stop import Interrupted, stoppable
 from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.verdict import judge
 from specviz.models.cache import exclusive_loading
-from specviz.models.heads.quantised_copy import as_stored, captured_copy, lean_copy
+from specviz.models.heads.intermediate_models import as_stored, captured_copy, lean_copy
 from specviz.models.hub.catalog import WheelFile
-from specviz.models.hub.fetch import _is_whole
+from specviz.models.hub.hub import _is_whole
 from specviz.models.packing import pack
 from specviz.targets import hybrid
 from specviz.targets.text import TextTarget

@@ -28,11 +28,10 @@ from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.layouts import METHODS
 from specviz.models.heads.published import read
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.packed_model import card_in, refuse_outdated, shipped_file, tokenizer_hash_in
-from specviz.models.hub.published import Fit, open_repository
+from specviz.models.hub.published import METHODS, Fit, open_repository
 from specviz.models.packing import layout_for
 from specviz.models.text.load import LoadedText, load_causal_lm, same_tokenizer
 from specviz.paths import WEIGHTS

@@ -1,26 +1,318 @@
-"""Loader of a cascade's intermediate models: made from the target, from the small draft model, or loaded by name."""
+"""Intermediate models of a cascade: cheaper copies of the target, the small draft model, or a model loaded by name.
+
+A copy has low-bit matrices, fewer layers, or both. On a CPU it runs with fewer operations (:func:`lean_copy`), and is checked
+before use. On a GPU kernel launches dominate a pass over few rows: there a copy is the model's own class with other linear
+layers, captured in CUDA graphs like a target (:func:`captured_copy`).
+
+A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Every input row is
+treated by itself, with its own scale in the eight-bit product and none in the four-bit one. A row's result does not depend on the
+rows beside it: the distribution after a text is the same however many drafted tokens are scored with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from specviz.drafting.networks.fused_decoder import LeanDecoder
+from specviz.drafting.networks.attention import Layout, Product
+from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
 from specviz.drafting.networks.fused_session import LeanSession
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cached import cached
 from specviz.engine.interfaces import Target
+from specviz.engine.stop import heed
+from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
 from specviz.models.heads.heads import SMALL, load_heads, named_draft
-from specviz.models.heads.quantised_copy import captured_copy, check_copy, layouts_of, lean_copy
 from specviz.models.hub.cache_dir import Progress
+from specviz.models.packing import computes
 from specviz.models.text.load import LoadedText
 from specviz.targets.hybrid import CausalTarget
+from specviz.targets.layers import FULL
+from specviz.targets.text import TextTarget
+
+GROUP = 32
+"""Number of weights that share a scale and an offset in the four-bit layout."""
+_SIDE = 8
+_ROWS = 32
+"""Sides of an integer product on a GPU must be multiples of ``_SIDE``, and it needs at least ``_ROWS`` rows."""
+_MIDDLE = 128
+"""Zero point of the unsigned bytes that the kernel takes."""
+
+
+def as_stored(weight: Tensor) -> Product:
+    """Product with the matrix in its own number format; inputs and outputs keep theirs."""
+    return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
+
+
+def eight_bits(weight: Tensor) -> Product:
+    """Product with one byte per weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
+    return _bytes(weight, _steps())
+
+
+@lru_cache(maxsize=1)
+def _steps() -> int:
+    """Largest integer of a weight: 127, or 63 on processors with AVX2 but without VNNI, which add two neighbouring products in
+    16 bits, with saturation."""
+    ones = torch.ones(32, 64)
+    return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
+
+
+def _rounded(values: Tensor, steps: int = 127) -> tuple[Tensor, Tensor]:
+    """Whole numbers up to ``steps`` in float32, and the scale [row, 1] of each row."""
+    wide = values.detach().float()
+    scale = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / steps
+    return (wide / scale).round_(), scale
+
+
+def _bytes(weight: Tensor, steps: int) -> Product:
+    integers, scale = _rounded(weight, steps)
+    packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
+    zeros = torch.zeros(len(scale), dtype=torch.int32)
+
+    def product(x: Tensor) -> Tensor:
+        rows, share = _rounded(x)
+        output = torch.ops.onednn.qlinear_pointwise(
+            rows.add_(_MIDDLE).to(torch.uint8), 1.0, _MIDDLE, packed, scale[:, 0], zeros, None, 1.0, 0, torch.float32, "none", [],
+            "",
+        )  # fmt: skip
+        return (output * share).to(x.dtype)
+
+    return product
+
+
+def integer_product(weight: Tensor) -> Product:
+    """As :func:`eight_bits`, by torch's own integer product, which runs on GPUs too and needs no read-back to the host.
+
+    It requires more than 16 rows and sides that are multiples of 8, so inputs are padded with zeros. This costs little, since
+    reading the weights dominates.
+    """
+    rows, columns = weight.shape
+    integers, scale = _rounded(weight)
+    padded = F.pad(integers.to(torch.int8), (0, -columns % _SIDE, 0, -rows % _SIDE)).T
+
+    def product(x: Tensor) -> Tensor:
+        wide, share = _rounded(x)
+        most = max(_ROWS, len(x) + -len(x) % _SIDE)
+        sums = torch._int_mm(F.pad(wide.to(torch.int8), (0, -columns % _SIDE, 0, most - len(x))), padded)[: len(x), :rows]
+        return (sums.float() * scale[:, 0] * share).to(x.dtype)
+
+    return product
+
+
+def four_bits(weight: Tensor) -> Product:
+    """Product with half a byte per weight, a scale and an offset for every 32 weights, and inputs in bfloat16."""
+    rows, columns = weight.shape
+    wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
+    low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
+    scale = ((high - low) / 15).clamp_min(1e-12)
+    integers = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(integers, 1)
+    # The kernel's zero point is the middle of the sixteen steps.
+    both = torch.stack((scale[..., 0], low[..., 0] + 8 * scale[..., 0]), -1).transpose(0, 1)
+    scales = both.contiguous().to(torch.bfloat16)
+
+    def product(x: Tensor) -> Tensor:
+        output = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
+        return output.to(x.dtype)
+
+    return product
+
+
+KINDS: dict[str, dict[str, tuple[Layout, Layout]]] = {
+    "cpu": {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)},
+    "cuda": {"int8": (integer_product, integer_product)},
+}
+"""By type of device and kind: layouts of a model's layers and of its head, which would lose the most accuracy in four bits."""
+
+
+def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
+    """Layouts of layers and head in this low-bit ``kind``. Raises ModelUnavailable if the machine has no kernel for it."""
+    layouts = KINDS.get(device.type, {}).get(kind)
+    if layouts is None or not computes(layouts[0], torch.float32, device, 0.02 if kind == "int8" else 0.12):
+        raise ModelUnavailable(
+            f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
+            "a device that has one."
+        )
+    return layouts
+
+
+_APART = {torch.float64: 1e-3, torch.float32: 1e-2}
+"""Largest allowed relative error of the plain copy's logits, by dtype. Half precision (bfloat16, float16) rounds far more
+coarsely: 0.15."""
+
+
+def lean_copy(
+    target: CausalTarget,
+    layouts: tuple[Layout, Layout] = (as_stored, as_stored),
+    layer_numbers: Sequence[int] | None = None,
+    group: int = 1,
+    devices: Sequence[torch.device] = (),
+    progress: Callable[[float], None] = lambda share: None,
+) -> LeanDecoder:
+    """Copy the target's model with its layers and head in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
+
+    ``group`` layers may run their attention in parallel, the layers in turn on ``devices``, by default where the model has them.
+    ``progress`` receives the share of matrices laid out so far. Raises ModelUnavailable for an unsupported architecture.
+    """
+    shape, layers, ends = read(target, devices)
+    # On a CPU the int8 product takes and returns float32.
+    half = target.dtype in (torch.bfloat16, torch.float16) and target.device.type == "cpu"
+    chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
+    count, total = itertools.count(), 4 * len(chosen) + 1 + (len(chosen) // group if group > 1 else 0)
+
+    def stepwise(layout: Layout) -> Layout:
+        def lay_out(weight: Tensor) -> Product:
+            heed()
+            progress(min(1.0, next(count) / total))
+            return layout(weight)
+
+        return lay_out
+
+    return LeanDecoder(
+        shape, chosen, ends, (stepwise(layouts[0]), stepwise(layouts[1])), torch.float32 if half else target.dtype, group
+    )
+
+
+def check_copy(target: CausalTarget) -> None:
+    """Raise ModelUnavailable unless the plain copy of this model gives the model's logits."""
+    decoder = lean_copy(target)
+    words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
+    tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)
+    session, target_session = LeanSession(decoder, 16), target.open(16)
+    copy_logits, target_logits = session.score(tree).logits.float(), target_session.score(tree).logits.float()
+    target_session.close()
+    # The median: in half precision a single row may depend strongly on rounding.
+    difference = float(((copy_logits - target_logits).norm(dim=-1) / target_logits.norm(dim=-1)).median())
+    if not difference < _APART.get(target.dtype, 0.15):
+        raise _other_build(target, f"a plain copy's logits are {100 * difference:.0f} % off")
+
+
+def read(
+    target: CausalTarget, devices: Sequence[torch.device] = ()
+) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
+    """Return the model's shape, its layers, and its embedding, last norm and head. Raises ModelUnavailable for an unsupported
+    architecture."""
+    config = target.config
+    if set(getattr(target, "kinds", ())) != {FULL}:
+        raise _other_build(target, "its layers do not all see the whole text")
+    try:
+        body = target.model.model
+        rates = body.rotary_emb.inv_freq
+        shape = DecoderShape(
+            vocab_size=target.vocab_size,
+            hidden=int(config.hidden_size),
+            heads=int(config.num_attention_heads),
+            kv_heads=int(config.num_key_value_heads),
+            head_size=2 * len(rates),
+            layers=len(body.layers),
+            eps=float(config.rms_norm_eps),
+            context_length=target.context_length,
+            rates=tuple(rates.double().tolist()),
+            scaling=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
+        )
+        layers = [
+            _layer(number, layer, shape, devices[number % len(devices)] if devices else layer.input_layernorm.weight.device)
+            for number, layer in enumerate(body.layers)
+        ]
+        ends = (body.embed_tokens.weight, body.norm.weight, matrix(target.model.get_output_embeddings()))
+    except AttributeError as problem:
+        raise _other_build(target, f"it has {problem}") from problem
+    return shape, layers, ends
+
+
+def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -> LayerWeights:
+    heed()
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    biases = [part.bias for part in parts if part.bias is not None]
+    norms = None
+    if hasattr(attention, "q_norm"):
+        queries = attention.q_norm.weight.expand(shape.heads, -1)
+        norms = torch.cat((queries, attention.k_norm.weight.expand(shape.kv_heads, -1)))
+    return LayerWeights(
+        number=number,
+        before=layer.input_layernorm.weight,
+        entering=torch.cat([matrix(part) for part in parts]),
+        leaving=matrix(attention.o_proj),
+        between=layer.post_attention_layernorm.weight,
+        widening=torch.cat((matrix(mlp.gate_proj), matrix(mlp.up_proj))),
+        narrowing=matrix(mlp.down_proj),
+        device=device,
+        bias=torch.cat(biases) if biases else None,
+        turning=norms,
+    )
+
+
+def matrix(linear: Any) -> Tensor:
+    """A linear layer's matrix [out, in], unpacked if only its packed form is left."""
+    packed = getattr(linear, "packed", None)
+    return linear.weight if packed is None or linear.weight is not None else packed.to_dense()
+
+
+def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
+    )
+
+
+class FewBitLinear(nn.Module):
+    """A frozen linear layer with its matrix in this ``layout``."""
+
+    def __init__(self, linear: nn.Linear, layout: Layout) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.product = layout(linear.weight)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return output if self.bias is None else output + self.bias
+
+
+def captured_copy(
+    target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
+) -> TextTarget:
+    """Copy the target with its layers' and its head's matrices in these ``layouts``, and only the layers ``layer_numbers``
+    (None: all). Raises ModelUnavailable for a target with recurrent layers, over several devices, or of an unsupported
+    architecture.
+    """
+    if not isinstance(target, TextTarget) or target.spread:
+        raise ModelUnavailable(
+            f"{target.name} has recurrent layers or lies on several devices, and a copy of it would have neither: choose another "
+            "intermediate model, such as small_draft."
+        )
+    own = target.model
+    shared = {id(tensor): tensor for tensor in (*own.parameters(), *own.buffers())}
+    model = copy.deepcopy(own, shared)
+    layers = getattr(model.get_decoder(), "layers", ())
+    if len(layers) != len(target.kinds):
+        raise ModelUnavailable(f"{target.name} cannot be copied in a cheaper form: its layers are not where they are looked for.")
+    skipped = [layer for number, layer in enumerate(layers) if layer_numbers is not None and number not in layer_numbers]
+    for layer in skipped:
+        layer.forward = _unchanged
+    left_out, head = {id(module) for layer in skipped for module in layer.modules()}, model.get_output_embeddings()
+    for module in list(model.modules()):
+        for part, child in list(module.named_children()):
+            if type(child) is nn.Linear and id(child) not in left_out:
+                heed()
+                setattr(module, part, FewBitLinear(child, layouts[child is head]))
+    return TextTarget(model, name or target.name, sorted(target.eos_ids), target.tier)
+
+
+def _unchanged(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The forward pass of a layer that is left out: it keeps its number, which hidden states and the cache go by."""
+    return hidden_states
+
 
 TITLES = {
     "int4": "the target in 4 bits",

@@ -1,7 +1,7 @@
 """Reader of published heads in every layout: a folder's tensors and settings become a network in the target's number format.
 
 Everything is checked before use: sizes and shapes before memory is allocated for them, each setting and tensor by name.
-:mod:`specviz.models.heads.layouts` describes the layouts.
+:mod:`specviz.models.hub.published` describes the layouts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig, HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.errors import ModelUnavailable, shown
-from specviz.models.heads.layouts import LAYOUTS, Layout, drafting, layout_of
 from specviz.models.hub.published import (
     HARMLESS,
     LAYER_IDS,
+    LAYOUTS,
     NUMBERS,
     OURS,
     POSITIVE,
@@ -34,9 +34,12 @@ from specviz.models.hub.published import (
     TOKEN,
     WORDS,
     Fit,
+    Layout,
     Repository,
     Settings,
     Stored,
+    drafting,
+    layout_of,
     reading,
     shaped,
     tensors_of,

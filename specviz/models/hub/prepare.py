@@ -22,8 +22,7 @@ from specviz.models.hub.cache_dir import (
 )
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import convert
-from specviz.models.hub.fetch import fetch_file
-from specviz.models.hub.hub import fetch_repository
+from specviz.models.hub.hub import fetch_file, fetch_repository
 from specviz.models.hub.packed_model import shipped_file, unpack
 from specviz.paths import BASE
 

@@ -26,13 +26,12 @@ from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.cache import exclusive_loading, load_once
 from specviz.models.device import choose_device, dtype_name
-from specviz.models.heads.layouts import LAYOUTS
 from specviz.models.heads.published import feature_head
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.opening import LOCAL, opening, refuse_missing
 from specviz.models.hub.packed_model import shipped_file
 from specviz.models.hub.prepare import prepare, type_in
-from specviz.models.hub.published import OURS, Fit, open_repository, reading
+from specviz.models.hub.published import LAYOUTS, OURS, Fit, open_repository, reading
 from specviz.models.image.image import UNTRAINED, LoadedAnole, LoadedImage, cell_side, embedding_table, janus
 from specviz.models.image.llamagen import LoadedLlamaGen, load_llamagen
 from specviz.models.image.prompts import AnolePrompts, CaptionPrompts, JanusPrompts, WordPrompts

@@ -18,8 +18,8 @@ from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.layouts import layout_of
 from specviz.models.heads.published import read
+from specviz.models.hub.published import layout_of
 from tests.support.referee.block_fill import ROUNDS, states, text
 from tests.support.referee.block_heads import FIT, FOLDER, HEADS, head_of, stored
 

@@ -13,7 +13,14 @@ from specviz.engine.cached import cached
 from specviz.engine.tiers import Inputs
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.quantised_copy import FewBitLinear, as_stored, captured_copy, integer_product, layouts_of, lean_copy
+from specviz.models.heads.intermediate_models import (
+    FewBitLinear,
+    as_stored,
+    captured_copy,
+    integer_product,
+    layouts_of,
+    lean_copy,
+)
 from specviz.targets.text import TextTarget
 from tests.support.devices import EMULATED, device_named
 from tests.support.tiny import hybrid as tiny_hybrid

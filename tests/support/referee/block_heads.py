@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from specviz.drafting.networks.block_fill import BlockFill
-from specviz.models.heads.layouts import layout_of
 from specviz.models.heads.published import read
-from specviz.models.hub.published import Fit, Repository
+from specviz.models.hub.published import Fit, Repository, layout_of
 from tests.support.referee import stored_heads
 from tests.support.referee.block_fill import LAYERS, ends, filled
 

@@ -15,7 +15,7 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.easyspec.layer_parallel import GroupedModel, GroupedStepper, SmallFuzzy, grouped_model
-from specviz.models.heads.quantised_copy import eight_bits, lean_copy
+from specviz.models.heads.intermediate_models import eight_bits, lean_copy
 from specviz.targets.text import TextTarget
 from tests.support.tiny.networks import arms, block_fill, block_net, masked_lm, ngrams, parallel_net, recurrent_net, small
 from tests.support.tiny.text import (
