@@ -78,8 +78,6 @@ class BatchDecoding:
         self.batch = batch
         self.every = every
         self.running = list(rows)
-        self.compactions = 0
-        self.moved = 0
         self._round = 0
         self._recording_ns = 0
 
@@ -123,8 +121,7 @@ class BatchDecoding:
             cache_note = BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
         self._round += 1
         if self.every and self._round % self.every == 0:
-            self.moved += cache.compact()
-            self.compactions += 1
+            cache.compact()
             cache_note = cache_note.replace(swept=True) if cache_note else None
         clock.mark("commit")
         clock.stop()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -14,20 +14,10 @@ from specviz.engine.tiers import CACHE_POOL, TREE_ROOM, GraphRunner, PooledCache
 from specviz.engine.tree import DraftTree
 
 
-class AttendingTarget(Protocol):
-    """A target whose sessions hold keys and values only. Layers with equal words in ``alike`` share one tensor of a cache."""
-
-    model: Any
-    tier: str
-
-    @property
-    def alike(self) -> Sequence[Hashable]: ...
-
-
 class CachedSession(ABC):
-    """One run's cache on a target."""
+    """One run's cache on a target. Layers with equal words in ``target.alike`` share one tensor of it."""
 
-    target: AttendingTarget
+    target: Any
 
     def __init__(self, capacity: int, taps: tuple[int, ...]) -> None:
         self.taps = taps

@@ -24,11 +24,11 @@ from specviz.engine.stop import chunks
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
-from specviz.errors import ContextFull, ModelUnavailable
+from specviz.errors import ModelUnavailable
 from specviz.targets.layers import changing_factors, devices_of
 from specviz.targets.mixers import GatedDelta, Mamba2, Rule
 from specviz.targets.state_layers import Scale, anatomy, can_branch, scale_of
-from specviz.targets.text import TextTarget
+from specviz.targets.text import LanguageTarget, TextTarget
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
@@ -42,18 +42,11 @@ _LARGEST_SHOWN = 96
 """Largest tree, in nodes, with a note on its pass."""
 
 
-class HybridTarget:
-    """Wraps a loaded model. Shared between runs; each run's state is in its session."""
+class HybridTarget(LanguageTarget):
+    """Target with recurrent layers."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
-        self.model = model
-        self.name = name
-        self.config = model.config.get_text_config()
-        self.eos_ids = frozenset(eos_ids)
-        self.vocab_size = int(self.config.vocab_size)
-        self.context_length = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
-        self.device = model.device
-        self.dtype = model.dtype
+        super().__init__(model, name, eos_ids)
         self.wide = torch.promote_types(self.dtype, torch.float32)
         self.boundary = 0
         if reason := changing_factors(self.config):
@@ -79,8 +72,7 @@ class HybridTarget:
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> HybridSession:
         """Open a fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's own context."""
-        if capacity > self.context_length:
-            raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
+        self.refuse(capacity)
         return HybridSession(self, capacity, tuple(taps))
 
     def nothing(self) -> Carried:

@@ -210,26 +210,22 @@ class ImageSession(CachedSession):
         are not ``wanted``, a bool device tensor [node], keep their entries, and their logits are undefined.
         """
         target, start = self.target, self.length
-        first, last, end = nodes[0], nodes[-1], start + len(tokens)
+        first, end = nodes[0], start + len(tokens)
         places = to_device([start + node for node in nodes], target.device)
         anew = tokens.index_select(0, places - start)
         if (graph := self._captured(start + first)) is not None:
             return TargetPass(graph.rewrite(anew, [start + node for node in nodes], end, wanted), {})
         self._reserve(end + len(nodes))
         embedded = target.embedded(anew, start + first)
-        together = wanted is None and last - first + 1 == len(nodes)
-        base = start + first if together else end
+        # Entries are written behind the chain and then moved to their slots.
         if wanted is not None:
-            places = torch.where(wanted, places, torch.arange(base, base + len(nodes), device=target.device))
+            places = torch.where(wanted, places, torch.arange(end, end + len(nodes), device=target.device))
         for layer in self._cache.layers:
-            layer.length = base
-        column = torch.arange(base, device=target.device)
-        old = column[None] <= places[:, None]
-        if not together:
-            old = old & ~torch.isin(column, places)[None]
+            layer.length = end
+        column = torch.arange(end, device=target.device)
+        old = (column[None] <= places[:, None]) & ~torch.isin(column, places)[None]
         fresh = places[None] <= places[:, None]
         mask = target.mask(torch.cat((old, fresh), dim=1), places)
         outputs = target.run(embedded, target.positions(places), mask, self._cache.cache, ())
-        if not together:
-            self._cache.put(places, base)
+        self._cache.put(places, end)
         return TargetPass(*outputs)

@@ -93,8 +93,27 @@ Embedding = Callable[[Tensor], Tensor]
 """Function from token ids [1, row] to input embeddings [1, row, hidden]."""
 
 
-class TextTarget:
-    """Wraps a loaded model. Shared between runs; each run's state is in its session.
+class LanguageTarget:
+    """Wraps a loaded model. Shared between runs; each run's state is in its session."""
+
+    def __init__(self, model: Any, name: str, eos_ids: Sequence[int]) -> None:
+        self.model = model
+        self.name = name
+        self.config = model.config.get_text_config()
+        self.eos_ids = frozenset(eos_ids)
+        self.vocab_size = int(self.config.vocab_size)
+        self.context_length = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
+        self.device = model.device
+        self.dtype = model.dtype
+
+    def refuse(self, capacity: int) -> None:
+        """Raise ContextFull if ``capacity`` exceeds the model's context."""
+        if capacity > self.context_length:
+            raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
+
+
+class TextTarget(LanguageTarget):
+    """Target whose layers all attend.
 
     ``variant`` distinguishes passes of one model that a captured graph would freeze differently.
     """
@@ -106,14 +125,7 @@ class TextTarget:
     """Whether a pass over an empty cache is given its causal mask, which the model makes by default."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
-        self.model = model
-        self.name = name
-        self.config = model.config.get_text_config()
-        self.eos_ids = frozenset(eos_ids)
-        self.vocab_size = int(self.config.vocab_size)
-        self.context_length = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
-        self.device = model.device
-        self.dtype = model.dtype
+        super().__init__(model, name, eos_ids)
         self.piece = PIECES.get(self.device.type, PIECE)
         self.attention = str(model.config._attn_implementation)
         self.kinds = layer_kinds(self.config)
@@ -150,11 +162,6 @@ class TextTarget:
         """
         self.refuse(capacity)
         return TextSession(self, capacity, tuple(taps))
-
-    def refuse(self, capacity: int) -> None:
-        """Raise ContextFull if ``capacity`` exceeds the model's context."""
-        if capacity > self.context_length:
-            raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
 
     def mask(self, mask: Tensor, distance: Callable[[], Tensor]) -> Any:
         """Convert a bool mask [batch, row, kv] to the model's form: additive on eager, a dict if some layers slide.

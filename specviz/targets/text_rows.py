@@ -9,7 +9,7 @@ from torch import Tensor
 from specviz.engine.batch_cache import MOST_ROWS, PassLayout, RowCache
 from specviz.engine.interfaces import Target, TargetPass
 from specviz.engine.tree import DraftTree, chain
-from specviz.errors import BadInput, ContextFull
+from specviz.errors import BadInput
 from specviz.targets.text import TextTarget
 
 # Slots after the committed tokens for one tree and for holes not yet swept; the buffers grow if needed.
@@ -35,8 +35,7 @@ class TextRows:
             )
         if not 1 <= len(capacities) <= MOST_ROWS:
             raise BadInput(f"A batch of {len(capacities)} rows is not possible; give 1 to {MOST_ROWS} prompts.")
-        if max(capacities) > target.context_length:
-            raise ContextFull(f"{max(capacities)} tokens do not fit the {target.context_length}-token context of {target.name}.")
+        target.refuse(max(capacities))
         if 0 < target.boundary < max(capacities):
             raise BadInput(
                 f"{target.name} changes its rotary factors beyond {target.boundary} tokens, and the rows of a batch share them: "

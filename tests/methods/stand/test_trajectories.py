@@ -18,7 +18,7 @@ PROMPT = "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,"
 
 def ready(**parameters: Any) -> Prepared:
     """STAND on the model that ships, as exact as it gets."""
-    asked = Request("stand", PROMPT, max_new_tokens=9, temperature=0.9, dtype="float64", parameters={"nodes": 4, **parameters})
+    asked = Request("stand", PROMPT, max_new_tokens=5, temperature=0.9, dtype="float64", parameters={"nodes": 4, **parameters})
     return prepare(asked, Memory())
 
 
@@ -38,20 +38,15 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
 
 
 @pytest.mark.model
-def test_rows_write_what_they_would_write_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_write_what_they_would_write_alone_and_one_more_than_a_batch_holds_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trajectories, "MOST_ROWS", 2)
     together, heard, warning = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
-    assert heard[0] == "Earlier tries 1 to 3 of 3" and heard[-1].endswith("of at most 9 tokens each") and not warning
+    assert heard[0] == "Earlier tries 1 to 2 of 3" and any(one.endswith("of at most 5 tokens each") for one in heard)
+    assert "Earlier try 3 of 3" in heard and not warning
     monkeypatch.setattr(trajectories, "LONGEST_PROMPT", 0)
     alone, heard, _ = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
-    assert heard[-1] == "Earlier try 3 of 3: 9 of at most 9 tokens"
+    assert heard[-1] == "Earlier try 3 of 3: 5 of at most 5 tokens"
     assert together == alone and len(set(alone)) == 3
-
-
-@pytest.mark.model
-def test_one_more_than_a_batch_holds_is_decoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, heard, _ = texts(ready(earlier_trajectories=9), monkeypatch)
-    assert len(found) == 9 and all(found)
-    assert "Earlier tries 1 to 8 of 9" in heard and "Earlier try 9 of 9" in heard
 
 
 @pytest.mark.model
@@ -59,6 +54,6 @@ def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPa
     moments = iter(range(10**6))
     stop = Stop(lambda: (30.0, "A run has 30 s here."), lambda: float(next(moments)))
     stop.begin()
-    found, _, warning = texts(ready(earlier_trajectories=8), monkeypatch, cancel=stop)
-    assert warning == "0 of 8 earlier trajectories fitted into half the time."
-    assert 0 < len(found[0]) < 9
+    found, _, warning = texts(ready(earlier_trajectories=4), monkeypatch, cancel=stop)
+    assert warning == "0 of 4 earlier trajectories fitted into half the time."
+    assert 0 < len(found[0]) < 5
