@@ -166,15 +166,19 @@ def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "which", "warped"), [("hybrid", "beam", "greedy"), ("hybrid", "drawn", "warm"), ("delta", "beam", "warm")]
+    ("kind", "values", "warped"),
+    [
+        ("hybrid", hybrid.BEAM, "greedy"),
+        ("hybrid", {"depth": 3, "width": 3, "nodes": 10, "tree": "drawn", "rule": "ratio"}, "warm"),
+        ("delta", hybrid.BEAM, "warm"),
+    ],
 )
-def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, which: str, warped: str) -> None:
-    values, warp = hybrid.TREES[which], hybrid.WARPS[warped]
-    rule = {"rule": "ratio"} if which == "drawn" else {}
-    expected = hybrid.run({**values, **rule}, hybrid.models(kind), warp, TOKENS)
+def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, values: dict[str, Any], warped: str) -> None:
+    warp = hybrid.WARPS[warped]
+    expected = hybrid.run(values, hybrid.models(kind), warp, TOKENS)
     with emulated_cuda() as device:
         target, draft = hybrid.models.__wrapped__(kind, device="cuda")  # kept by the name of a device that goes
-        composition = hybrid.compose({**values, **rule}, target, draft, warp)
+        composition = hybrid.compose(values, target, draft, warp)
         recorder = Recorder(Letters(), "off")
         run = Decoding(target, composition, hybrid.PROMPT, warp, Noise(7), TOKENS, recorder)
         steps = count(device, run)

@@ -17,7 +17,8 @@ from specviz.models.heads.heads import WEIGHTS
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Trace
-from specviz.trace.store import text, validate
+from specviz.trace.store import lines
+from specviz.trace.validate import read_lines
 
 PROMPT = "Write a Python function that adds up the even numbers of a list, and explain it."
 COPIED = "Repeat this line three times: the small red boat sails to the small red house."
@@ -76,7 +77,7 @@ def test_the_text_is_the_targets_own_up_to_ties_in_fewer_passes(way: str) -> Non
         if "polybasic" not in way:
             raise
         pytest.skip(str(problem))
-    validate(text(trace))
+    read_lines(lines(trace))
     alone = decoded("autoregressive", temperature, prompt)
     assert trace.end is not None and alone.end is not None
     assert not trace.run.warnings or method == "polybasic", "it may say that it does not pay on this machine"

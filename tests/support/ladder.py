@@ -1,14 +1,16 @@
 """The exactness ladder's table: which method, with which parameters, climbs in which world, and in which ways.
 
-A new method is one row. Each row is compared with the target's own autoregressive run, run into the end of a short
-context, started from the shortest prompts, and has its cache compared with a fresh prefill after every step.
+A new method is one row of ``ladder.toml``. Each row is compared with the target's own autoregressive run, run into the end of a
+short context, started from the shortest prompts, and has its cache compared with a fresh prefill after every step.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,12 +55,6 @@ CAPTURED = {("text", name) for name in ("prompt_lookup", "speculative_sampling",
 REPEATED = ("granite", "experts", "pure")
 """Worlds whose every kind of layer is met in another world of the fast lane."""
 EVERY_WAY = (PLAIN, GREEDY, NUCLEUS, GRAPH_WARM, GRAPH_SINGLE)
-BOTH_TIERS = (PLAIN, GRAPH_WARM, GRAPH_SINGLE)
-GREEDY_WAYS = (GREEDY, GRAPH, GRAPH_SINGLE)
-GREEDY_PLAIN = (GREEDY, GRAPH_SINGLE)
-VISION_WAYS = (PLAIN, GRAPH, SINGLE)
-GRAPH_TOO = (PLAIN, GRAPH, GRAPH_SINGLE)
-STATE_WAYS = (PLAIN, GREEDY, SINGLE_NUCLEUS)
 
 
 @dataclass
@@ -181,140 +177,21 @@ def baseline(
 
 TREE: Values = {"depth": 3, "width": 6, "nodes": 24}
 """Wide enough that an untrained network hits now and then."""
-BEAM: Values = {"depth": 3, "width": 8, "nodes": 32}
-"""The same over the larger vocabulary of the picture world."""
-ROWS: list[Row] = [
-    Row("prompt_lookup"),
-    Row("prompt_lookup", {"occurrence": "latest", "partial": True}),
-    Row("token_recycling", {"tree": "published"}),
-    Row("token_recycling", {"tree": "fitted"}),
-    Row("stand", {"rule": "match", "nodes": 40}),
-    Row("stand", {"nodes": 40}, GREEDY_WAYS),
-    Row("speculative_sampling", {"gamma": 4}, GREEDY_WAYS),
-    # Drafts that are looked up, with an empty and with a full memory.
-    Row("suffix_decoding", runs=2, recalls=True),
-    Row("suffix_decoding", {"shape": "path", "factor": 2.0, "offset": 1.0}, BOTH_TIERS, runs=2, recalls=True),
-    Row("reader", {"drafter": "recycling"}, runs=2, recalls=True),
-    *(
-        Row("reader", values, BOTH_TIERS, runs=2, recalls=True)
-        for values in (
-            {"drafter": "none"},
-            {"drafter": "recycling", "nodes": 12, "deepened": 0},
-            {"drafter": "small_draft", "nodes": 40},
-            {"drafter": "eagle3", "nodes": 30},
-        )
-    ),
-    # Drafters that read the target's hidden states.
-    Row("eagle", {"tree": "published"}, GREEDY_WAYS),
-    Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS),
-    *(Row(name, {**TREE, "rule": "match"}) for name in ("eagle2", "eagle3")),
-    *(Row(name, TREE, GREEDY_WAYS) for name in ("eagle2", "eagle3")),
-    Row("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, BOTH_TIERS),
-    Row("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}, GREEDY_PLAIN),
-    Row("gto", TREE),
-    Row("gto", {**TREE, "compare": True}, (PLAIN,), audits=()),  # its two caches: test_gto.py
-    *(
-        Row("traversal", values, GREEDY_WAYS, "whole")
-        for values in (
-            {"shape": "sparse"},
-            {"shape": "binary", "depth": 3},
-            {"shape": "chain", "depth": 4},
-            {"shape": "chain", "depth": 4, "drafter": "draft_model"},
-        )
-    ),
-    Row("medusa", {"tree": "published", "rule": "match"}, EVERY_WAY, least=0.05),
-    Row("medusa", {"tree": "published", "rule": "typical"}, GREEDY_PLAIN, least=0.05),
-    Row("ddtree", {"nodes": 24}, least=0.05),
-    # Drafters of blocks and of states, told most of the text to come.
-    Row("falcon", {"tree": "fitted", "nodes": 20}, told=4, deep=2),
-    *(
-        Row("falcon", values, (GREEDY, PLAIN), told=4, deep=2)
-        for values in ({"tree": "fitted", "nodes": 60, "width": 12, "forwards": 4}, {"tree": "published"})
-    ),
-    Row("falcon", {"tree": "fitted"}, (PLAIN,), told=4, deep=2),  # as many nodes as pay
-    Row("falcon", {"tree": "drawn"}, GREEDY_PLAIN, told=4, deep=2),
-    Row("deer", {"block": 6}, GREEDY_WAYS, told=5, deep=4),
-    *(Row("ddtree", {"drafter": name}, BOTH_TIERS, told=4, deep=2) for name in ("falcon", "deer")),
-    Row("dflash", {"rule": "match", "nodes": 4}, told=4, deep=2),
-    Row("dflash", {}, GREEDY_WAYS, told=5, deep=3),  # as long as pays
-    Row("dflash", {"tree": "best_first"}, BOTH_TIERS, told=4, deep=2),
-    Row("dflash", {"tree": "dynamic", "nodes": 12}, GREEDY_PLAIN, told=4, deep=2),
-    Row("dspark", {"rule": "match", "threshold": 0.4}, BOTH_TIERS, told=4, deep=2),
-    Row("dspark", {}, GREEDY_WAYS, told=5, deep=3),
-    Row("dspark", {"tree": "best_first"}, GREEDY_PLAIN, told=4, deep=2),
-    Row("dspark", {"tree": "dynamic", "rule": "match"}, BOTH_TIERS, told=4, deep=2),
-    Row("diffuspec", {"longest": 9, "shortest": 3}, told=5, deep=2),
-    Row("diffuspec", {"longest": 6, "adaptive": False, "weight": 1.0}, told=5, deep=2),
-    Row("owl", TREE),
-    Row("owl", {**TREE, "probe": False}, BOTH_TIERS),
-    Row("howl", TREE, runs=2),
-    Row("howl", {**TREE, "bar": "fixed", "threshold": 1.0}, runs=2),
-    Row("howl", {**TREE, "bar": "fixed", "threshold": 0.0, "most": 8}, BOTH_TIERS, runs=2),
-    # Several drafters or models in one run: exact in distribution, and so token for token where the text is greedy.
-    Row("not_a_bandit", {"gamma": 4}, GREEDY_WAYS),
-    Row("not_a_bandit", {"gamma": 3, "loss": "acceptance", "keep": 1.0}, GREEDY_PLAIN),
-    Row("not_a_bandit", {"gamma": 4, "arm": "copy"}, GREEDY_PLAIN),
-    Row("bandit_ucb", {"gamma": 4}, GREEDY_PLAIN),
-    Row("bandit_exp3", {"gamma": 4}, GREEDY_PLAIN),
-    Row("polybasic", {"middle": "plain_copy", "gathered": 6, "nodes": 5}, GREEDY_WAYS, least=0.5),
-    Row("polybasic", {"middle": "int8", "gathered": 8, "depth": 3, "nodes": 6}, GREEDY_PLAIN, least=0.5),
-    Row("polybasic", {"middle": "draft", "gathered": 4, "drafter": "eagle3", "depth": 3, "nodes": 4}, GREEDY_PLAIN, least=0.4),
-    Row("polybasic", {"middle": "draft", "gathered": 5, "drafter": "copy"}, GREEDY_PLAIN, least=0.4),
-    Row("polybasic", {"middle": "small_draft", "gathered": 3, "depth": 2}, GREEDY_PLAIN, least=0),
-    *(
-        Row("easyspec", values, GREEDY_PLAIN, least=0)
-        for values in (
-            {"group": 2},
-            {"group": 1},
-            {"group": 4},
-            {"group": 2, "calibrated": False},
-            {"drafter": "draft", "group": 3},
-            {"drafter": "draft", "group": 4, "calibrated": False, "gamma": 3},
-        )
-    ),
-    # State-space targets, whose cache, window and state together are compared in test_stree.py.
-    *(
-        Row(
-            "stree",
-            values,
-            STATE_WAYS[:1] if kind in REPEATED else STATE_WAYS,
-            kind,
-            () if kind == "pure" else ("eager",),
-            audits=(),
-            deep=2,
-            misses=True,
-        )
-        for (kind, _), values in hybrid.LADDER.items()
-    ),
-    # Vision-language targets. Their prompts are never short: a picture stands in them.
-    *(
-        Row(name, values, ways, "vision", prompts=(), audits=(PLAIN,))
-        for name, values, ways in (
-            ("prompt_lookup", {"shortest": 1}, GRAPH_TOO),
-            ("token_recycling", {"tree": "published"}, GRAPH_TOO),
-            ("stand", {"rule": "match", "nodes": 40}, GRAPH_TOO),
-            ("suffix_decoding", {}, GRAPH_TOO),
-            ("eagle2", {**BEAM, "rule": "match"}, VISION_WAYS),
-            ("hivis", BEAM, VISION_WAYS),
-            ("language_only", {"gamma": 3}, VISION_WAYS),
-            ("dream", {**BEAM, "keep": 0.5}, VISION_WAYS),
-        )
-    ),
-]
 
 
-PICTURES: list[Row] = [
-    Row(name, values, world="image")
-    for name, values in (
-        ("eagle", {"tree": "published"}),
-        ("eagle2", {"nodes": 12}),
-        ("eagle2", {"nodes": 12, "rule": "match"}),
-        ("lantern", {"delta": 0.3, "nodes": 20}),
-        ("lantern_pp", {"factor": 3.0, "tree": "57"}),
-        ("speculative_jacobi", {"window": 8}),
-        ("mulo_sd", {"tau": 0.3, "pool": 4}),
-    )
-]
+def _rows(name: str) -> list[Row]:
+    def ways(group: str) -> tuple[Way, ...]:
+        return tuple(Way(*way.split()) for way in _TABLE["ways"][group])
+
+    read = {"ways": ways, "audits": ways, "full": tuple, "prompts": tuple}
+    return [
+        Row(**{key: read[key](value) if key in read else value for key, value in row.items()}) for row in _TABLE["rows"][name]
+    ]
+
+
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+ROWS = _rows("ladder")
+PICTURES = _rows("pictures")
 """Of image targets, whose rungs are in ``test_image_methods.py``: most of these methods are relaxed."""
 
 

@@ -9,9 +9,8 @@ import torch
 
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.targets.text import TextTarget
-from specviz.training.data import Dialogues, draft_index
+from specviz.training.data import Dialogues
 from specviz.training.families.feature import sample, shape_of, start
-from specviz.training.families.gto import LossInputs
 from specviz.training.features import FeatureStore
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS
@@ -58,8 +57,3 @@ def drafter(noise: float = 0.0, ids: tuple[int, ...] | None = None) -> FeatureNe
         for value in net.parameters():
             value += noise * value.std() * torch.randn_like(value) if value.ndim == 2 else 0
     return net.requires_grad_(False)
-
-
-def arena(net: FeatureNet, before: FeatureNet) -> LossInputs:
-    ids = torch.arange(VOCAB) if net.draft_ids is None else net.draft_ids
-    return LossInputs(net, before, target(), draft_index(ids, VOCAB))

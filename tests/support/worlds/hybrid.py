@@ -19,21 +19,8 @@ PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 GREEDY, WARM = Warp(), Warp(0.8)
 WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": Warp(1.1, top_p=0.9)}
 BEAM: dict[str, Any] = {"depth": 3, "width": 3, "nodes": 9}
-TREES: dict[str, dict[str, Any]] = {
-    "beam": BEAM,
-    "fixed": {"depth": 3, "width": 3, "nodes": 10, "tree": "fixed"},
-    "drawn": {"depth": 3, "width": 3, "nodes": 10, "tree": "drawn"},
-    "chain": {"depth": 5, "width": 1, "nodes": 5},
-}
 MODELS = {"hybrid": hybrid, "pure": pure, "granite": granite, "delta": delta, "experts": delta_experts}
 """Mamba-2 among attention, Mamba-2 alone, Granite 4.0 H; the gated delta rule of Qwen3.5, and of Qwen3-Next with experts."""
-LADDER = {
-    (kind, name): values
-    for kind in MODELS
-    for name, values in TREES.items()
-    if kind in {"hybrid", "pure"} or name in {"beam", "chain"}
-}
-"""The trees that each kind is tried with."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Trees grown together equal those that drafting grows; their rewards, advantages and clipping; the change of low rank."""
+"""Trees grown together equal those that drafting grows, and their rewards are what the target says."""
 
 from __future__ import annotations
 
@@ -11,29 +11,9 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
-from specviz.training.families import gto
 from specviz.training.families.gto import Size, Tree, grow_trees, score_trees
 from specviz.training.features import DialogueFeatures
-from tests.support.training.tiny_forest import arena, drafter, store, target
-
-SIZE = Size(depth=3, width=3, nodes=8)
-
-
-class Unasked:
-    """A target that must not be asked."""
-
-    def open(self, *asked: object) -> object:
-        raise AssertionError("the target was asked about trees that are equal")
-
-
-def test_equal_drafters_gain_nothing_and_the_target_is_not_asked() -> None:
-    net = drafter(0.3)
-    both = arena(net, net)._replace(target=Unasked())
-    seen = store().get([1])[0]
-    found = gto.compare_trees(both, seen, torch.arange(6, 14).view(2, 4), SIZE)
-    assert not found.gain.any() and not found.advantage.any()
-    assert gto.tree_loss(both, seen, found, 1.0) is None
-
+from tests.support.training.tiny_forest import drafter, store, target
 
 DEEP = Size(depth=4, width=3, nodes=12)
 SOME_IDS = tuple(range(0, 40, 2))
