@@ -66,7 +66,7 @@ BUDGETS = {
     "models": 43_340,
     "pipeline": 7_340,
     "specviz": 1_503,
-    "targets": 13_890,
+    "targets": 13_860,
     "trace": 14_337,
     "training": 69_487,
     "ui": 38_309,

@@ -27,7 +27,7 @@ from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ModelUnavailable
 from specviz.targets.layers import changing_factors, devices_of
 from specviz.targets.mixers import GatedDelta, Mamba2, Rule
-from specviz.targets.state_layers import Scale, anatomy, can_branch, scale_of
+from specviz.targets.state_layers import NAMES, Scale, anatomy, scale_of
 from specviz.targets.text import LanguageTarget, TextTarget
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
@@ -298,5 +298,5 @@ CausalTarget = TextTarget | HybridTarget
 
 def causal_target(model: Any, name: str, eos_ids: Iterable[int], tier: str = "auto") -> CausalTarget:
     """Return the target for this model's class. Raises ModelUnavailable if its layers cannot hold a tree's branches."""
-    kind = HybridTarget if can_branch(model) else TextTarget
-    return kind(model, name, sorted(eos_ids), tier)
+    recurrent = type(model).__name__ in NAMES and any(block.mixer is not None for block in anatomy(model).blocks)
+    return (HybridTarget if recurrent else TextTarget)(model, name, sorted(eos_ids), tier)

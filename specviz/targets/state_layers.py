@@ -52,20 +52,15 @@ def scale_of(norm: Any) -> Scale:
     return Scale(norm.weight, norm.variance_epsilon)
 
 
-def can_branch(model: Any) -> bool:
-    """Whether this model has recurrent layers and its class is supported here."""
-    return type(model).__name__ in _NAMES and any(block.mixer is not None for block in anatomy(model).blocks)
-
-
 def anatomy(model: Any) -> Anatomy:
     """Return the parts of ``model``. Raises ModelUnavailable for an unsupported class."""
     kind, config = type(model).__name__, model.config
-    if kind not in _NAMES:
+    if kind not in NAMES:
         raise ModelUnavailable(
             f"{kind} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches "
-            f"of a draft tree here: choose a target of the classes {', '.join(_NAMES)}, or one whose layers all attend."
+            f"of a draft tree here: choose a target of the classes {', '.join(NAMES)}, or one whose layers all attend."
         )
-    body_name, embed, norm, parts = _NAMES[kind]
+    body_name, embed, norm, parts = NAMES[kind]
     body = getattr(model, body_name)
     blocks = tuple(Block(*(getattr(layer, name, None) for name in parts)) for layer in body.layers)
     made = Anatomy(getattr(body, embed), blocks, getattr(body, norm), model.lm_head, getattr(body, "rotary_emb", None))
@@ -98,7 +93,7 @@ def _scaled(module: Any, factor: float) -> Callable[[Tensor], Tensor]:
 _CENTRED = frozenset({"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm"})
 """Norms whose stored weight is an offset from one."""
 _QWEN = ("input_layernorm", "linear_attn", "self_attn", "post_attention_layernorm", "mlp")
-_NAMES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+NAMES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "BambaForCausalLM": (
         "model", "embed_tokens", "final_layernorm",
         ("input_layernorm", "mamba", "self_attn", "pre_ff_layernorm", "feed_forward"),

@@ -151,10 +151,6 @@ class TextTarget(LanguageTarget):
             return "its sliding-window layers need a separate mask in each pass"
         return rope_obstacle(self.config)
 
-    def chunk_at(self, start: int) -> int:
-        """Return the chunk size after ``start`` tokens, chosen so that all chunks take about equally long."""
-        return max(1, self.piece // 4, self.piece * CHUNK_EQUIVALENT // (CHUNK_EQUIVALENT + start))
-
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
         """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree.
 
@@ -254,9 +250,9 @@ class TextSession(CachedSession):
         return joined([self._read(ids[start:end]) for start, end in self._pieces(len(ids))])
 
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each prefill chunk of the next ``tokens``."""
-        behind = self.length
-        return chunks(tokens, lambda start: self.target.chunk_at(behind + start))
+        """Yield start and end of each prefill chunk of the next ``tokens``, which take about equally long."""
+        piece, behind = self.target.piece, CHUNK_EQUIVALENT + self.length
+        return chunks(tokens, lambda start: max(1, piece // 4, piece * CHUNK_EQUIVALENT // (behind + start)))
 
     def _read(self, ids: Sequence[int]) -> TargetPass:
         """Run one pass over the next tokens of a text and commit them."""
