@@ -14,7 +14,7 @@ from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.hybrid import HybridTarget, causal_target
 from tests.support.tiny.mtp import KINDS, made, stored
-from tests.support.tiny.text import Decoded, composed, decode, parts_for, shortened
+from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 from tests.support.worlds.hybrid import Audited
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
@@ -51,7 +51,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.spread(1)
 def test_chains_and_trees_equal_the_target_alone(world: World) -> None:
-    warp, length = (WARM, shortened(110)) if world.kind in QUICK else (GREEDY, 60)
+    warp, length = (WARM, min(LENGTH, 110)) if world.kind in QUICK else (GREEDY, 60)
     alone = world.run("autoregressive", {}, warp, length)
     chain, tree = (world.run("eagle2", values, warp, length) for values in (CHAIN, TREE))
     assert chain.ids == alone.ids and tree.ids == alone.ids and len(tree.ids) == length
