@@ -188,9 +188,3 @@ class RowCache:
         self.store.select(to_device(list(rows), self.device))
         self.slots_of = [self.slots_of[row] for row in rows]
         self.tails = [self.tails[row] for row in rows]
-
-    def tensors(self, row: int) -> list[tuple[Tensor, Tensor]]:
-        """Return a row's committed keys and values in position order, [1, head, kv, size] each, for audits."""
-        slots = to_device(self.slots_of[row], self.device)
-        layers, part = self.store.layers, slice(row, row + 1)
-        return [(layer.key_buffer[part, :, slots], layer.value_buffer[part, :, slots]) for layer in layers]

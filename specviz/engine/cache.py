@@ -179,10 +179,6 @@ class KeyValues:
         for bank in self._banks.values():
             bank.entries.index_copy_(3, slots.to(bank.entries.device), bank.entries[..., source:end, :])
 
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Return committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
-        return [layer.committed() for layer in self.layers]
-
     @torch.inference_mode()
     def clear(self) -> None:
         """Zero all entries and the length, at the same address."""

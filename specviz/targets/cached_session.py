@@ -58,10 +58,6 @@ class CachedSession(ABC):
         """Drop all but the first ``length`` tokens."""
         self._cache.rewind(length)
 
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Return committed keys and values of every layer, for audits."""
-        return self._cache.tensors()
-
     def close(self) -> None:
         """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
         graph, self._graph = self._graph, None

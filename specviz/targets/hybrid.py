@@ -252,10 +252,6 @@ class HybridSession:
         if ids:
             self.prefill(ids)
 
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Return committed keys and values of every attention layer, for audits; window and state are in ``carried``."""
-        return [] if self._cache is None else self._cache.tensors()
-
     def close(self) -> None:
         """Release the cache and activations."""
         self._cache, self._passed, self._base, self._since = None, None, None, None

@@ -201,7 +201,7 @@ def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(blank: bool,
     gathers = [name for name in counted.names if not any(word in name for word in ("slice", "lift", "detach", "_to_copy"))]
     assert len(gathers) == 2, gathers
     kept = [0, 1, 2, 4, 5, 8]
-    for layer, (keys, values) in enumerate(cache.tensors()):
+    for layer, (keys, values) in enumerate(layer.committed() for layer in cache.layers):
         assert torch.equal(keys, states[layer, 0][:, :, kept]) and torch.equal(values, states[layer, 1][:, :, kept])
 
 
@@ -216,7 +216,7 @@ def test_layers_of_another_shape_or_with_values_of_another_size_are_kept_as_well
     cache.rewind(20)
     cache.keep((0, 3, 9))
     kept = [*range(21), 23, 29]
-    for layer, (keys, values) in enumerate(cache.tensors()):
+    for layer, (keys, values) in enumerate(layer.committed() for layer in cache.layers):
         assert torch.equal(keys, states[layer][0][:, :, kept]) and torch.equal(values, states[layer][1][:, :, kept])
 
 

@@ -16,6 +16,7 @@ from specviz.targets.hybrid import HybridTarget
 from specviz.targets.layers import boundary_of
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
+from tests.support.rounds import entries
 from tests.support.tiny.hybrid import hybrid
 from tests.support.tiny.text import composed, decode, parts_for
 
@@ -121,7 +122,7 @@ def test_a_session_that_goes_back_reads_with_short_factors_again() -> None:
     short.prefill(prompt[:15])
     for each in (short, session):
         each.prefill(prompt[15:20])
-    for one, other in zip(session.tensors(), short.tensors(), strict=True):
+    for one, other in zip(entries(session), entries(short), strict=True):
         assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 

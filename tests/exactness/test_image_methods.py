@@ -18,6 +18,7 @@ from specviz.pipeline.prepared import check_modality
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
 from tests.support.ladder import PICTURES, Row
+from tests.support.rounds import entries
 from tests.support.traces.image_runs import image_trace, tiny_models
 from tests.support.worlds.image import WARM, World, plain_rows
 
@@ -131,7 +132,7 @@ def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_
     begin = len(small.prompt) - 1
     other = {
         place - begin
-        for ours, theirs in zip(used.tensors(), fresh.tensors(), strict=True)
+        for ours, theirs in zip(entries(used), entries(fresh), strict=True)
         for one, two in zip(ours, theirs, strict=True)
         for place in range(used.length)
         if not torch.allclose(one[..., place, :], two[..., place, :], atol=1e-9)
@@ -198,7 +199,7 @@ def test_after_every_step_the_cache_is_a_fresh_prefills(row: Row, tier: str) -> 
 
         def kept(path: list[int]) -> None:
             inner(path)
-            seen.append((opened[0].length, [(k.clone(), v.clone()) for k, v in opened[0].tensors()]))
+            seen.append((opened[0].length, [(k.clone(), v.clone()) for k, v in entries(opened[0])]))
 
         opened[0].keep = kept
         return opened[0]
@@ -209,7 +210,7 @@ def test_after_every_step_the_cache_is_a_fresh_prefills(row: Row, tier: str) -> 
     for length, tensors in seen[:: max(1, len(seen) // 5)]:
         fresh = keep(50)
         fresh.prefill([*small.prompt, *run.ids][:length])
-        for ours, theirs in zip(tensors, fresh.tensors(), strict=True):
+        for ours, theirs in zip(tensors, entries(fresh), strict=True):
             assert torch.allclose(ours[0], theirs[0], atol=1e-9) and torch.allclose(ours[1], theirs[1], atol=1e-9)
 
 

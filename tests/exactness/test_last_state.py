@@ -11,6 +11,7 @@ from specviz.engine.stop import on_prefill_progress
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.methods.owl.drafting import RecurrentDrafter, SpecToken, SpecTokenPass
 from specviz.targets.text import TextTarget
+from tests.support.rounds import entries
 from tests.support.tiny.networks import recurrent_net
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.foretold import foretold
@@ -32,7 +33,7 @@ def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(
         first = session.prefill(PROMPT)
         found = session.score(tree)
         session.keep((0, 1, 3))
-        kept = [part for layer in session.tensors() for part in layer]
+        kept = [part for layer in entries(session) for part in layer]
         seen.append([first.logits, first.hidden[2], found.logits, found.hidden[2], *kept])
         assert not torch.equal(found.behind[2][0], found.behind[2][1])
     for other in seen[1:]:

@@ -1,10 +1,12 @@
-"""The context of a round, for drafters and rules that are asked about one round alone."""
+"""The context of a round, for drafters and rules that are asked about one round alone, and what a session keeps of a text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
@@ -17,3 +19,8 @@ def context(
     """Round ``number`` after ``ids``, with ``room`` free places. By default all ids are the prompt, and the run is greedy."""
     places = len(ids) if prompt is None else prompt
     return Context(ids, places, number, warp or Warp(), Noise(seed), torch.device("cpu"), room, story)
+
+
+def entries(session: Any) -> list[tuple[Tensor, Tensor]]:
+    """Committed keys and values of every layer that attends, [batch, head, kv, size] each."""
+    return [] if session._cache is None else [layer.committed() for layer in session._cache.layers]

@@ -11,6 +11,7 @@ import torch
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.hybrid import CHUNK, REWIND, HybridSession
+from tests.support.rounds import entries
 from tests.support.tiny.hybrid import VOCAB, delta, delta_experts, granite, hybrid, pure, random_parents, target
 from tests.support.tiny.text import tiny_llama
 
@@ -74,7 +75,7 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
     assert session.length == fresh.length == len(ids)
     assert float((session.carried.state - fresh.carried.state).abs().max()) < limit
     assert float((session.carried.window - fresh.carried.window).abs().max()) < limit
-    for ours, theirs in zip(session.tensors(), fresh.tensors(), strict=True):
+    for ours, theirs in zip(entries(session), entries(fresh), strict=True):
         for mine, other in zip(ours, theirs, strict=True):
             assert torch.allclose(mine, other, atol=limit)
 

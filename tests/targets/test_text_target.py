@@ -24,6 +24,7 @@ from specviz.engine.attention import GROUPED
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.targets.text import TextTarget
+from tests.support.rounds import entries
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 64,
@@ -119,7 +120,7 @@ def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str
     assert torch.allclose(pieces.logits, whole.logits, atol=1e-10)
     for layer in (1, 3):
         assert torch.allclose(pieces.hidden[layer], whole.hidden[layer], atol=1e-10)
-    for mine, other in zip(session.tensors(), whole_session.tensors(), strict=True):
+    for mine, other in zip(entries(session), entries(whole_session), strict=True):
         assert torch.allclose(mine[0], other[0], atol=1e-10) and torch.allclose(mine[1], other[1], atol=1e-10)
 
 

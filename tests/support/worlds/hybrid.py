@@ -12,6 +12,7 @@ from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.targets.hybrid import HybridSession, HybridTarget
+from tests.support.rounds import entries
 from tests.support.tiny.hybrid import delta, delta_experts, granite, hybrid, near, pure, target
 from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 
@@ -66,7 +67,7 @@ class Audited(HybridSession):
         super().keep(path)
         fresh = HybridSession(self.target, 512, ())
         HybridSession.prefill(fresh, self._ids)
-        pairs = [*zip(self.tensors(), fresh.tensors(), strict=True)]
+        pairs = [*zip(entries(self), entries(fresh), strict=True)]
         apart = [(ours - theirs).abs().max() for mine, its in pairs for ours, theirs in zip(mine, its, strict=True)]
         apart += [(self.carried.state - fresh.carried.state).abs().max()]
         apart += [(self.carried.window - fresh.carried.window).abs().max()]

@@ -17,6 +17,7 @@ from specviz.engine.tree import DraftTree
 from specviz.methods.easyspec.layer_parallel import GroupedModel, GroupedStepper, SmallFuzzy, grouped_model
 from specviz.models.heads.intermediate_models import eight_bits, lean_copy
 from specviz.targets.text import TextTarget
+from tests.support.rounds import entries
 from tests.support.tiny.networks import arms, block_fill, block_net, masked_lm, ngrams, parallel_net, recurrent_net, small
 from tests.support.tiny.text import (
     LENGTH,
@@ -172,7 +173,7 @@ class Audit:
         fresh = self._open(len(text) + 8)
         fresh.prefill(text)
         assert session.length == fresh.length == len(text)
-        for ours, theirs in zip(session.tensors(), fresh.tensors(), strict=True):
+        for ours, theirs in zip(entries(session), entries(fresh), strict=True):
             for one, two in zip(ours, theirs, strict=True):
                 assert one.shape == two.shape
                 self.worst = max(self.worst, float((one - two).abs().max()))
