@@ -34,12 +34,14 @@ def _cases(cases: Sequence[tuple[Row, object, bool]]) -> list[object]:
     ]
 
 
+BANDITS = {"bandit_ucb", "bandit_exp3"}
+"""Other learners over the pool of arms that ``not_a_bandit`` chooses from."""
 BY_TEXT = {row.method for row in ROWS if row.world == "text"}
 
 
 def _quick(row: Row) -> bool:
     """What climbs by texts as well, or is another learner over one pool of arms, has but its cache compared in the fast lane."""
-    return (row.world != "vision" or row.method not in BY_TEXT) and row.method not in {"bandit_ucb", "bandit_exp3"}
+    return (row.world != "vision" or row.method not in BY_TEXT) and row.method not in BANDITS
 
 
 CLIMBED = [(row, way, way in fast(row, row.ways) and _quick(row)) for row in ROWS for way in row.climbs]
@@ -61,14 +63,14 @@ BEGUN = [
 ]
 
 
-# A method's first row in a world: what holds for all its rows alike, and for both bandits.
+# A method's first row in a world: what holds for all its rows alike, and for all learners over one pool of arms.
 AUDIT_LENGTH = shortened(27)
 """Tokens of a run whose cache is compared after every step."""
 QUICK = {"prompt_lookup", "eagle2", "traversal"}
 FIRST = [
     (row, row.ways[0], row.method in QUICK and row.world != "vision")
     for row in ROWS
-    if row is first(row) and row.world not in REPEATED and row.method != "bandit_exp3"
+    if row is first(row) and row.world not in REPEATED and row.method not in BANDITS
 ]
 ENDED = [*FIRST, *((row, row.ways[0], False) for row in ROWS if "compare" in row.values)]
 
