@@ -12,9 +12,7 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
-from specviz.methods.registry import get
 from specviz.pipeline.image import CodeText
-from specviz.pipeline.prepared import check_modality
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
 from tests.support.ladder import PICTURES, Row
@@ -249,5 +247,5 @@ def test_pictures_are_as_wide_as_they_are_said_to_be() -> None:
 
 
 def test_methods_of_language_are_refused_on_a_picture_target() -> None:
-    with pytest.raises(BadInput, match="lantern"):
-        check_modality(get("medusa"), "image", "emoji-64")
+    with tiny_models(), pytest.raises(BadInput, match="lantern"):
+        prepare(Request("medusa", "red heart", target="emoji-64"))
