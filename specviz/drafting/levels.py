@@ -54,15 +54,17 @@ class Levels:
 
 class ChainLevels(Levels):
     """Levels of one row each. ``after`` returns raw logits [support] after a token [1] below the chain so far, or after the root
-    for None."""
+    for None. ``asked`` counts the levels so far."""
 
     def __init__(self, after: Callable[[Tensor | None], Tensor], deepest: int) -> None:
-        self._after, self.deepest = after, deepest
+        self._after, self.deepest, self.asked = after, deepest, 0
 
     def first(self) -> Tensor:
+        self.asked += 1
         return self._after(None)[None]
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        self.asked += 1
         return self._after(tokens)[None]
 
 

@@ -17,7 +17,7 @@ from specviz.engine.sampling import Noise
 from specviz.methods.registry import build, get
 from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
-from tests.support.dispatch import MOST_WAITS, StepCounts, count
+from tests.support.dispatch import CALLS, MOST_WAITS, StepCounts, count
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, parts_for, tiny_llama
 from tests.support.worlds import hybrid
@@ -127,6 +127,25 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
     for step in counted(name, values, "warm"):
         # A shape that was never seen is copied there by the target, which is not the method's doing.
         assert sum(step.phases[phase].waits for phase in ("draft", "judge", "commit")) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("easyspec", {"drafter": "small_draft"}),
+        ("not_a_bandit", {}),
+        ("falcon", {"nodes": 12}),
+        ("owl", {}),
+        ("diffuspec", {}),
+        ("deer", {}),
+        ("eagle", {"tree": "published"}),
+        ("medusa", {"tree": "published"}),
+    ],
+)
+def test_a_greedy_step_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
+    steps = counted(name, values, "greedy")
+    assert sum(step.total("calls") for step in steps) / len(steps) <= CALLS
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def test_layers_on_two_devices_give_the_same_drafts() -> None:
     apart = lean_copy(target, group=4, devices=TWO)
     assert {layer.device for layer in apart.layers} == set(TWO)
     assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
-    first, second = LeanFuzzy(together, 48), LeanFuzzy(apart, 48)
+    first, second = LeanFuzzy(together, 48, True), LeanFuzzy(apart, 48, True)
     for fuzzy in (False, True):
         for ids in (PROMPT, [4], [7], [1]):
             assert torch.allclose(first.extend(ids, fuzzy), second.extend(ids, fuzzy), atol=1e-9)

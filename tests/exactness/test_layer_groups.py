@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.fused_decoder import spans
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
@@ -55,7 +56,7 @@ def test_a_decoders_groups_are_what_the_models_own_layers_give(group: int) -> No
             x = x + attended
             x = x + layer.mlp(layer.post_attention_layernorm(x))
     wanted = target.model.lm_head(body.norm(x))[0]
-    run = LeanFuzzy(lean_copy(target, group=group), target.vocab_size)
+    run = LeanFuzzy(lean_copy(target, group=group), target.vocab_size, True)
     found = run.extend(PROMPT, True)
     assert torch.allclose(found, wanted[-1], atol=1e-4)
     if group > 1:
@@ -77,17 +78,18 @@ def stepwise(model: Any, groups: Any, ids: list[int]) -> Tensor:
     return (F.rms_norm(x, (x.shape[-1],)) @ model.head().T + model.bias)[0, -1]
 
 
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("group", [1, 2])
-def test_the_small_models_groups_are_what_its_blocks_give(group: int) -> None:
+def test_the_small_models_groups_are_what_its_blocks_give(group: int, fixed: bool) -> None:
     model = small(tiny_target())
     stepper = GroupedStepper(model, group)
-    run = SmallFuzzy(model, stepper, 100)
-    whole = run.extend(PROMPT, True)
-    assert torch.allclose(whole, stepwise(model, stepper.spans, PROMPT), atol=1e-9)
-    again = SmallFuzzy(model, stepper, 100)
-    again.extend(PROMPT[:-3], True)
-    for token in PROMPT[-3:]:
-        single = again.extend([token], True)
+    with torch.inference_mode():
+        whole = SmallFuzzy(model, 100, fixed, (stepper, stepper)).chain(PROMPT, 9).ask()
+        levels = SmallFuzzy(model, 100, fixed, (stepper, stepper)).chain(PROMPT[:-3], 9)
+        levels.ask()
+        for token in PROMPT[-3:]:
+            single = levels.ask(torch.tensor([token]), torch.tensor([0]))
+    assert torch.allclose(whole[0], stepwise(model, stepper.spans, PROMPT), atol=1e-9)
     assert torch.allclose(single, whole, atol=1e-9), "token by token the same"
 
 
@@ -124,23 +126,29 @@ class _Watched(GroupedDrafter):
 
     worst, checked, fuzziest = 0.0, 0, 0.0
 
-    def _after(self, context: Context, token: Tensor | None) -> Tensor:
-        self.chain = [] if token is None else [*self.chain, int(token)]
-        found = super()._after(context, token)
-        assert self._model is not None
-        fresh = self._grouped.open(200)
-        wanted = fresh.extend(context.ids, False)
-        if not self.chain:
-            self._note(self._model.entries(0, len(context.ids)), fresh.entries(0, len(context.ids)))
-        for drafted in self.chain:
-            wanted = fresh.extend([drafted], True)
-        self._note(found.softmax(-1), wanted.softmax(-1))
-        if self.chain:
-            after = len(context.ids), len(context.ids) + len(self.chain)
-            plain = self._grouped.open(200)
-            plain.extend([*context.ids, *self.chain], False)
-            type(self).fuzziest = max(self.fuzziest, float((plain.entries(*after) - fresh.entries(*after)).abs().max()))
-        return found
+    def levels(self, context: Context) -> ChainLevels:
+        inner, drafted = super().levels(context), list[int]()
+
+        def after(token: Tensor | None) -> Tensor:
+            drafted.extend([] if token is None else token.tolist())
+            found = inner.ask() if token is None else inner.ask(token, torch.tensor([0]))
+            assert self._model is not None
+            fresh = self._grouped.open(200, True)
+            again = fresh.chain(context.ids, 9)
+            wanted = again.ask()
+            if not drafted:
+                self._note(self._model.entries(0, len(context.ids)), fresh.entries(0, len(context.ids)))
+            for one in drafted:
+                wanted = again.ask(torch.tensor([one]), torch.tensor([0]))
+            self._note(found.softmax(-1), wanted.softmax(-1))
+            if drafted:
+                after = len(context.ids), len(context.ids) + len(drafted)
+                plain = self._grouped.open(200, True)
+                plain.extend([*context.ids, *drafted])
+                type(self).fuzziest = max(self.fuzziest, float((plain.entries(*after) - fresh.entries(*after)).abs().max()))
+            return found[0]
+
+        return ChainLevels(after, inner.deepest)
 
     def _note(self, found: Tensor, wanted: Tensor) -> None:
         type(self).worst = max(self.worst, float((found - wanted).abs().max()))

@@ -35,6 +35,8 @@ PHASES = ("draft", "verify", "judge", "commit")
 TEMPERATURES = (0.0, 1.0)
 TOKENS = 24
 PROMPT = "Write three sentences about a rainy day in a small town, and end with a question."
+CALLS = 60
+"""Calls outside graphs in a greedy step of a text method."""
 MOST_WAITS = 4
 """Synchronisations a step, of any method."""
 STATED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -64,6 +64,9 @@ class Placed(Tensor):
 
     __array__ = numpy
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Placed:
+        return memo.setdefault(id(self), self.detach().clone())
+
 
 def _placed(tensor: Any) -> Any:
     return tensor.as_subclass(Placed) if isinstance(tensor, Tensor) and not isinstance(tensor, Placed) else tensor
@@ -221,7 +224,7 @@ class EmulatedCuda(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         kwargs = dict(kwargs or {})
-        if name == "__get__":
+        if name in ("__get__", "__deepcopy__"):
             return func(*args, **kwargs)
         if kwargs.pop("pin_memory", False) or name == "pin_memory":
             made = args[0].clone() if name == "pin_memory" else func(*args, **kwargs)

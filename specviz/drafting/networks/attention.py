@@ -41,6 +41,11 @@ class KeyValues:
             wider[:, :, :capacity] = self._both
             self._both = wider
 
+    @property
+    def both(self) -> tuple[Tensor, Tensor]:
+        """Keys and values of all columns, each [kv, column, size]."""
+        return self._both[0], self._both[1]
+
     def copy(self, other: KeyValues, columns: int) -> None:
         """Copy the first columns of another cache."""
         self._both[:, :, :columns] = other._both[:, :, :columns]

@@ -70,12 +70,12 @@ def _blocks(network: BlockNet, rows: int) -> float:
     def grow_seeds() -> None:
         levels = drafter.levels(context)
         assert levels is not None
-        levels.first()
+        levels.ask()
         for level in range(1, network.block):
-            levels.below(tokens, parents if level > 1 else 0 * parents)
+            levels.ask(tokens, parents if level > 1 else 0 * parents)
         seeds[:] = [levels]
 
-    return _fastest(lambda: seeds[0].below(tokens, parents if network.block > 1 else 0 * parents), device, grow_seeds)
+    return _fastest(lambda: seeds[0].ask(tokens, parents if network.block > 1 else 0 * parents), device, grow_seeds)
 
 
 def _fastest(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:

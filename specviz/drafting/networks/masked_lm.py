@@ -63,8 +63,18 @@ class MaskedLM(Network):
         if not 0 < places < self.config.window:
             raise ValueError(f"a block has 1 to {self.config.window - 1} places, not {places}")
         text = ids[-(self.config.window - places) :]
-        blank = torch.arange(len(text) + places, device=ids.device) >= len(text)
-        features = self.features(F.pad(text, (0, places))[None], blank[None])[0]
+        return self._at_masks(F.pad(text, (0, places)), len(text), places, None)
+
+    @torch.inference_mode()
+    def padded(self, ids: Tensor, count: Tensor, places: int) -> Tensor:
+        """As :meth:`forward` of fixed shape, for CUDA graphs: the first ``count`` [1] of ``ids`` [token] are the text, and the
+        others anything."""
+        return self._at_masks(ids, count, places, (torch.arange(len(ids), device=ids.device) < count + places)[None])
+
+    def _at_masks(self, ids: Tensor, count: int | Tensor, places: int, seen: Tensor | None) -> Tensor:
+        blank = torch.arange(len(ids), device=ids.device) >= count
+        features = self.features(ids[None], blank[None], seen)[0]
         if self._head is None:
             self._head = self.head().contiguous()
-        return F.linear(features[len(text) - 1 : -1], self._head, self.bias)
+        rows = torch.arange(places, device=ids.device) + (count - 1)
+        return F.linear(features.index_select(0, rows), self._head, self.bias)

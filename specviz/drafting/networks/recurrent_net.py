@@ -99,7 +99,7 @@ class RecurrentRuntime:
 
     def __init__(self, net: RecurrentNet, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.probe = net.config, net.draft_ids, net.probe
-        self._embedding = net.embedding
+        self._embedding, self.device = net.embedding, net.embedding.device
         self._enter, self._word = layout(net.enter.weight), layout(net.word.weight)
         self._first, self._later = layout(net.first.weight), layout(net.later.weight)
         self._leave, self._head = layout(net.leave.weight), layout((net.head * net.norm).contiguous())

@@ -44,11 +44,64 @@ class SmallCache:
         self.capacity = capacity
         self.length = 0
 
+    def clear(self) -> None:
+        """Fill with zeros: a masked column still enters as 0 times its content, which must be finite."""
+        for part in (self.keys, self.values, self.last):
+            part.zero_()
+
     def keep(self, length: int) -> None:
         """Keep the first ``length`` tokens. Raises ValueError if the cache holds fewer."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot keep {length} of {self.length} cached tokens")
         self.length = length
+
+
+class Rows:
+    """Rows of a pass over ``ids`` [token] after the cached tokens: each with the token before it in ``pairs`` [token, 2], their
+    rotary factors ``turns``, and the columns that they see."""
+
+    def __init__(self, ids: Tensor, cache: SmallCache, model: SmallLM) -> None:
+        window, start = model.config.window, cache.length
+        self._start, self._end, self._low = start, start + len(ids), max(0, start + 1 - window)
+        model.reach(self._end)
+        cache.last[start + 1 : self._end + 1] = ids
+        self.pairs = torch.stack((cache.last[start : self._end], ids), dim=-1)
+        self.turns = [table[:, None, None] for table in model.rotary[:, start : self._end]]
+        self.mask: Tensor | None = None
+        if len(ids) > 1 and start > 0:
+            distance = torch.arange(start, self._end, device=ids.device)[:, None] - torch.arange(
+                self._low, self._end, device=ids.device
+            )
+            self.mask = (distance >= 0) & (distance < window)
+        self.causal = len(ids) > 1 and start == 0
+        """Whether the rows see a causal triangle, which needs no mask."""
+
+    def put(self, part: Tensor, fresh: Tensor) -> Tensor:
+        """Write ``fresh`` [.., token, size] into keys or values [.., column, size]; return the columns that the rows see."""
+        part[..., self._start : self._end, :] = fresh
+        return part[..., self._low : self._end, :]
+
+
+class FixedRows:
+    """As :class:`Rows`, for CUDA graphs: the first row's position ``start`` [1] is on the device, and as many columns are read
+    in every pass as the window has. Rows of padding come last, so no other sees them, and later passes overwrite them."""
+
+    causal = False
+
+    def __init__(self, ids: Tensor, start: Tensor, cache: SmallCache, model: SmallLM) -> None:
+        window, count = model.config.window, torch.arange(1 - model.config.window, len(ids), device=ids.device)
+        self._places, columns = start + count[window - 1 :], start + count
+        cache.last.index_copy_(0, self._places + 1, ids)
+        self.pairs = torch.stack((cache.last.index_select(0, self._places), ids), dim=-1)
+        self.turns = [table[:, None, None] for table in model.rotary.index_select(1, self._places)]
+        distance = self._places[:, None] - columns
+        self.mask: Tensor | None = (distance >= 0) & (distance < window) & (columns >= 0)
+        self._columns = columns.clamp_min(0)
+
+    def put(self, part: Tensor, fresh: Tensor) -> Tensor:
+        """As :meth:`Rows.put`."""
+        part.index_copy_(part.ndim - 2, self._places, fresh)
+        return part.index_select(part.ndim - 2, self._columns)
 
 
 class SmallBlock(nn.Module):
@@ -130,6 +183,12 @@ class SmallLM(Network):
         self._stepper = None
         return super().train(mode)
 
+    def stepper(self) -> Stepper:
+        """Return the runtime for drafting."""
+        if self._stepper is None:
+            self._stepper = Stepper(self)
+        return self._stepper
+
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
         """Return logits [token, draft] of ids [token] after the cached ones (or of the last one only, [1, draft]). Raises
@@ -137,10 +196,9 @@ class SmallLM(Network):
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
-        if self._stepper is None:
-            self._stepper = Stepper(self)
+        stepper = self.stepper()
         # Prompts longer than the window run in pieces, so that no mask exceeds it.
-        logits = [self._stepper(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
+        logits = [stepper(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
         return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 
@@ -167,68 +225,40 @@ class Stepper:
 
     def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
         """See :meth:`SmallLM.forward`; the cache must have room, and the tokens must fit the window."""
-        model, token, start = self.model, ids.shape[0], cache.length
-        x, turns = self.entered(ids, cache)
-        low = max(0, start + 1 - self.config.window)
-        mask = self._mask(start, token, low)
+        x = self.outputs(Rows(ids, cache, self.model), cache)
+        cache.length += len(ids)
+        return self.logits(x[-1:] if last_only else x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Map outputs [token, width] to logits [token, draft]."""
+        return F.linear(unit(x), self.head, self.model.bias)
+
+    def outputs(self, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
+        """Return the last layer's outputs [token, width] of ``rows``, whose keys and values enter the cache."""
+        x = F.linear(F.embedding(rows.pairs, self.model.embedding).flatten(-2), self.model.enter.weight)
         for place in range(len(self.layers)):
-            x = self.layer(place, x, turns, cache, (low, start), mask)
-        cache.length = start + token
-        return F.linear(unit(x[-1:] if last_only else x), self.head, model.bias)
+            x = self.layer(place, x, rows, cache)
+        return x
 
-    def entered(self, ids: Tensor, cache: SmallCache) -> tuple[Tensor, list[Tensor]]:
-        """Return the first layer's input [token, width], and the rotary tables of these tokens."""
-        model, token, start = self.model, ids.shape[0], cache.length
-        cache.last[start + 1 : start + token + 1] = ids
-        pair = torch.stack((cache.last[start : start + token], ids), dim=-1)
-        x = F.linear(F.embedding(pair, model.embedding).flatten(-2), model.enter.weight)
-        model.reach(start + token)
-        return x, [table[:, None, None] for table in model.rotary[:, start : start + token]]
-
-    def layer(
-        self, place: int, x: Tensor, turns: list[Tensor], cache: SmallCache, span: tuple[int, int], mask: Tensor | None
-    ) -> Tensor:
+    def layer(self, place: int, x: Tensor, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
         """Run one layer, attention and feed-forward."""
         qkv, out, up, down = self.layers[place]
         mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
-        attended = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
-        x = torch.addmm(x, attended, out)
+        turned = turn(unit(mixed[:, :2]), *rows.turns)
+        attended = self.attend(
+            turned[:, 0].transpose(0, 1)[None],
+            rows.put(cache.keys[place], turned[:, 1].transpose(0, 1)[None]),
+            rows.put(cache.values[place], mixed[:, 2].transpose(0, 1)[None]),
+            rows,
+        )
+        x = torch.addmm(x, attended[0].transpose(0, 1).reshape(len(x), -1), out)
         return torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
 
-    def _attend(
-        self,
-        mixed: Tensor,
-        turns: list[Tensor],
-        keys: Tensor,
-        values: Tensor,
-        span: tuple[int, int],
-        mask: Tensor | None,
-    ) -> Tensor:
-        """Return the attention [token, width] of mixed [token, 3, head, size]; its keys and values enter the cache."""
-        low, start = span
-        token = mixed.shape[0]
-        end = start + token
-        turned = unit(mixed[:, :2])
-        turned = turn(turned, *turns)
-        keys[:, :, start:end] = turned[:, 1].transpose(0, 1)
-        values[:, :, start:end] = mixed[:, 2].transpose(0, 1)
-        attended = F.scaled_dot_product_attention(
-            turned[:, 0].transpose(0, 1)[None],
-            keys[:, :, low:end],
-            values[:, :, low:end],
-            attn_mask=mask,
-            is_causal=mask is None and token > 1,
-            scale=self.size**0.5,  # for unit vectors: the usual 1/sqrt(size) times both left-out factors sqrt(size)
-        )
-        return attended[0].transpose(0, 1).reshape(token, -1)
-
-    def _mask(self, start: int, token: int, low: int) -> Tensor | None:
-        """Return the attention mask; None if a single token sees the whole cache, or for a causal triangle."""
-        if token == 1 or start == 0:
-            return None
-        row = torch.arange(start, start + token, device=self.head.device)[:, None]
-        column = torch.arange(low, start + token, device=self.head.device)[None]
-        return (column <= row) & (column > row - self.config.window)
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, rows: Rows | FixedRows) -> Tensor:
+        """Return attention [layer, head, token, size] of unit vectors."""
+        # The usual 1/sqrt(size) times both factors sqrt(size) that unit vectors leave out.
+        scale = self.size**0.5
+        return F.scaled_dot_product_attention(queries, keys, values, rows.mask, is_causal=rows.causal, scale=scale)
 
 
 def unit(x: Tensor) -> Tensor:

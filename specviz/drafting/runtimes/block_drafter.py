@@ -7,163 +7,265 @@ block was computed; the root is the first seed. See :mod:`specviz.drafting.netwo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levels
+from specviz.drafting.networks.attention import KeyValues
 from specviz.drafting.networks.block_net import BlockNet, State
+from specviz.drafting.runtimes.feature_levels import ROOM, CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Round, TargetPass
+from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
-from specviz.trace.schema import Note
 
 PIECE = 512
 """Number of prompt inputs per pass."""
+_FIRST_COLUMNS = 512
 
 
-class Memory:
-    """Keys and values [kv head, position, size]: committed ones, then those of the growing tree."""
+@dataclass(frozen=True)
+class _Seeds:
+    """A level: its rows' seeds [row] and the tokens from each seed down to the row, ``chains`` [row, token]. Of the seeds' block:
+    recurrent ``state`` [layer, seed, width], ``features`` [seed, k, hidden], ``logits`` [seed, k, support] and the drafted blocks
+    that each sees, bool [seed, block]. ``recent`` [k, hidden] are the last committed inputs of the decoder layer."""
 
-    def __init__(self, network: BlockNet, capacity: int) -> None:
+    seeds: Tensor
+    chains: Tensor
+    state: State
+    features: Tensor
+    logits: Tensor
+    seen: Tensor
+    recent: Tensor
+    drafted: int
+    depth: int
+
+
+class BlockLevels(CapturedLevels[_Seeds]):
+    """One run's cache and its rounds, level by level, with tokens on the device: one forward per block."""
+
+    def __init__(self, network: BlockNet, columns: int) -> None:
+        super().__init__(network.embedding.device)
         config = network.config
-        self._both = network.embedding.new_empty(2, config.kv_heads, max(1, capacity), config.head_size)
-        self.length = 0
-        self.filled = 0
+        self.columns = columns
+        self.cache = KeyValues(config.kv_heads, config.head_size, columns, network.embedding)
+        self._network = network
 
-    def put(self, key: Tensor, value: Tensor, committed: bool) -> None:
-        """Append keys and values [1, kv head, position, size]; committed ones overwrite any tree."""
-        start = self.length if committed else self.filled
-        end = start + key.shape[2]
-        if end > self._both.shape[2]:
-            larger = self._both.new_empty(*self._both.shape[:2], 2 * end, self._both.shape[3])
-            larger[:, :, :start] = self._both[:, :, :start]
-            self._both = larger
-        self._both[0, :, start:end] = key[0]
-        self._both[1, :, start:end] = value[0]
-        self.filled = end
-        if committed:
-            self.length = end
+    @property
+    def forwards(self) -> int:
+        """Number of blocks computed in this round."""
+        return 1 + (self._trail[-1].depth // self._network.block if self._trail else 0)
 
-    def all(self) -> tuple[Tensor, Tensor]:
-        """Return keys and values [1, kv head, position, size] of committed text and tree."""
-        return self._both[0, None, :, : self.filled], self._both[1, None, :, : self.filled]
+    def commit(self, tokens: Tensor, features: Tensor, start: Any, state: State) -> tuple[Tensor, State]:
+        """Append inputs, ``tokens`` [input] and ``features`` [input, hidden] from ``start`` on; return the decoder layer's
+        inputs [input, hidden] and the recurrent state after them."""
+        network = self._network
+        x, state = network.recur(network.inputs(tokens[None], features[None]), state)
+        _, key, value = network.layer.project(x, network.turns(self._places(start, len(tokens))))
+        self._put(start, key, value)
+        return x[0], state
 
-
-class BlockLevels(Levels):
-    """One round of a block drafter, level by level, with tokens on the device: one forward per block."""
-
-    def __init__(self, network: BlockNet, memory: Memory, state: State, features: Tensor) -> None:
-        """``features`` [1, k, hidden] follow the committed text; ``state`` and ``memory`` are those of that text."""
-        self.calls = 1
-        self._network, self._memory = network, memory
-        self._state, self._features = state, features
-        self._logits = network.logits(features)
-        """Logits [seed, k, support] below this block's seeds."""
-        self._seen = torch.ones(1, 0, dtype=torch.bool, device=features.device)
-        """Blocks that each seed sees, bool [seed, block], the root's block excluded."""
-        self._seeds = torch.zeros(1, dtype=torch.long, device=features.device)
-        """Each row's seed [row]; ``_chains`` holds the tokens from the seed down to the row [row, token]."""
-        self._chains = self._seeds.new_zeros(1, 0)
-        self._depth = 0
+    def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
+        """Set this round's committed inputs, as of :meth:`commit`, and the last inputs of the layer before them."""
+        self._trail = []
+        self._round = (tokens, features, start, state, recent)
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root."""
-        return self._logits[:, 0]
+        network, (tokens, features, start, state, recent) = self._network, self._round
+        if len(tokens):
+            x, state = self.commit(tokens, features, start, state)
+            recent = torch.cat((recent, x))[-network.block :]
+        end = start + len(tokens)
+        query, _, _ = network.layer.project(recent[None], network.turns(self._places(end - network.block, network.block)))
+        found = network.layer.finish(recent[None], query, *self._committed_columns(end))
+        none = torch.zeros(1, dtype=torch.long, device=self._device)
+        seen = torch.ones(1, 0, dtype=torch.bool, device=self._device)
+        logits = network.logits(found)
+        self._here = _Seeds(none, none.new_zeros(1, 0), state, found, logits, seen, recent, 0, 0)
+        return logits[:, 0]
 
     def marginals(self) -> Tensor:
-        """Return raw logits [depth, support] of the root's block, before :meth:`below`."""
-        return self._logits[0]
+        """Return raw logits [depth, support] of the root's block."""
+        self.ask()
+        return self._trail[0].logits[0]
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
-        self._depth += 1
-        self._seeds = self._seeds[parents]
-        self._chains = torch.cat((self._chains[parents], tokens[:, None]), dim=1)
-        if not self._depth % self._network.block:
-            self._begin()
-        return self._logits[self._seeds, self._depth % self._network.block]
+        above, k = self._trail[-1], self._network.block
+        seeds, chains = above.seeds[parents], torch.cat((above.chains[parents], tokens[:, None]), dim=1)
+        here = replace(above, seeds=seeds, chains=chains, depth=above.depth + 1)
+        self._here = here if here.depth % k else self._next_block(here)
+        return self._here.logits[self._here.seeds, here.depth % k]
 
-    def _begin(self) -> None:
-        """Make this level's rows the seeds of the next block."""
-        network, rows, block, device = self._network, len(self._chains), self._network.block, self._chains.device
-        state = (self._state[0][:, self._seeds], self._state[1][:, self._seeds])
-        x, self._state = network.recur(network.inputs(self._chains, self._features[self._seeds]), state)
-        wide = x.reshape(1, rows * block, -1)
-        start = self._memory.length + self._depth - block
-        network.reach(start + block)
-        places = torch.arange(start, start + block, device=device).repeat(rows)
-        query, key, value = network.layer.project(wide, network.turns(places))
-        self._memory.put(key, value, committed=False)
-        self._seen = torch.cat((self._seen[self._seeds], torch.eye(rows, dtype=torch.bool, device=device)), dim=1)
-        mask = self._seen[:, None, :, None].expand(-1, block, -1, block).reshape(rows * block, -1)
-        mask = torch.cat((mask.new_ones(len(mask), self._memory.length), mask), dim=1)
-        self._features = network.layer.finish(wide, query, *self._memory.all(), mask).view(rows, block, -1)
-        self._logits = network.logits(self._features)
-        self._seeds, self._chains = torch.arange(rows, device=device), self._chains[:, :0]
-        self.calls += 1
+    def _next_block(self, here: _Seeds) -> _Seeds:
+        """Return the level with its rows as the seeds of the next block."""
+        network, rows, k, device = self._network, len(here.chains), self._network.block, self._device
+        state = (here.state[0][:, here.seeds], here.state[1][:, here.seeds])
+        x, state = network.recur(network.inputs(here.chains, here.features[here.seeds]), state)
+        wide = x.reshape(1, rows * k, -1)
+        end = self._round[2] + len(self._round[0])
+        query, key, value = network.layer.project(wide, network.turns(self._places(end + here.depth - k, k).repeat(rows)))
+        seen = torch.cat((here.seen[here.seeds], torch.eye(rows, dtype=torch.bool, device=device)), dim=1)
+        own = seen[:, None, :, None].expand(-1, k, -1, k).reshape(rows * k, -1)
+        visible = self._drafted(end, here.drafted, key, value, own)
+        features = network.layer.finish(wide, query, *visible).view(rows, k, -1)
+        return replace(
+            here, seeds=torch.arange(rows, device=device), chains=here.chains[:, :0], state=state, features=features,
+            logits=network.logits(features), seen=seen, drafted=here.drafted + rows * k,
+        )  # fmt: skip
+
+    def _places(self, start: int | Tensor, count: int) -> Tensor:
+        return torch.arange(int(start), int(start) + count, device=self._device)
+
+    def _put(self, start: int | Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write keys and values [1, kv, row, size] from column ``start`` on; return all up to them [1, kv, column, size]."""
+        keys, values = self.cache.put(start, key[0].transpose(0, 1), value[0].transpose(0, 1))
+        return keys[None], values[None]
+
+    def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the committed keys and values, and a mask of the columns among them."""
+        keys, values = self.cache.both
+        return keys[None, :, :end], values[None, :, :end], None
+
+    def _drafted(
+        self, end: Any, drafted: int, key: Tensor, value: Tensor, own: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Write a block's keys and values after the ``drafted`` columns; return those visible, and the mask [row, column] from
+        the rows' ``own`` [row, drafted column]."""
+        keys, values = self._put(end + drafted, key, value)
+        return keys, values, torch.cat((own.new_ones(len(own), end), own), dim=1)
+
+
+class FixedBlocks(BlockLevels):
+    """As :class:`BlockLevels`, for CUDA graphs: shapes and addresses are the same in every round with as many committed inputs,
+    and a mask hides the columns after the block."""
+
+    def __init__(self, network: BlockNet, columns: int) -> None:
+        super().__init__(network, columns)
+        self.cache.clear()
+        network.reach(columns + ROOM)
+        self._held = network.rotary  # captured steps read this table even after the network has replaced its own
+        self._column = torch.arange(columns, device=self._device)
+
+    def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
+        begin = self.given("start", to_device([start], self._device))
+        state = (self.given("hidden", state[0]), self.given("cell", state[1]))
+        super().take(self.given("tokens", tokens), self.given("features", features), begin, state, self.given("recent", recent))
+        self._shape = len(tokens)
+
+    def _places(self, start: int | Tensor, count: int) -> Tensor:
+        return start + self._column[:count]
+
+    def _put(self, start: int | Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        columns = self._places(start, key.shape[2])
+        keys, values = self.cache.put(columns, key[0].transpose(0, 1), value[0].transpose(0, 1))
+        return keys[None], values[None]
+
+    def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        keys, values = self.cache.both
+        return keys[None], values[None], (self._column < end)[None]
+
+    def _drafted(
+        self, end: Any, drafted: int, key: Tensor, value: Tensor, own: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        keys, values = self._put(end + drafted, key, value)
+        mask = (self._column < end).repeat(len(own), 1)
+        return keys, values, mask.scatter_(1, self._places(end, own.shape[1]).expand(len(own), -1), own)
 
 
 class BlockDrafter(NullDrafter):
-    """Drafter with ``network``, from the target's hidden state ``network.config.tap``."""
+    """Drafter with ``network``, from the target's hidden state ``network.config.tap``. ``fixed`` gives rounds fixed shapes and
+    addresses for CUDA graphs; by default on CUDA only."""
 
-    def __init__(self, network: BlockNet) -> None:
+    def __init__(self, network: BlockNet, fixed: bool | None = None) -> None:
         self.network = network
         self.support: Tensor | None = network.draft_ids
         self._tap = network.config.tap
-        self._restart(1)
+        self._fixed = network.embedding.device.type == "cuda" if fixed is None else fixed
+        self._levels: BlockLevels | None = None
+        self._restart()
 
-    def _restart(self, capacity: int) -> None:
+    def _restart(self) -> None:
         self._waiting: list[tuple[list[int], Tensor]] = []
-        self._memory = Memory(self.network, capacity)
+        """Inputs that no pass has read: tokens, and the target's features of the tokens before them."""
+        self._committed = self._counted = 0
+        self._drafting: BlockLevels | None = None
+        """This round's levels, which read the waiting inputs when they are asked for."""
         self._state = self.network.zero()
         self._recent = self.network.embedding.new_empty(0, self.network.config.hidden)
-        self._levels: BlockLevels | None = None
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._restart(len(context.ids) + 256)
+        self.close()
+        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
+        self._levels = acquire(self.network, columns, FixedBlocks) if self._fixed else BlockLevels(self.network, columns)
         if prefill is not None:
             for start, end in chunks(len(context.ids) - 1, PIECE):
-                self._commit(list(context.ids[start + 1 : end + 1]), prefill.hidden[self._tap][start:end])
+                tokens = to_device(list(context.ids[start + 1 : end + 1]), self._recent.device)
+                self._commit(tokens, prefill.hidden[self._tap][start:end])
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
+        self._finish_round()
         path = [0, *finished.verdict.path][: len(finished.emitted)]
         features = finished.target.hidden[self._tap]
         self._waiting.append((list(finished.emitted), features.index_select(0, to_device(path, features.device))))
 
     def close(self) -> None:
-        self._restart(1)
+        if self._fixed and self._levels is not None:
+            release(self.network, self._levels)
+        self._levels = None
+        self._restart()
 
-    def _commit(self, tokens: list[int], features: Tensor) -> None:
-        """Append inputs to the committed text: the target's ``features`` [input, hidden] and the tokens after them."""
-        network, start = self.network, self._memory.length
-        inputs = network.inputs(to_device([tokens], features.device), features[None])
-        x, self._state = network.recur(inputs, self._state)
-        network.reach(start + len(tokens))
-        places = torch.arange(start, start + len(tokens), device=features.device)
-        _, key, value = network.layer.project(x, network.turns(places))
-        self._memory.put(key, value, committed=True)
-        self._recent = torch.cat((self._recent, x[0]))[-network.block :]
+    def _room(self, columns: int) -> BlockLevels:
+        """Return the levels, with room for this many committed columns."""
+        levels = self._levels
+        assert levels is not None
+        if self._fixed and columns + ROOM > levels.columns:
+            self._levels = acquire(self.network, 2 * columns, FixedBlocks)
+            self._levels.cache.copy(levels.cache, self._committed)
+        elif not self._fixed:
+            levels.cache.reserve(columns + ROOM)
+        self.network.reach(columns + ROOM)
+        assert self._levels is not None
+        return self._levels
+
+    def _commit(self, tokens: Tensor, features: Tensor) -> None:
+        """Append inputs to the committed text: ``features`` [input, hidden] and the ``tokens`` [input] after them."""
+        levels = self._room(self._committed + len(tokens))
+        x, self._state = BlockLevels.commit(levels, tokens, features, self._committed, self._state)
+        self._committed += len(tokens)
+        self._recent = torch.cat((self._recent, x))[-self.network.block :]
+
+    def _finish_round(self) -> None:
+        """Take over what the round's first level committed."""
+        if self._drafting is not None and self._drafting._trail:
+            first = self._drafting._trail[0]
+            self._state, self._recent = first.state, first.recent
+            self._committed += sum(len(tokens) for tokens, _ in self._waiting)
+            self._waiting = []
+        self._drafting, self._counted = None, 0
 
     @torch.inference_mode()
     def levels(self, context: Context) -> BlockLevels | None:
         """Return this round's levels, from the root down; None while fewer inputs than a block are committed."""
-        for tokens, features in self._waiting:
-            self._commit(tokens, features)
-        self._waiting, self._levels, network, length = [], None, self.network, self._memory.length
-        self._memory.filled = length  # drops the last round's tree
-        if length >= network.block:
-            places = torch.arange(length - network.block, length, device=self._recent.device)
-            x = self._recent[None]
-            query, _, _ = network.layer.project(x, network.turns(places))
-            features = network.layer.finish(x, query, *self._memory.all(), None)
-            self._levels = BlockLevels(network, self._memory, self._state, features)
-        return self._levels
+        self._finish_round()
+        tokens = to_device([token for some, _ in self._waiting for token in some], self._recent.device)
+        features = torch.cat([self._recent[:0], *(rows.to(self._recent) for _, rows in self._waiting)])
+        if len(self._recent) < self.network.block:
+            if len(tokens):
+                self._commit(tokens, features)
+            self._waiting, tokens, features = [], tokens[:0], features[:0]
+            if len(self._recent) < self.network.block:
+                return None
+        self._drafting = self._room(self._committed + len(tokens))
+        self._drafting.take(tokens, features, self._committed, self._state, self._recent)
+        return self._drafting
 
+    @torch.inference_mode()
     def marginals(self, context: Context) -> Tensor | None:
         """Return logits [depth, support] of the root's block; None while fewer inputs than a block are committed."""
         levels = self.levels(context)
@@ -171,10 +273,6 @@ class BlockDrafter(NullDrafter):
 
     def calls(self) -> int:
         """Return the number of forwards since the last call."""
-        if self._levels is None:
-            return 0
-        count, self._levels.calls = self._levels.calls, 0
-        return count
-
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return ()
+        made = self._drafting.forwards if self._drafting is not None else 0
+        self._counted, made = made, made - self._counted
+        return made

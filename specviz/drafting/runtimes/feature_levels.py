@@ -107,7 +107,6 @@ class CapturedLevels(Levels, Generic[Here]):
     """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the level for later ones."""
 
     def __init__(self, device: torch.device) -> None:
-        self.deepest = 0
         self._device = device
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level in a separate step (:meth:`ask`), int64 [2, row], by level and number of rows."""

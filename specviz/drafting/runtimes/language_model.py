@@ -6,19 +6,20 @@ are fed before the next draft: the bonus token and, after full acceptance, the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import ChainLevels
-from specviz.drafting.networks.small_lm import SmallLM
+from specviz.drafting.levels import ChainLevels, Result
+from specviz.drafting.networks.small_lm import FixedRows, SmallLM, Stepper
+from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Proposal, Round, Session, Target, TargetPass
-from specviz.engine.to_device import to_device
+from specviz.engine.tiers import padded_width
+from specviz.engine.to_device import copy_into, to_device
 from specviz.engine.tree import DraftTree, chain
 
 # Longer inputs run as a prefill; up to this length a padded (and on CUDA captured) pass is used.
@@ -33,6 +34,10 @@ class ChainModel(Protocol):
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         """Append ``ids`` (a sequence, or int64 [token] on the model's device); return logits [support] after them."""
+
+    def chain(self, ids: Sequence[int], deepest: int) -> Any:
+        """Return a round's levels, one row each and at most ``deepest``: the first one appends ``ids``, every later one a token.
+        ``asked`` of these levels counts them."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -83,6 +88,9 @@ class SessionModel:
             return self.session.prefill(ids).logits[-1, : self._vocab]
         return self._scored(DraftTree.of(ids, range(-1, len(ids) - 1), self._device))
 
+    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
+        return ChainLevels(lambda token: self.extend(ids if token is None else token), deepest)
+
     def _scored(self, tree: DraftTree) -> Tensor:
         logits = self.session.score(tree).logits[-1, : self._vocab]
         self.session.keep(range(len(tree)))
@@ -105,27 +113,127 @@ class SessionModel:
         self.session.close()
 
 
+class SmallLevels(CapturedLevels[Tensor]):
+    """Chains of the small draft model at fixed addresses, for CUDA graphs. ``steppers`` run the first level and the later ones.
+    A level's state is the position [1] of the row below it."""
+
+    def __init__(self, model: SmallLM, columns: int, steppers: tuple[Stepper, Stepper]) -> None:
+        super().__init__(model.draft_ids.device)
+        self.columns, self.cache = columns, model.open(columns)
+        self.cache.clear()
+        model.reach(columns)
+        self._model, self._held = model, model.rotary  # captured steps read this table even after the model has replaced its own
+        self._first, self._later = steppers
+        self._numbers: dict[int, Tensor] = {}
+        """By number of padded rows: their tokens, the first one's position, and the number of valid rows."""
+        self._rows = 0
+
+    @property
+    def asked(self) -> int:
+        """Number of levels so far."""
+        return len(self._trail)
+
+    def take(self, ids: Sequence[int], deepest: int) -> None:
+        """Set the tokens that the first level appends to the cache."""
+        count, rows = len(ids), padded_width(len(ids))
+        self._rows, self._shape, self._trail, self.deepest = rows, rows, [], deepest
+        if rows not in self._numbers:
+            self._numbers[rows] = torch.zeros(rows + 2, dtype=torch.long, device=self._device)
+        copy_into(self._numbers[rows], [*ids, *[0] * (rows - count), self.cache.length, count])
+        self._count = count
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """As :meth:`CapturedLevels.step`; the cache's length follows."""
+        result = super().step(key, work)
+        self.cache.length += 1 if self.asked > 1 else self._count
+        return result
+
+    def first(self) -> Tensor:
+        start, count = self._numbers[self._rows][-2:].split(1)
+        self._here = start + count
+        return self._first.logits(self._first_outputs().index_select(0, count - 1))
+
+    def _first_outputs(self) -> Tensor:
+        tokens, start = self._numbers[self._rows][:-2], self._numbers[self._rows][-2:-1]
+        return self._first.outputs(FixedRows(tokens, start, self.cache, self._model), self.cache)
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        place = self._trail[-1]
+        self._here = place + 1
+        return self._later.logits(self._later.outputs(FixedRows(tokens, place, self.cache, self._model), self.cache))
+
+    def after_each(self, ids: Sequence[int]) -> Tensor:
+        """Append ``ids``; return logits [token, support] after each of them."""
+        self.take(ids, 0)
+
+        def work() -> Tensor:
+            self._here = self._numbers[self._rows][-1:]  # no level follows
+            return self._first.logits(self._first_outputs())
+
+        return self.step("each", work)[: len(ids)]
+
+
 class SmallModel:
-    """Per-run state of the small draft model."""
+    """Per-run state of the small draft model. ``fixed`` gives its passes fixed shapes and addresses for CUDA graphs; by default
+    on CUDA only. ``steppers`` are those of :class:`SmallLevels`, by default the model's own."""
 
-    def __init__(self, model: SmallLM, capacity: int) -> None:
-        self._model = model
-        self._cache = model.open(capacity)
+    def __init__(
+        self, model: SmallLM, capacity: int, fixed: bool | None = None, steppers: tuple[Stepper, Stepper] | None = None
+    ) -> None:
+        self._model, self._steppers = model, steppers or (model.stepper(), model.stepper())
+        self._device = model.draft_ids.device
         self.support: Tensor | None = model.draft_ids
+        self._levels: SmallLevels | None = None
+        if self._device.type == "cuda" if fixed is None else fixed:
+            with torch.inference_mode():
+                self._levels = acquire(
+                    self._steppers[1], capacity, lambda _, columns: SmallLevels(model, columns, self._steppers)
+                )
+        self._cache = model.open(capacity) if self._levels is None else self._levels.cache
+        self._cache.length = 0
 
+    def _prefill(self, ids: Sequence[int], most: int) -> Sequence[int]:
+        """Append all but at most ``most`` of the last ``ids``, which are returned."""
+        if len(ids) > most:
+            self._model(to_device(list(ids[:-most]), self._device), self._cache, last_only=True)
+        return ids[-most:]
+
+    @torch.inference_mode()
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
-        tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._model.draft_ids.device)
-        return self._model(tokens, self._cache, last_only=True)[-1]
+        if self._levels is not None and not isinstance(ids, Tensor) and self._steppers[0] is self._model.stepper():
+            return self.chain(ids, 1).ask()[0]
+        return self._model(ids if isinstance(ids, Tensor) else to_device(list(ids), self._device), self._cache, last_only=True)[
+            -1
+        ]
 
+    @torch.inference_mode()
+    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels | SmallLevels:
+        ids = self._prefill(ids, SHORT)
+        if self._levels is not None:
+            self._levels.take(ids, deepest)
+            return self._levels
+
+        def after(token: Tensor | None) -> Tensor:
+            tokens = to_device(list(ids), self._device) if token is None else token
+            return self._steppers[token is not None](tokens, self._cache, True)[-1]
+
+        return ChainLevels(after, deepest)
+
+    @torch.inference_mode()
     def extend_all(self, ids: Sequence[int]) -> Tensor:
         """Append ``ids``; return logits [token, support] after each of them."""
-        return self._model(to_device(list(ids), self._model.draft_ids.device), self._cache)
+        if self._levels is not None and len(ids) <= SHORT:
+            return self._levels.after_each(ids)
+        return self._model(to_device(list(ids), self._device), self._cache)
 
     def rewind(self, length: int) -> None:
         self._cache.keep(length)
 
     def close(self) -> None:
-        """Do nothing: the cache is freed with this object."""
+        """Leave the fixed tensors to the next run; a cache of its own is freed with this object."""
+        if self._levels is not None:
+            release(self._steppers[1], self._levels)
+            self._levels = None
 
 
 class LanguageModelDrafter(NullDrafter):
@@ -137,14 +245,15 @@ class LanguageModelDrafter(NullDrafter):
         self._model: ChainModel | None = None
         self._fed: list[int] = []
         self._agreed = 0
-        self._unseen = 0
-        """Number of tokens in the cache after ``_fed`` that are not yet on the host."""
+        self._chain: Any = None
+        """Levels of the round's chain, while their tokens are not yet on the host."""
+        self._counted = 0
+        """Levels of that chain that :meth:`calls` has counted."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._context_length, len(context.ids) + context.max_depth)
         self._model = self._open(capacity)
-        self._fed, self._unseen = [], 0
-        self._agreed = 0
+        self._fed, self._agreed, self._chain, self._counted = [], 0, None, 0
         if 1 < len(context.ids) <= self._context_length:
             self._feed(list(context.ids[:-1]))
         self._calls = 0
@@ -152,14 +261,23 @@ class LanguageModelDrafter(NullDrafter):
     def _feed(self, text: list[int]) -> Tensor:
         """Make the model's cache match ``text``; return the logits after it. At least the last token is always run."""
         assert self._model is not None
+        same = self._rewind(text)
+        self._calls += 1
+        return self._model.extend(text[same:])
+
+    def _rewind(self, text: list[int]) -> int:
+        """Keep what the cache and ``text`` share, and take note that the rest of ``text`` follows; return the shared length."""
+        assert self._model is not None
         same = self._same(text)
         if same < len(self._fed) + self._unseen:
             self._model.rewind(same)
-        self._unseen = 0
-        logits = self._model.extend(text[same:])
-        self._fed = text
-        self._calls += 1
-        return logits
+        self._fed, self._chain, self._counted = text, None, 0
+        return same
+
+    @property
+    def _unseen(self) -> int:
+        """Number of tokens in the cache after ``_fed`` that are not yet on the host."""
+        return max(0, self._chain.asked - 1) if self._chain is not None else 0
 
     def _same(self, text: list[int]) -> int:
         """Return the number of cached tokens that match ``text``, its last token excluded."""
@@ -174,10 +292,20 @@ class LanguageModelDrafter(NullDrafter):
         assert self._model is not None
         return self._model.support
 
-    def levels(self, context: Context) -> ChainLevels | None:
+    def levels(self, context: Context) -> Any:
         """Return this round's chain; None if the context is full. Its tokens reach the host after the round."""
         deepest = self._context_length - len(context.ids)
-        return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
+        if deepest <= 0:
+            return None
+        self._chain, self._counted = self._begin_chain(context, list(context.ids), deepest), 0
+        return self._chain
+
+    def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Any:
+        """Return the levels of a chain after the committed ``text``."""
+        assert self._model is not None
+        same = self._rewind(text)
+        self._agreed = len(text)  # committed and fed: no need to compare it again
+        return self._model.chain(text[same:], deepest)
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -191,22 +319,16 @@ class LanguageModelDrafter(NullDrafter):
         self._agreed = len(context.ids)  # committed and fed: no need to compare it again
         return [Proposal(distribution, self._model.support)]
 
-    def _after(self, context: Context, token: Tensor | None) -> Tensor:
-        assert self._model is not None
-        if token is None:
-            logits = self._feed(list(context.ids))
-            self._agreed = len(context.ids)  # committed and fed: no need to compare it again
-            return logits
-        self._unseen += 1
-        self._calls += 1
-        return self._model.extend(token)
+    def calls(self) -> int:
+        asked = 0 if self._chain is None else self._chain.asked
+        made, self._counted = super().calls() + asked - self._counted, asked
+        return made
 
     def observe(self, finished: Round) -> None:
         """Record the chain's tokens that entered the cache: some of them may have been committed."""
-        tokens = finished.draft.tree.host_tokens
-        if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
-            self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]
-            self._unseen = 0
+        tokens, unseen = finished.draft.tree.host_tokens, self._unseen
+        if unseen and self._fed == list(finished.context.ids) and len(tokens) > unseen:
+            self._fed, self._chain, self._counted = [*self._fed, *tokens[1 : 1 + unseen]], None, 0
 
     def close(self) -> None:
         if self._model is not None:

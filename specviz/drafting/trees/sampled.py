@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from specviz.drafting.levels import LevelDrafter, Levels
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
-from specviz.engine.sampling import DRAFT, Warp
+from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of
 from specviz.engine.to_device import device_cache, to_device
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
@@ -79,7 +80,6 @@ class NodeNoise:
         self._context = context
         self._nodes = nodes
         self._block: Tensor | None = None
-        self._wide: Tensor | None = None
 
     def at(self, node: int, size: int, device: torch.device) -> Tensor:
         """Return noise for ``node``, float64 [size], independent between nodes and rounds."""
@@ -91,55 +91,44 @@ class NodeNoise:
             self._block = noise.view(self._nodes, self.WIDTH)
         return self._block[node, :size]
 
-    def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
-        """Return noise for the nodes of a level with one support, float64 [node, size], with as many operations as for one
-        node."""
-        if size <= self.WIDTH:
-            self.at(0, size, device)
-            assert self._block is not None
-            return self._block[to_device(nodes, device), :size]
-        context = self._context
-        if size > WIDE or len(nodes) == 1:
-            places = [(context.round, node) for node in nodes]
-            return context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
-        if self._wide is None or self._wide.shape[1] != size:
-            place = (context.round, self._nodes, size)
-            self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
-        return self._wide[to_device(nodes, device)]
+    def level_keys(self, nodes: Sequence[int], size: int) -> Tensor:
+        """Return the keys of :func:`level_noise` for a level's ``nodes``; ``size`` may be 0, unknown, for one node."""
+        turn, context = self._context.round, self._context
+        places = [(turn,), (turn, self._nodes, size), *((turn, node) for node in nodes)]
+        return context.noise.keys(DRAFT, places, context.device)
+
+
+def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters from which it was
+    generated. The tree has ``total`` nodes. A node has a key of its own, or its part of a block for all nodes."""
+    if size > WIDE or (len(nodes) == 1 and size > NodeNoise.WIDTH):
+        counts, chosen = counters(size, keys.device)[None], keys[2:]
+    else:
+        width, place = (NodeNoise.WIDTH, 0) if size <= NodeNoise.WIDTH else (size, 1)
+        counts, chosen = _block(tuple(nodes), total, width, keys.device), keys[place : place + 1]
+    return exponentials_of(chosen, counts)[:, :size].log_().neg_(), counts
+
+
+@device_cache(64)
+def _block(nodes: tuple[int, ...], total: int, width: int, device: torch.device) -> Tensor:
+    """Return the counters of these nodes' parts of a block of ``total`` parts, int64 [node, width]."""
+    with torch.inference_mode(False):
+        return counters(total * width, device).view(total, width)[to_device(nodes, device)]
 
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions ``q`` [row, support] over ``ids``; ``perturbed`` is log q with noise if children are sampled.
-    ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best first."""
+    """A level's distributions ``q`` [row, support] over the drafter's vocabulary; ``perturbed`` is log q with noise if children
+    are sampled. ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best first.
+    ``host_facts`` [row, 2 * child + 1] are copied to the host: tokens, probabilities, and the size of the support. ``held``
+    keeps tensors alive that a captured step reads."""
 
     q: Tensor
-    ids: Tensor | None
     perturbed: Tensor | None
     order: Tensor
     tokens: Tensor
-
-
-_HostFacts = tuple[list[list[int]], list[list[float]], list[int]]
-"""Host copy of a level: tokens and probabilities [row][child], and the size of each row's support."""
-
-
-def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
-    """Copy these levels to the host in one transfer; tokens are exact in a double."""
-    if not levels:
-        return []
-    parts: list[Tensor] = []
-    for level in levels:
-        parts += [level.tokens.flatten(), level.q.gather(1, level.order).flatten(), (level.q > 0).sum(1)]
-    numbers, found, start = torch.cat([part.double() for part in parts]).tolist(), [], 0
-    for level in levels:
-        rows, count = level.order.shape
-        here = numbers[start : start + rows * (2 * count + 1)]
-        lists = [here[place : place + count] for place in range(0, 2 * rows * count, count)]
-        tokens = [[int(token) for token in row] for row in lists[:rows]]
-        found.append((tokens, lists[rows:], [int(size) for size in here[2 * rows * count :]]))
-        start += len(here)
-    return found
+    host_facts: Tensor
+    held: tuple[Tensor, ...]
 
 
 @device_cache(256)
@@ -199,30 +188,6 @@ class Sampled:
         notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
-    def _sample(
-        self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
-    ) -> _Level:  # fmt: skip
-        """Return the first ``most`` children sampled from each row of ``q`` [row, support], on the device."""
-        greedy = context.warp.greedy or self._ranked
-        perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
-        order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
-        return _Level(q, ids, perturbed, order, order if ids is None else ids[order])
-
-    def _hang(
-        self, growing: TreeInProgress, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
-        place: dict[int, int],
-    ) -> None:  # fmt: skip
-        """Append a level's children: below each node as many as the shape has, or fewer if the drafter's support is smaller."""
-        tokens, shares, supports = host_facts
-        for row, node in enumerate(inner_nodes):
-            if node not in place:
-                continue
-            count = min(len(shape.children[node]), supports[row], len(tokens[row]))
-            scores = None if level.perturbed is None else level.perturbed[row]
-            pick = Pick(place[node], Proposal(level.q[row], level.ids), scores, level.order[row], count)
-            fresh = growing.add(place[node], pick, tokens[row][:count], shares[row][:count], level.perturbed is None)
-            place.update(zip(shape.children[node], fresh, strict=False))
-
     @torch.inference_mode()
     def _by_levels(
         self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
@@ -232,27 +197,58 @@ class Sampled:
 
         Noise is keyed by the nodes of the shape.
         """
-        growing, noise = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape))
-        drawn: list[tuple[list[int], _Level]] = []
+        growing, noise, place = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape)), {0: 0}
+        drawn: list[tuple[tuple[int, ...], _Level]] = []
+        greedy = context.warp.greedy or self._ranked
         deepest = 0 if levels is None else min(levels.deepest, context.max_depth - 1)
         for nodes in shape.levels[: max(0, deepest)]:
-            inner_nodes = [node for node in nodes if shape.children[node]]
+            inner_nodes = tuple(node for node in nodes if shape.children[node])
             if not inner_nodes:
                 break
             assert levels is not None
-            if not drawn:
-                logits = levels.ask()
-            else:
-                above, level = drawn[-1]
-                slots, parents = _slots(shape, tuple(above), tuple(inner_nodes), level.tokens.shape[1], context.device)
-                logits = levels.ask(level.tokens.flatten()[slots], parents)
-            q = (Warp() if self._unwarped else context.warp).log_probabilities(logits).exp()
-            most = max(len(shape.children[node]) for node in inner_nodes)
-            drawn.append((inner_nodes, self._sample(q, support, inner_nodes, most, context, noise)))
-        place = {0: 0}
-        for (inner_nodes, level), host_facts in zip(drawn, _host([level for _, level in drawn]), strict=True):
-            self._hang(growing, shape, inner_nodes, level, host_facts, place)
+            above = drawn[-1] if drawn else None
+            size = above[1].q.shape[1] if above else 0
+            keys = None if greedy else levels.given(("noise", len(drawn)), noise.level_keys(inner_nodes, size))
+            work = partial(self._next_level, levels, shape, above, inner_nodes, support, context.warp, keys)
+            drawn.append((inner_nodes, levels.step(("sampled", shape, context.warp, self._unwarped, greedy), work)))
+        numbers = torch.cat([level.host_facts.flatten() for _, level in drawn]).tolist() if drawn else []
+        start = 0
+        for inner_nodes, level in drawn:
+            rows, count = level.order.shape
+            for row, node in enumerate(inner_nodes):
+                facts = numbers[start : start + 2 * count + 1]
+                start += 2 * count + 1
+                if node not in place:
+                    continue
+                picked = min(len(shape.children[node]), int(facts[-1]), count)
+                scores = None if level.perturbed is None else level.perturbed[row]
+                pick = Pick(place[node], Proposal(level.q[row], support), scores, level.order[row], picked)
+                fresh = growing.add(place[node], pick, facts[:picked], facts[count : count + picked], greedy)
+                place.update(zip(shape.children[node], fresh, strict=False))
         return growing
+
+    def _next_level(
+        self, levels: Levels, shape: TreeShape, above: tuple[tuple[int, ...], _Level] | None, nodes: tuple[int, ...],
+        support: Tensor | None, warp: Warp, keys: Tensor | None,
+    ) -> _Level:  # fmt: skip
+        """Sample the children of ``nodes``, themselves children of the level ``above``; without ``keys`` of noise, take the
+        drafter's top tokens."""
+        held: tuple[Tensor, ...] = ()
+        if above is None:
+            logits = levels.first()
+        else:
+            held = _slots(shape, above[0], nodes, above[1].tokens.shape[1], above[1].tokens.device)
+            logits = levels.below(above[1].tokens.flatten()[held[0]], held[1])
+        q, perturbed = (Warp() if self._unwarped else warp).log_probabilities(logits).exp(), None
+        if keys is not None:
+            noise, counts = level_noise(keys, nodes, len(shape), q.shape[1])
+            perturbed, held = q.double().log() + noise, (*held, counts)
+        most = max(len(shape.children[node]) for node in nodes)
+        order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
+        tokens = order if support is None else support[order]
+        # Tokens are exact in a double.
+        facts = torch.cat((tokens.double(), q.gather(1, order).double(), (q > 0).sum(1, keepdim=True).double()), dim=1)
+        return _Level(q, perturbed, order, tokens, facts, held)
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability

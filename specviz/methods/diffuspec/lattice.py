@@ -13,7 +13,6 @@ therefore depends on the text alone, as the ratio test requires of sampled token
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import ChainLevels
 from specviz.drafting.memory.ngram_model import NgramModel
 from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Pick, Round, TargetPass
 from specviz.engine.sampling import Warp
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import copy_into, to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import DenoisedNote, DraftLength, LatticeBeams, LatticeColumn, LatticeNote, Offer
 from specviz.trace.schema import Note
@@ -37,6 +36,8 @@ SHOWN = 6
 """Number of top candidates reported per column; those taken by a beam are reported too."""
 SHOWN_OFFERS = 4
 """Number of top tokens reported per mask."""
+WIDTHS = (64, 128, 256)
+"""Numbers of tokens and masks of a captured pass, below the model's window."""
 
 
 @dataclass(frozen=True)
@@ -226,49 +227,100 @@ def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[
     return entry, {pick: number for number, pick in enumerate(picks)}
 
 
-class MaskedBlock(NullDrafter):
-    """Drafter of blocks of up to ``places`` masks. In a chain, the node at depth d has the distribution of mask d."""
+class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
+    """A block of masks as a chain: the first level is a pass, whose rows [place, support] are the levels. A level's state are
+    all rows and its number. ``fixed`` gives passes fixed shapes and addresses for CUDA graphs."""
 
-    def __init__(self, model: MaskedLM, places: int) -> None:
+    columns = 1 << 30
+    """A pass has no cache, so a text of any length fits."""
+
+    def __init__(self, model: MaskedLM, fixed: bool) -> None:
+        super().__init__(model.draft_ids.device)
+        self._model, self.fixed, self._text = model, fixed, list[int]()
+        self._inputs: dict[int, Tensor] = {}
+        """By number of tokens and masks: a text, and last its length."""
+
+    def take(self, text: Sequence[int], places: int) -> None:
+        """Set the committed text, and the number of masks after it."""
+        window = self._model.config.window
+        self._text, self._trail, self.deepest = list(text[-(window - places) :]), [], places
+        width = next((width for width in WIDTHS if len(self._text) + places <= width < window), window)
+        self._shape = width, places
+        if self.fixed:
+            if width not in self._inputs:
+                self._inputs[width] = torch.zeros(width + 1, dtype=torch.long, device=self._device)
+            copy_into(self._inputs[width], [*self._text, *[0] * (width - len(self._text)), len(self._text)])
+            self._given_text = self._inputs[width]
+
+    def first(self) -> Tensor:
+        if self.fixed:
+            logits = self._model.padded(self._given_text[:-1], self._given_text[-1:], self.deepest)
+        else:
+            logits = self._model(to_device(self._text, self._device), self.deepest)
+        self._here = logits, 0
+        return logits[:1]
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        logits, number = self._trail[-1]
+        self._here = logits, number + 1
+        return logits[number + 1 : number + 2]
+
+    def marginals(self) -> Tensor:
+        """Return logits [place, support] of all masks."""
+        self.ask()
+        return self._trail[0][0]
+
+
+class MaskedBlock(NullDrafter):
+    """Drafter of blocks of up to ``places`` masks. In a chain, the node at depth d has the distribution of mask d.
+
+    ``fixed`` gives passes fixed shapes and addresses for CUDA graphs; by default on CUDA only."""
+
+    def __init__(self, model: MaskedLM, places: int, fixed: bool | None = None) -> None:
         if not 0 < places < model.config.window:
             raise ValueError(f"a block of {places} places does not fit the model's window of {model.config.window}")
         self.model = model
         self.places = places
         self.support: Tensor = model.draft_ids
-        self._logits = self.support.new_empty(0)
         self._warp = Warp()
+        self._fixed = self.support.device.type == "cuda" if fixed is None else fixed
+        self._levels = MaskLevels(model, False)
 
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.close()
+        if self._fixed:
+            self._levels = acquire(self.model, 0, lambda model, _: MaskLevels(model, True))
+
+    def _chain(self, context: Context, places: int) -> MaskLevels:
+        self._calls, self._warp = self._calls + 1, context.warp
+        self._levels.take(context.ids, places)
+        return self._levels
+
+    @torch.inference_mode()
     def block(self, context: Context, places: int) -> Tensor:
         """Return logits [place, support] of ``places`` masks after the committed text, in one forward."""
-        self._calls += 1
-        return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
+        return self._chain(context, places).marginals()
 
     def marginals(self, context: Context) -> Tensor:
         """Return logits [place, support] of as many masks as have room."""
         return self.block(context, min(self.places, context.max_depth - 1))
 
-    def levels(self, context: Context) -> ChainLevels:
+    @torch.inference_mode()
+    def levels(self, context: Context) -> MaskLevels:
         """Return a block as a chain: one forward yields all levels, independently of the sampled tokens."""
-        below = itertools.count(1)
-
-        def after(token: Tensor | None) -> Tensor:
-            if token is None:
-                self._logits = self.marginals(context)
-                self._warp = context.warp
-                return self._logits[0]
-            return self._logits[next(below)]
-
-        return ChainLevels(after, min(self.places, context.max_depth - 1))
+        return self._chain(context, min(self.places, context.max_depth - 1))
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Return each mask's top tokens and probabilities; node n was sampled from the distribution of mask n."""
         if not picks:
             return ()
-        distributions = self._warp.log_probabilities(self._logits).exp()
+        distributions = self._warp.log_probabilities(self._levels._trail[0][0]).exp()
         best = distributions.topk(min(SHOWN_OFFERS, distributions.shape[-1]), dim=-1)
         ids, shares = self.support[best.indices].tolist(), best.values.tolist()
         places = [Offer(row, share) for row, share in zip(ids, shares, strict=True)]
         return (DenoisedNote(places).to_note(),)
 
     def close(self) -> None:
-        self._logits = self._logits[:0]
+        if self._levels.fixed:
+            release(self.model, self._levels)
+        self._levels = MaskLevels(self.model, False)

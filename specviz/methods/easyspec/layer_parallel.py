@@ -13,17 +13,18 @@ over a batch of layers, and its outputs are one batched product. The feed-forwar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.fused_decoder import LeanDecoder, spans
 from specviz.drafting.networks.rotary import turn
-from specviz.drafting.networks.small_lm import SmallCache, SmallLM, Stepper, unit
+from specviz.drafting.networks.small_lm import FixedRows, Rows, SmallCache, SmallLM, Stepper, unit
 from specviz.drafting.runtimes.language_model import ChainModel, LanguageModelDrafter, SmallModel
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.engine.tiers import tree_attention_mask
@@ -37,21 +38,19 @@ from specviz.trace.schema import Note
 class Fuzzy(ChainModel, Protocol):
     """A draft model's state in one run, whose forwards are exact or run groups of layers in parallel."""
 
-    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
-        """Append ``ids`` (a sequence, or int64 [token] on the model's device); return logits [support] after them."""
-
     def entries(self, start: int, end: int) -> Tensor:
         """Return a copy of these tokens' keys and values, [layer, token, number]."""
 
 
 @dataclass(frozen=True)
 class GroupedModel:
-    """A draft model, its groups of layers with parallel attention, and a function that opens it with a capacity in tokens."""
+    """A draft model, its groups of layers with parallel attention, and a function that opens it with a capacity in tokens.
+    With ``calibrated`` False, a round's first level is fuzzy too."""
 
     name: str
     context_length: int
     spans: tuple[tuple[int, ...], ...]
-    open: Callable[[int], Fuzzy]
+    open: Callable[..., Fuzzy]
     devices: tuple[str, ...] = ()
     """Device of each layer, if they differ."""
     warnings: tuple[str, ...] = ()
@@ -68,51 +67,42 @@ class GroupedDrafter(LanguageModelDrafter):
     _model: Fuzzy | None
 
     def __init__(self, model: GroupedModel, calibrated: bool = True) -> None:
-        super().__init__(model.open, model.context_length)
+        super().__init__(partial(model.open, calibrated=calibrated), model.context_length)
         self._grouped, self._calibrated = model, calibrated
         self._repair: dict[str, Any] = {}
         """Token counts of the round (in its exact pass, repaired by that pass, still fuzzy), and ``likeness`` [layer, token]: the
         cosine similarity of repaired entries to their fuzzy versions."""
+        self._before: tuple[int, int, Tensor] | None = None
+        """First and last token of the round's repair, and a copy of their fuzzy entries."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
         self._agreed = len(self._fed)  # length of the cache's prefix with exact entries
 
-    def _after(self, context: Context, token: Tensor | None) -> Tensor:
-        assert self._model is not None
-        self._calls += 1
-        if token is None:
-            return self._first(self._model, context, list(context.ids))
-        self._unseen += 1
-        return self._model.extend(token, True)
-
-    def _first(self, model: Fuzzy, context: Context, text: list[int]) -> Tensor:
-        """Return the round's first logits, from an exact pass over the committed tokens without exact entries (fuzzy if not
+    def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Any:
+        """Return the round's levels. The first is an exact pass over the committed tokens without exact entries (fuzzy if not
         calibrated)."""
-        exact, same = self._agreed, self._same(text)
+        model, exact, same = self._model, self._agreed, self._same(text)
+        assert model is not None
+        self._fed, self._before = text, None
         if not self._calibrated:
             model.rewind(same)
             self._repair = {"exact": 0, "repaired": 0, "likeness": (), "fuzzy": len(text) - exact}
-            logits = model.extend(text[same:], True)
-        else:
-            watched = context.record_notes and same > exact
-            with context.untimed if watched else nullcontext():
-                before = model.entries(exact, same) if watched else None
-            model.rewind(exact)
-            logits = model.extend(text[exact:])
-            likeness = list[list[float]]()
-            if before is not None:
-                with context.untimed:
-                    after = model.entries(exact, same)
-                    likeness = F.cosine_similarity(before.float(), after.float(), dim=-1).tolist()
-            repaired = max(0, same - exact)
-            self._repair = {"exact": len(text) - exact, "repaired": repaired, "likeness": likeness, "fuzzy": 0}
-            self._agreed = len(text)
-        self._fed, self._unseen = text, 0
-        return logits
+            return model.chain(text[same:], deepest)
+        if context.record_notes and same > exact:
+            with context.untimed:
+                self._before = exact, same, model.entries(exact, same)
+        self._repair = {"exact": len(text) - exact, "repaired": max(0, same - exact), "likeness": (), "fuzzy": 0}
+        model.rewind(exact)
+        self._agreed = len(text)
+        return model.chain(text[exact:], deepest)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         spans = self._grouped.spans
+        if self._before is not None and self._model is not None:
+            exact, same, before = self._before
+            after = self._model.entries(exact, same)
+            self._repair["likeness"] = F.cosine_similarity(before.float(), after.float(), dim=-1).tolist()
         note = LayerGroupsNote(
             layers=sum(map(len, spans)),
             groups=[list(span) for span in spans],
@@ -141,68 +131,34 @@ class GroupedStepper(Stepper):
             if len(span) > 1
         }
 
-    def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
-        model, token, start = self.model, ids.shape[0], cache.length
-        x, turns = self.entered(ids, cache)
-        low = max(0, start + 1 - self.config.window)
-        mask = self._mask(start, token, low)
+    def outputs(self, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
+        """As :meth:`Stepper.outputs`."""
+        x = F.linear(F.embedding(rows.pairs, self.model.embedding).flatten(-2), self.model.enter.weight)
         for span in self.spans:
             if len(span) == 1:
-                x = self.layer(span[0], x, turns, cache, (low, start), mask)
+                x = self.layer(span[0], x, rows, cache)
                 continue
             qkv, out = self._joint[span]
-            added = self._side_by_side(F.linear(unit(x), qkv), out, span, turns, cache, (low, start), mask)
+            # [token, layer, part, head, size] of all layers from one input.
+            split = F.linear(unit(x), qkv).view(len(x), len(span), 3, self.config.heads, self.size)
+            turned = turn(unit(split[:, :, :2]), *(table[:, None] for table in rows.turns))
+            keys, values = (part[span[0] : span[-1] + 1, 0] for part in (cache.keys, cache.values))
+            attended = self.attend(
+                turned[:, :, 0].permute(1, 2, 0, 3),
+                rows.put(keys, turned[:, :, 1].permute(1, 2, 0, 3)),
+                rows.put(values, split[:, :, 2].permute(1, 2, 0, 3)),
+                rows,
+            )
+            added = torch.bmm(attended.transpose(1, 2).reshape(len(span), len(x), -1), out)
             for place, own in zip(span, added, strict=True):
-                x = x + own
                 _, _, up, down = self.layers[place]
+                x = x + own
                 x = torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
-        cache.length = start + token
-        return F.linear(unit(x[-1:] if last_only else x), self.head, model.bias)
-
-    def _side_by_side(
-        self,
-        mixed: Tensor,
-        out: Tensor,
-        span: Sequence[int],
-        turns: list[Tensor],
-        cache: SmallCache,
-        place: tuple[int, int],
-        mask: Tensor | None,
-    ) -> Tensor:
-        """Map mixed [token, layer * 3 * width] to each layer's attention output, [layer, token, width]."""
-        (low, start), token, layers = place, len(mixed), len(span)
-        end, heads, size = start + token, self.config.heads, self.size
-        split = mixed.view(token, layers, 3, heads, size)
-        turned = unit(split[:, :, :2])
-        turned = turn(turned, *(table[:, None] for table in turns))
-        keys, values = (part[span[0] : span[-1] + 1, 0] for part in (cache.keys, cache.values))
-        keys[:, :, start:end] = turned[:, :, 1].permute(1, 2, 0, 3)
-        values[:, :, start:end] = split[:, :, 2].permute(1, 2, 0, 3)
-        attended = F.scaled_dot_product_attention(
-            turned[:, :, 0].permute(1, 2, 0, 3),
-            keys[:, :, low:end],
-            values[:, :, low:end],
-            attn_mask=mask,
-            is_causal=mask is None and token > 1,
-            scale=size**0.5,
-        )
-        return torch.bmm(attended.transpose(1, 2).reshape(layers, token, -1), out)
+        return x
 
 
 class SmallFuzzy(SmallModel):
-    """Per-run state of the small draft model. Exact passes run the model itself, fuzzy ones ``stepper``."""
-
-    def __init__(self, model: SmallLM, stepper: GroupedStepper, capacity: int) -> None:
-        super().__init__(model, capacity)
-        self._stepper = stepper
-
-    @torch.inference_mode()
-    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
-        """Append ``ids``; return logits [support] after them."""
-        if not fuzzy or len(ids) > self._model.config.window:
-            return super().extend(ids)
-        tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._model.draft_ids.device)
-        return self._stepper(tokens, self._cache, True)[-1]
+    """Per-run state of the small draft model, whose fuzzy passes run a :class:`GroupedStepper`."""
 
     def entries(self, start: int, end: int) -> Tensor:
         """Return these tokens' keys and values, [layer, token, number]."""
@@ -215,8 +171,8 @@ class LeanFuzzy:
 
     support: Tensor | None = None
 
-    def __init__(self, decoder: LeanDecoder, vocab_size: int) -> None:
-        self._decoder = decoder
+    def __init__(self, decoder: LeanDecoder, vocab_size: int, calibrated: bool) -> None:
+        self._decoder, self._calibrated = decoder, calibrated
         self._cache = decoder.open(512)
         self._rows = min(vocab_size, decoder.shape.vocab_size)
         if decoder.shape.vocab_size != vocab_size:
@@ -239,6 +195,14 @@ class LeanFuzzy:
         self._cache.length += nodes
         return logits
 
+    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
+        """Return a round's levels, all but the first fuzzy; that one too if not calibrated."""
+
+        def after(token: Tensor | None) -> Tensor:
+            return self.extend(ids, not self._calibrated) if token is None else self.extend(token, True)
+
+        return ChainLevels(after, deepest)
+
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
         self._cache.length = min(length, self._cache.length)
@@ -260,8 +224,14 @@ def grouped_model(
     its own grouping."""
     if isinstance(model, SmallLM):
         stepper = GroupedStepper(model, group)
-        return GroupedModel(name, target.context_length, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
+
+        def opened(capacity: int, calibrated: bool) -> SmallFuzzy:
+            return SmallFuzzy(model, capacity, None, (model.stepper() if calibrated else stepper, stepper))
+
+        return GroupedModel(name, target.context_length, stepper.spans, opened)
     places = tuple(str(layer.device) for layer in model.layers)
     devices = places if len(set(places)) > 1 else ()
     length, spans = model.shape.context_length, model.spans
-    return GroupedModel(name, length, spans, lambda capacity: LeanFuzzy(model, target.vocab_size), devices, warnings)
+    return GroupedModel(
+        name, length, spans, lambda _, calibrated: LeanFuzzy(model, target.vocab_size, calibrated), devices, warnings
+    )

@@ -111,10 +111,17 @@ class JudgedModel(LanguageModelDrafter):
         asked, calls = None, 0
         if len(text) < self._context_length:
             rows, calls = self._along(text, first - 1)
-            asked = self._compared(context.warp.probabilities(rows), emitted, distributions)
+            if distributions is None:  # point masses, which the host compares
+                best, support = rows.argmax(-1), self.support
+                asked = (best if support is None else support[best]).double()
+            else:
+                asked = self._compared(context.warp.probabilities(rows), emitted, distributions)
 
         def judged(numbers: Sequence[float]) -> Judged:
-            shares = list(zip(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], strict=True))
+            if distributions is None:
+                shares = [(float(best == token),) * 2 for best, token in zip(numbers, emitted, strict=False)]
+            else:
+                shares = list(zip(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], strict=True))
             return lambda start, place: shares[place - first] if shares else NOTHING
 
         return Hindsight(asked, judged, calls)
@@ -128,19 +135,16 @@ class JudgedModel(LanguageModelDrafter):
         if len(self._fed) + self._unseen > start:
             model.rewind(start)
         rows = model.extend_all(text[start:])
-        self._fed, self._agreed, self._unseen = text, len(text), 0
+        self._fed, self._agreed, self._chain, self._counted = text, len(text), None, 0
         calls, self._calls = 1 + self._calls - drafting, drafting
         return rows, calls
 
-    def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> Tensor:
+    def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor) -> Tensor:
         """Return the shared mass of both distributions and the realised ratio at each token, float64 [2, emitted]."""
-        assert self._model is not None
-        support = self._model.support
+        support = self.support
         if support is None:
             support = torch.arange(rows.shape[-1], device=rows.device)
         written = to_device(list(emitted), rows.device)
-        if distributions is None:
-            return (support[rows.argmax(-1)] == written).double().expand(2, -1)
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         draft_p = (rows * (support[None] == written[:, None])).sum(-1)
         target_p = distributions.gather(-1, written[:, None])[:, 0]

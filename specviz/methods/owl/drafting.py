@@ -12,17 +12,18 @@ threshold compares the score, corrected by the memory's acceptance in this run, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levels
+from specviz.drafting.levels import Result
 from specviz.drafting.memory.retrieval import Retrieval
 from specviz.drafting.networks.recurrent_net import RecurrentRuntime, State
+from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.retrieved import Retrieved
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, Target, TargetPass, TreeBuilder
@@ -49,49 +50,85 @@ class SpecTokenPass(TargetPass):
     behind: Mapping[int, Tensor] = field(default_factory=dict)
 
 
-class RecurrentDrafter(Levels, NullDrafter):
-    """Recurrent drafter, and its own levels in each round: a level depends only on the state of the previous one.
+class RecurrentLevels(CapturedLevels[State]):
+    """Rounds of the recurrent drafter: a level depends only on the state of the previous one."""
 
-    ``stepper`` is shared between runs. Without a [SPEC] token in the session, zeros take the place of its state.
-    """
+    columns = 1 << 30
+    """It has no cache, so a text of any length fits."""
+
+    def __init__(self, stepper: RecurrentRuntime) -> None:
+        super().__init__(stepper.device)
+        self.calls = 0
+        """Forwards since the last reset to 0."""
+        self._stepper = stepper
+        self._last, self._root = torch.empty(0), torch.empty(0)
+
+    def take(self, last: Tensor, root: int) -> None:
+        """Set this round's inputs: ``last`` [1, 2 * hidden], the states of the token before the root and of its [SPEC] token."""
+        self._trail = []
+        self._last, self._root = self.given("last", last), self.given("root", to_device([root], self._device))
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """As :meth:`CapturedLevels.step`; counts a forward."""
+        self.calls += 1
+        return super().step(key, work)
+
+    def first(self) -> Tensor:
+        return self._after(self._stepper.begin(self._last, self._root))
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        output, memory = self._trail[-1]
+        return self._after(self._stepper.go_on((output[parents], memory[parents]), tokens))
+
+    def _after(self, state: State) -> Tensor:
+        self._here = state
+        return self._stepper.logits(state[0])
+
+
+class RecurrentDrafter(NullDrafter):
+    """Recurrent drafter. ``stepper`` is shared between runs. Without a [SPEC] token in the session, zeros take the place of its
+    state."""
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
         self.support: Tensor | None = stepper.draft_ids
-        self._stepper = stepper
-        self._root: Tensor
+        self._stepper, self._tap = stepper, stepper.config.tap
+        self._levels: RecurrentLevels | None = None
         self._last: Tensor | None = None
         """States of the last token and of its [SPEC] token, [1, 2 * hidden]."""
-        self._state: State
 
+    @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.close()
+        self._levels = acquire(self._stepper, 0, lambda stepper, _: RecurrentLevels(stepper))
         self._last = None if prefill is None else self._read(prefill, -1)
+
+    def close(self) -> None:
+        if self._levels is not None:
+            release(self._stepper, self._levels)
+            self._levels = None
 
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         self._last = self._read(finished.target, path[-1])
 
     def _read(self, passed: TargetPass, node: int) -> Tensor:
-        tap = self._stepper.config.tap
-        own = passed.hidden[tap][node][None]
-        behind = passed.behind[tap][node][None] if isinstance(passed, SpecTokenPass) else torch.zeros_like(own)
+        own = passed.hidden[self._tap][node][None]
+        behind = passed.behind[self._tap][node][None] if isinstance(passed, SpecTokenPass) else torch.zeros_like(own)
         return torch.cat((own, behind), dim=-1)
 
-    def levels(self, context: Context) -> Self | None:
+    @torch.inference_mode()
+    def levels(self, context: Context) -> RecurrentLevels | None:
         """Return this round's levels; None for a prompt of one token, whose state is unknown."""
-        self._root = to_device([context.ids[-1]], context.device)
-        return None if self._last is None else self
+        if self._last is None:
+            return None
+        assert self._levels is not None
+        self._levels.take(self._last, context.ids[-1])
+        return self._levels
 
-    def first(self) -> Tensor:
-        assert self._last is not None
-        return self._after(self._stepper.begin(self._last, self._root))
-
-    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        return self._after(self._stepper.go_on((self._state[0][parents], self._state[1][parents]), tokens))
-
-    def _after(self, state: State) -> Tensor:
-        self._state = state
-        self._calls += 1
-        return self._stepper.logits(state[0])
+    def calls(self) -> int:
+        assert self._levels is not None
+        count, self._levels.calls = self._levels.calls, 0
+        return count
 
 
 @dataclass(frozen=True)

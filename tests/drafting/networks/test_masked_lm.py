@@ -47,6 +47,18 @@ def test_a_step_gives_each_mask_the_distribution_of_the_row_before_it() -> None:
     torch.testing.assert_close(model(TEXT, 5), F.linear(rows, model.head(), model.bias))
 
 
+@pytest.mark.parametrize("window", [16, 512])
+def test_a_pass_of_fixed_shape_gives_what_one_of_the_texts_own_length_gives(window: int) -> None:
+    model = masked_lm(TARGET, window=window)
+    eager, fixed = (MaskedBlock(model, 4, kind) for kind in (False, True))
+    for length in (3, 20, 9):
+        here = context(TEXT[:length].tolist())
+        for drafter in (eager, fixed):
+            drafter.begin(here, None)
+        torch.testing.assert_close(fixed.block(here, 4), eager.block(here, 4))
+        fixed.close()
+
+
 def test_a_long_text_is_read_as_far_back_as_the_window() -> None:
     model = masked_lm(TARGET, window=16)
     torch.testing.assert_close(model(TEXT, 4), model(TEXT[-12:], 4))

@@ -31,9 +31,9 @@ def random_text(length: int, seed: int = 0) -> tuple[list[int], Tensor]:
     return tokens, torch.randn(length, 32, generator=generator, dtype=torch.float64)
 
 
-def started(network: BlockNet, tokens: list[int], features: Tensor) -> BlockDrafter:
+def started(network: BlockNet, tokens: list[int], features: Tensor, fixed: bool = False) -> BlockDrafter:
     """A drafter that begins with inputs 0 …: the text's first token has no input, so any will do."""
-    drafter = BlockDrafter(network)
+    drafter = BlockDrafter(network, fixed)
     drafter.begin(context([0, *tokens]), TargetPass(torch.empty(1, 48), {TAP: features}))
     return drafter
 
@@ -59,7 +59,7 @@ def root(drafter: BlockDrafter) -> list[Tensor] | None:
     levels = drafter.levels(context([0]))
     if levels is None:
         return None
-    found = [levels.first(), *(levels.below(*level([11], [0])) for _ in range(1, drafter.network.block))]
+    found = [levels.ask(), *(levels.ask(*level([11], [0])) for _ in range(1, drafter.network.block))]
     return [torch.cat(found)]
 
 
@@ -72,18 +72,19 @@ def test_a_committed_text_of_any_length_is_drafted_from_as_it_was_trained(block:
     torch.testing.assert_close(found[0], network.logits(whole(network, tokens, features)))
 
 
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("pieces", [[1], [2], [1, 1], [3, 2], [1, 2, 3, 1], [6]])
 @torch.inference_mode()
-def test_how_many_tokens_each_round_committed_makes_no_difference(pieces: list[int]) -> None:
+def test_how_many_tokens_each_round_committed_makes_no_difference(pieces: list[int], fixed: bool) -> None:
     network = block_net(tiny_target())
     tokens, features = random_text(7 + sum(pieces))
-    drafter, place = started(network, tokens[:7], features[:7]), 7
+    drafter, place = started(network, tokens[:7], features[:7], fixed), 7
     for number, piece in enumerate(pieces):
         if number % 2:  # with and without a draft in between, which must leave nothing behind
             levels = drafter.levels(context([0]))
-            levels.first()
-            levels.below(*level([11, 12], [0, 0]))
-            levels.below(*level([13, 14], [0, 1]))
+            levels.ask()
+            levels.ask(*level([11, 12], [0, 0]))
+            levels.ask(*level([13, 14], [0, 1]))
         committed(drafter, tokens[place : place + piece], features[place : place + piece])
         place += piece
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
@@ -101,17 +102,18 @@ def follow(
     return found
 
 
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("length", [6, 7])
 @torch.inference_mode()
-def test_every_branch_is_drafted_as_if_it_were_the_text(length: int) -> None:
+def test_every_branch_is_drafted_as_if_it_were_the_text(length: int, fixed: bool) -> None:
     network = block_net(tiny_target())
     tokens, features = random_text(length)
-    levels = started(network, tokens, features).levels(context([0]))
-    levels.first()
-    levels.below(*level([11, 12], [0, 0]))
-    first = levels.below(*level([13, 15], [0, 1]))
-    inside = levels.below(*level([21, 24], [0, 1]))
-    second = levels.below(*level([23, 25, 22], [0, 1, 0]))
+    levels = started(network, tokens, features, fixed).levels(context([0]))
+    levels.ask()
+    levels.ask(*level([11, 12], [0, 0]))
+    first = levels.ask(*level([13, 15], [0, 1]))
+    inside = levels.ask(*level([21, 24], [0, 1]))
+    second = levels.ask(*level([23, 25, 22], [0, 1, 0]))
     for logits, more, chain in zip(first, inside, ([11, 13], [12, 15]), strict=True):
         expected = network.logits(follow(network, tokens, features, chain, 2)[-1])
         torch.testing.assert_close(torch.stack((logits, more)), expected)
@@ -136,10 +138,10 @@ def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_n
     network = block_net(tiny_target())
     drafter = started(network, *random_text(9))
     levels = drafter.levels(context([0]))
-    top, below = levels.first(), levels.below(*level([4, 5], [0, 0]))
+    top, below = levels.ask(), levels.ask(*level([4, 5], [0, 0]))
     assert drafter.calls() == 1
     assert torch.equal(below[0], below[1]) and not torch.equal(top[0], below[0])
-    deep = levels.below(*level([6, 7], [0, 1]))
+    deep = levels.ask(*level([6, 7], [0, 1]))
     assert not torch.equal(deep[0], deep[1])
     assert drafter.calls() == 1 and torch.equal(drafter.support, network.draft_ids)
 

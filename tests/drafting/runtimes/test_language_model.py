@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SessionModel
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, SingleDrafter
@@ -36,6 +37,9 @@ class Ledger:
         self.longest = max(self.longest, len(ids))
         return torch.randn(VOCAB, generator=torch.Generator().manual_seed(hash(tuple(self.text)) % 2**31))
 
+    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
+        return ChainLevels(lambda token: self.extend(ids if token is None else token.tolist()), deepest)
+
     def rewind(self, length: int) -> None:
         assert 0 <= length <= len(self.text)
         del self.text[length:]
@@ -49,13 +53,18 @@ class Checked(LanguageModelDrafter):
 
     asked = 0
 
-    def _after(self, context: Context, token: Tensor | None) -> Tensor:
-        self.chain = [] if token is None else [*self.chain, int(token)]
-        logits = super()._after(context, token)
-        assert self._model is not None
-        assert self._model.text == [*context.ids, *self.chain]
-        self.asked += 1
-        return logits
+    def levels(self, context: Context) -> ChainLevels:
+        inner, chain = super().levels(context), list[int]()
+
+        def after(token: Tensor | None) -> Tensor:
+            chain.extend([] if token is None else token.tolist())
+            logits = inner.ask() if token is None else inner.ask(token, torch.tensor([0]))
+            assert self._model is not None
+            assert self._model.text == [*context.ids, *chain]
+            self.asked += 1
+            return logits[0]
+
+        return ChainLevels(after, inner.deepest)
 
 
 @pytest.mark.spread(1)

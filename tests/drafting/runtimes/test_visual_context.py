@@ -100,6 +100,10 @@ def test_a_language_model_drafts_from_the_words_alone() -> None:
             fed.append(list(ids))
             return super().extend(ids)
 
+        def chain(self, ids: Sequence[int], deepest: int) -> Any:
+            fed.append(list(ids))
+            return super().chain(ids, deepest)
+
     inner = LanguageModelDrafter(lambda capacity: Reading(small, capacity), 512)
     drafter = TextAlone(inner, here.layout)
     context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100)

@@ -69,7 +69,7 @@ class ForetoldBlocks(ByLevels, BlockDrafter):
     """Falcon's drafter."""
 
 
-class ForetoldMasks(Foretold, MaskedBlock):
+class ForetoldMasks(ByLevels, MaskedBlock):
     """The drafter of DEER and DiffuSpec."""
 
     def block(self, context: Context, places: int) -> Tensor:

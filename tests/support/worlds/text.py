@@ -14,7 +14,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.easyspec.layer_parallel import GroupedModel, GroupedStepper, SmallFuzzy, grouped_model
+from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
 from specviz.models.heads.intermediate_models import eight_bits, lean_copy
 from specviz.targets.text import TextTarget
 from tests.support.rounds import entries
@@ -63,8 +63,7 @@ def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
     if kind == "draft":
         return grouped_model("deep", lean_copy(deep_target(vocab=target.vocab_size, device=target.device), group=group), target)
     model = small(target, min(30, target.vocab_size))
-    stepper = GroupedStepper(model, group)
-    return GroupedModel("small", 1024, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
+    return grouped_model("small", model, target, group)
 
 
 def intermediate_of(kind: str, target: TextTarget) -> IntermediateModel:
