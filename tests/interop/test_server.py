@@ -32,21 +32,22 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{e="0",position="1"}} {}
 """
 
 
-def answered(url: str, **asked: Any) -> tuple[list[Run | Step | End], Trace]:
-    answer = Answer(look(url), Ask("Why is the sky blue?", **asked))
-    events = list(answer.events())
-    assert answer.trace is not None
+def answered(script: Script, **asked: Any) -> tuple[list[Run | Step | End], Trace, End]:
+    """What an answer brought, and its trace with the end."""
+    with serving(script) as url:
+        answer = Answer(look(url), Ask("Why is the sky blue?", **asked))
+        events = list(answer.events())
+    assert answer.trace is not None and answer.trace.end is not None
     text = store.text(answer.trace)
     assert store.text(store.read(text.encode())) == text
-    return events, answer.trace
+    return events, answer.trace, answer.trace.end
 
 
 def test_vllm_tells_each_draft_and_what_was_kept_of_it() -> None:
     script = Script(VLLM)
-    with serving(script) as url:
-        events, trace = answered(url)
+    events, trace, end = answered(script)
     assert isinstance(events[0], Run) and isinstance(events[-1], End)
-    assert trace.end is not None and trace.end.text == "".join(WORDS) and trace.end.reason == "eos"
+    assert end.text == "".join(WORDS) and end.reason == "eos"
     assert script.asked[0]["return_token_ids"] and script.asked[0]["messages"][0]["content"] == "Why is the sky blue?"
     # One token from reading the prompt, two rounds that the server left out, then the rounds that it counts.
     assert [len(step.emitted) for step in trace.steps] == [1, 1, 1, 3, 1, 4]
@@ -63,8 +64,7 @@ def test_vllm_tells_each_draft_and_what_was_kept_of_it() -> None:
 def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so() -> None:
     counts = {"per_step_accepted": [40, 0], "per_step_drafted": [40, 2]}
     script = Script([*VLLM[:6], {"choices": [], "metrics": {"speculative_decoding": counts}}])
-    with serving(script) as url:
-        _, trace = answered(url)
+    _, trace, _ = answered(script)
     assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4, 2]
     assert any("counts were left aside" in word for word in trace.run.warnings)
 
@@ -75,27 +75,24 @@ def test_llama_cpp_counts_beside_each_token() -> None:
 
     counts = [(0, 0), (0, 0), (3, 2), (3, 2), (3, 2), (3, 2), (7, 3), (7, 3), (9, 3), (9, 3)]
     script = Script([timed(number, *count) for number, count in enumerate(counts)], owner="llamacpp")
-    with serving(script) as url:
-        _, trace = answered(url)
+    _, trace, end = answered(script)
     assert [len(step.emitted) for step in trace.steps] == [1, 1, 3, 1, 2, 1, 1]
     assert [step.verified for step in trace.steps] == [0, 0, 3, 0, 4, 2, 0]
     assert sum(step.accepted for step in trace.steps) == 3 and script.asked[0]["timings_per_token"]
-    assert trace.end is not None and "3 of 9 drafted tokens accepted" in trace.end.message
+    assert "3 of 9 drafted tokens accepted" in end.message
 
 
 def test_another_server_is_seen_by_its_arrivals_and_that_is_said() -> None:
-    with serving(Script([piece([0, 1, 2]), piece([3]), piece([4, 5], "length")], owner="somebody")) as url:
-        _, trace = answered(url, temperature=0.7)
+    _, trace, end = answered(Script([piece([0, 1, 2]), piece([3]), piece([4, 5], "length")], owner="somebody"), temperature=0.7)
     assert [len(step.emitted) for step in trace.steps] == [3, 1, 2]
     assert any("does not tell them apart" in word for word in trace.run.warnings)
-    assert trace.end is not None and trace.end.reason == "budget"
+    assert end.reason == "budget"
 
 
 def test_a_server_that_dies_leaves_a_readable_trace_and_a_sentence() -> None:
-    with serving(Script(VLLM, breaks_after=4)) as url:
-        events, trace = answered(url)
-    assert trace.end is not None and trace.end.reason == "error" and "broke off" in trace.end.message
-    assert trace.end.text == "The sky is blue since" and len(events) == 5
+    events, trace, end = answered(Script(VLLM, breaks_after=4))
+    assert end.reason == "error" and "broke off" in end.message
+    assert end.text == "The sky is blue since" and len(events) == 5
 
 
 def test_who_stops_keeps_what_came() -> None:
@@ -138,8 +135,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 def test_counters_are_sampled_while_tokens_come_and_stand_on_the_steps_of_their_time() -> None:
     counts = [COUNTS.format(*numbers) for numbers in ((10, 8, 4), (12, 9, 4), (12, 9, 4), (14, 11, 5))]
     script = Script([piece([0]), piece([1, 2, 3]), piece([4]), piece([5, 6], "stop")], metrics=counts, pause=0.2)
-    with serving(script) as url:
-        events, trace = answered(url)
+    events, trace, _ = answered(script)
     samples = [sample for step in trace.steps for note in step.notes for sample in note.data.get("samples", ())]
     assert [(sample["drafts"], sample["accepted"]) for sample in samples] == [(2, [1, 0]), (4, [3, 1])], "less what was before"
     ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))
@@ -167,11 +163,8 @@ def test_the_command_prints_counters_and_the_ratio(tmp_path: Any, capsys: pytest
 def test_a_server_that_refuses_log_probabilities_is_asked_without() -> None:
     events = [{"choices": [{"delta": {"content": word}}]} for word in WORDS[:3]] + [piece([3], "stop")]
     script = Script(events, owner="somebody", refuses="logprobs")
-    with serving(script) as url:
-        _, trace = answered(url)
-    assert (
-        trace.end is not None and trace.end.text == "".join(WORDS[:4]) and any("p is not known" in w for w in trace.run.warnings)
-    )
+    _, trace, end = answered(script)
+    assert end.text == "".join(WORDS[:4]) and any("p is not known" in w for w in trace.run.warnings)
     assert ["logprobs" in asked for asked in script.asked] == [True, False]
     script = Script(events, owner="somebody")
     with serving(script) as url:

@@ -141,7 +141,7 @@ def entry() -> Entry:
         wheel_size=10_000,
     )
     return Entry(
-        name="tiny", title="Tiny", modality="text", roles=("target",), wheel=source, family="tiny", parameters=1, licence="MIT"
+        name="tiny", title="Tiny", modality="text", roles=("target",), source=source, family="tiny", parameters=1, licence="MIT"
     )
 
 

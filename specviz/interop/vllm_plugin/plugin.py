@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -307,7 +307,8 @@ class Sender:
             _LOG.warning("specviz still writes traces; it ends by itself.")
 
     def _work(self) -> None:
-        out = cast(IO[bytes], self._process.stdin)
+        out = self._process.stdin
+        assert out is not None
         try:
             while (item := self._queue.get()) is not None:
                 kind, content = item

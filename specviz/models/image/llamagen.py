@@ -108,15 +108,15 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
             f"{name} has no VQ tokenizer: convert its authors' vq_ds16_c2i.pt (for captions vq_ds16_t2i.pt) with `python -m "
             f"specviz convert FILE --out {folder / 'vq'}`."
         )
-    vq, labels = _vq(files[0], config.vocab_size, grid, device), torch.empty(0)
+    vq = _vq(files[0], config.vocab_size, grid, device)
     prompts: ClassPrompts | CaptionPrompts
     if _LABELS in tensors:
-        labels = tensors[_LABELS].to(device, dtype)
+        labels, guidance = tensors[_LABELS].to(device, dtype), CLASS_GUIDANCE
         prompts = ClassPrompts(len(labels) - 1)
     else:
+        labels, guidance = torch.empty(0), CAPTION_GUIDANCE
         projection = [tensors[_PROJECTION.format(number)].to(device, dtype) for number in (1, 2)]
         prompts = load_captions(name, folder / "t5", tensors[_EMPTY].to(device, dtype), projection)
-    guidance = CLASS_GUIDANCE if len(labels) else CAPTION_GUIDANCE
     codebook = F.normalize(vq.quantize.embedding.weight, dim=-1)
     return LoadedLlamaGen(
         name, model, model.model, model.lm_head, prompts, grid, cell_side(vq.config), 0, codebook, guidance, name, name, vq=vq,

@@ -9,6 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -142,24 +143,24 @@ def quoted(words: Sequence[str]) -> str:
     return ", ".join(f"“{word[:_LETTERS]}”" for word in words[:_MOST]) + (", …" if len(words) > _MOST else "")
 
 
+@dataclass
 class Spelling:
     """Bytes of every token of one tokenizer, each looked up once.
 
-    ``drops_first_blank``: the tokenizer removes one leading blank from a decoded text.
+    ``spell`` gives those of a token's name. ``drops_first_blank``: the tokenizer removes one leading blank from a decoded text.
     """
 
-    def __init__(self, tokenizer: Any, spell: Callable[[str], bytes], drops_first_blank: bool) -> None:
-        self.drops_first_blank = drops_first_blank
-        self._tokenizer = tokenizer
-        self._spell = spell
-        self._known: dict[int, bytes] = {}
+    tokenizer: Any
+    spell: Callable[[str], bytes]
+    drops_first_blank: bool
+    known: dict[int, bytes] = field(default_factory=dict)
 
     def bytes_of(self, token: int) -> bytes:
         """Bytes that ``token`` adds to a text; none for a model's ids beyond the tokenizer's vocabulary."""
-        token_bytes = self._known.get(token)
+        token_bytes = self.known.get(token)
         if token_bytes is None:
-            name = self._tokenizer.convert_ids_to_tokens(token)
-            token_bytes = self._known[token] = b"" if name is None else self._spell(name)
+            name = self.tokenizer.convert_ids_to_tokens(token)
+            token_bytes = self.known[token] = b"" if name is None else self.spell(name)
         return token_bytes
 
     def dangling(self, ids: Sequence[int]) -> bytes:

@@ -14,7 +14,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.cache import exclusive_loading, load_once
 from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.catalog import resolve
+from specviz.models.hub.catalog import ShippedFile, resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.packed_model import shipped_file
 from specviz.models.hub.prepare import prepare
@@ -45,7 +45,8 @@ def load_vision_language(
     where, entry = choose_device(device), resolve(name).entry
     if entry is not None and entry.modality != "vision_language":
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
-    path = None if entry is None or entry.shipped is None else shipped_file(BASE / entry.shipped.path)
+    source = None if entry is None else entry.source
+    path = shipped_file(BASE / source.path) if isinstance(source, ShippedFile) else None
 
     def load(how: torch.dtype) -> LoadedVisionLanguage:
         if path is not None:

@@ -71,7 +71,7 @@ def test_a_pickle_file_is_refused_by_its_name(tmp_path: Path) -> None:
 FIELDS = {
     "name": "a",
     "title": "A model", "modality": "text", "roles": ["target"], "family": "a", "parameters": 10, "licence": "MIT",
-    "hub": {"repository": "a/b", "size": 20},
+    "source": {"type": "hub", "repository": "a/b", "size": 20},
 }  # fmt: skip
 """A table of ``assets/catalog.toml``."""
 
@@ -82,9 +82,9 @@ FIELDS = {
         ({"licence": None}, "catalog.toml: a: .* missing required field `licence`"),
         ({"colour": "red"}, "unknown field `colour`"),
         ({"parameters": "10"}, "Expected `int`, got `str` - at .*parameters"),
-        ({"hub": {"repository": "a/b", "size": "20"}}, "catalog.toml: a: Expected `int`, got `str` - at .*hub.size"),
-        ({"hub": None}, "names 0 sources: give one of wheel, hub, shipped"),
-        ({"shipped": {"path": "a", "size": 1, "sha256": "0"}}, "names 2 sources"),
+        ({"source": {"type": "hub", "repository": "a/b", "size": "20"}}, "catalog.toml: a: Expected `int`.* - at .*source.size"),
+        ({"source": None}, "missing required field `source`"),
+        ({"source": {"type": "floppy"}}, "Invalid value 'floppy' - at .*source.type"),
     ],
 )
 def test_a_table_with_a_wrong_field_is_refused_by_its_name(change: dict[str, Any], said: str) -> None:
