@@ -19,20 +19,25 @@ for (const [name, shape] of Object.entries(SHAPES)) FIELDS[name] = shape.split("
 /** @type {Record<string, string>} */
 const NOTES = Object.fromEntries(FIELDS.Notes);
 
+/** A union by its last part, which may be a list; no list, tuple or record of a union. */
+const UNION = /^(.+)\|([^|()<>[\]]+(?:\[\])*)$/;
+
 /** A value that is of this type, its records whole; undefined for any other. @param {string} type @param {any} value @param {boolean} patient */
 function checked(type, value, patient) {
   if (type in LEAVES) return LEAVES[type](value) ? value : undefined;
   if (type in FIELDS) return isObject(value) ? record(type, value, patient) : undefined;
+  const [, first, last] = type.match(UNION) || [];
+  if (last) {
+    const found = checked(first, value, patient);
+    return found === undefined ? checked(last, value, patient) : found;
+  }
   if (type.endsWith("[]")) return list(value, type.slice(0, -2).replace(/^\(|\)$/g, ""), patient);
   if (type.endsWith("]")) {
     const parts = type.slice(1, -1).split(",");
     return Array.isArray(value) && value.length === parts.length && parts.every((part, at) => LEAVES[part](value[at])) ? value : undefined;
   }
   if (type.endsWith(">")) return isObject(value) && list(Object.values(value), type.slice("Record<string,".length, -1), patient) ? value : undefined;
-  const at = type.lastIndexOf("|");
-  if (at < 0) return type === `"${value}"` ? value : undefined;
-  const found = checked(type.slice(0, at), value, patient);
-  return found === undefined ? checked(type.slice(at + 1), value, patient) : found;
+  return type === `"${value}"` ? value : undefined;
 }
 
 /** @param {any} value @param {string} type @param {boolean} patient */
