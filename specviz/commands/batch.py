@@ -45,4 +45,4 @@ def execute(options: argparse.Namespace) -> int:
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
         print_result(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
-    return status([trace.end for trace in row_traces if trace.end is not None], stopping.requested)
+    return status([trace.end for trace in row_traces if trace.end is not None], stopping.event.is_set())

@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
         print_message(
             f"By the server's counters, {counts.accepted} of {counts.drafted} drafted tokens were accepted; by position: {rates}."
         )
-    if options.baseline and not stopping.requested:
+    if options.baseline and not stopping.event.is_set():
         _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds)
     return 0
 

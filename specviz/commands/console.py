@@ -165,11 +165,6 @@ class Stopping:
         self.started = False
         self._before: Any = None
 
-    @property
-    def requested(self) -> bool:
-        """Whether a stop was requested."""
-        return self.event.is_set()
-
     def __enter__(self) -> Stopping:
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._interrupted)
@@ -180,6 +175,6 @@ class Stopping:
             signal.signal(signal.SIGINT, self._before)
 
     def _interrupted(self, *received: object) -> None:
-        if not self.started or self.requested:
+        if not self.started or self.event.is_set():
             raise KeyboardInterrupt
         self.event.set()

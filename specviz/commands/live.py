@@ -54,38 +54,35 @@ class TerminalView:
         """Print the metrics under the text, or the whole outcome as JSON."""
         run, end = trace.run, trace.end
         assert end is not None
-        if not self._quiet:
-            return print_result(table(_rows(trace, end) + ([("trace", str(out))] if out else [])))
-        of_run = ("method", "exactness", "target", "draft", "device", "dtype", "tier", "warnings")
-        print_json(
-            {
-                **{name: getattr(end, name) for name in ("output_ids", "text", "metrics", "reason", "message", "busy")},
-                **{name: getattr(run, name) for name in of_run},
-                "parameters": dict(run.parameters),
-                "sampling": {name: getattr(run.sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
-            }
-        )
-
-
-def _rows(trace: Trace, end: End) -> list[tuple[str, str]]:
-    metrics = end.metrics
-    shares = " · ".join(f"{name} {percent(share)}" for name, share in metrics["shares"].items())
-    passes = metrics.get("passes", metrics["steps"])
-    rows = [
-        ("tokens", f"{metrics['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
-        ("τ", f"{number(metrics['tau'])} tokens per pass"),
-        ("accepted", f"{metrics['accepted']} of {metrics['verified']} verified drafted tokens"),
-        ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "nothing was drafted"),
-        ("time", f"{metrics['seconds']['total']:.2f} s: {shares}"),
-        ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens per second"),
-    ]
-    if end.baseline is not None:
-        divergence = end.baseline.first_divergence
-        parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
-        same = f"different text {parts}" if parts else "the same text, token for token"
-        rows += [
-            ("baseline", f"{number(metrics['baseline_tokens_per_second'], 1)} tokens per second, {same}"),
-            ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
+        if self._quiet:
+            of_run = ("method", "exactness", "target", "draft", "device", "dtype", "tier", "warnings")
+            return print_json(
+                {
+                    **{name: getattr(end, name) for name in ("output_ids", "text", "metrics", "reason", "message", "busy")},
+                    **{name: getattr(run, name) for name in of_run},
+                    "parameters": dict(run.parameters),
+                    "sampling": {name: getattr(run.sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
+                }
+            )
+        metrics = end.metrics
+        shares = " · ".join(f"{name} {percent(share)}" for name, share in metrics["shares"].items())
+        passes = metrics.get("passes", metrics["steps"])
+        rows = [
+            ("tokens", f"{metrics['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
+            ("τ", f"{number(metrics['tau'])} tokens per pass"),
+            ("accepted", f"{metrics['accepted']} of {metrics['verified']} verified drafted tokens"),
+            ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "nothing was drafted"),
+            ("time", f"{metrics['seconds']['total']:.2f} s: {shares}"),
+            ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens per second"),
         ]
-    why = sorted(explain(trace), key=lambda term: term.name == "verdict")
-    return rows + [("why", term.sentence) for term in why if term.loud or term.name == "verdict"]
+        if end.baseline is not None:
+            divergence = end.baseline.first_divergence
+            parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
+            same = f"different text {parts}" if parts else "the same text, token for token"
+            rows += [
+                ("baseline", f"{number(metrics['baseline_tokens_per_second'], 1)} tokens per second, {same}"),
+                ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
+            ]
+        why = sorted(explain(trace), key=lambda term: term.name == "verdict")
+        rows += [("why", term.sentence) for term in why if term.loud or term.name == "verdict"]
+        print_result(table(rows + ([("trace", str(out))] if out else [])))

@@ -18,8 +18,22 @@ def execute(options: argparse.Namespace) -> int:
     known = [all_methods()[name] for name in sorted(all_methods())]
     if options.json:
         print_json([card(method) for method in known])
-    else:
-        print_result("\n\n".join(_method_text(method) for method in known))
+        return 0
+    texts = []
+    for method in known:
+        rows = [("output", f"{method.exactness}{f': {method.bound}' if method.bound else ''}")]
+        for parameter in describe(method.parameters):
+            bounds = parameter.bounds
+            values = "true or false" if parameter.kind == "bool" else " or ".join(bounds.choices)
+            values = values or f"{bounds.low:g} to {bounds.high:g}{f' {bounds.unit}' if bounds.unit else ''}"
+            rows.append((parameter.name, f"{values}, normally {parameter.default}. {bounds.help}"))
+        rows += [("weights", name + ("" if present(name) else " (not on this machine)")) for name in method.weights]
+        if (paper := method.paper) is not None:
+            where = f"arXiv {paper.arxiv}" if paper.arxiv else paper.venue
+            rows.append(("paper", f"{paper.title} ({paper.authors}, {paper.year}) {where}".strip()))
+        lines = [f"{method.name}: {method.title}. {method.summary}", *table(rows).split("\n")]
+        texts.append("\n  ".join(lines))
+    print_result("\n\n".join(texts))
     return 0
 
 
@@ -40,18 +54,3 @@ def card(method: Method) -> dict[str, Any]:
 def present(name: str) -> bool:
     """Whether the weights of this name are there; all that methods need ship with the project."""
     return (WEIGHTS / f"{name}.safetensors").is_file()
-
-
-def _method_text(method: Method) -> str:
-    bound = f": {method.bound}" if method.bound else ""
-    rows = [("output", f"{method.exactness}{bound}")]
-    for parameter in describe(method.parameters):
-        bounds = parameter.bounds
-        values = "true or false" if parameter.kind == "bool" else " or ".join(bounds.choices)
-        values = values or f"{bounds.low:g} to {bounds.high:g}{f' {bounds.unit}' if bounds.unit else ''}"
-        rows.append((parameter.name, f"{values}, normally {parameter.default}. {bounds.help}"))
-    rows += [("weights", name + ("" if present(name) else " (not on this machine)")) for name in method.weights]
-    if method.paper is not None:
-        where = f"arXiv {method.paper.arxiv}" if method.paper.arxiv else method.paper.venue
-        rows.append(("paper", f"{method.paper.title} ({method.paper.authors}, {method.paper.year}) {where}".strip()))
-    return f"{method.name}: {method.title}. {method.summary}\n" + "\n".join(f"  {line}" for line in table(rows).split("\n"))

@@ -15,8 +15,18 @@ def execute(options: argparse.Namespace) -> int:
     """List the pairs."""
     if options.json:
         print_json([card(pair) for pair in PAIRS])
-    else:
-        print_result("\n\n".join(_text(pair) for pair in PAIRS))
+        return 0
+    texts = []
+    for pair in PAIRS:
+        stored = "a torch zip" if pair.pickled else "safetensors"
+        sizes = f"heads about {pair.head_bytes / 1e9:.1f} GB, target {pair.entry.source.size / 1e9:.1f} GB"
+        lines = [
+            f"{pair.heads}  for {pair.target}",
+            f"  {pair.method}, layout {pair.layout}, {stored}; {sizes}; {pair.memory / 1e9:.1f} GB of memory in bfloat16",
+            f"  {' '.join(word for word in (pair.status, pair.note) if word)}",
+        ]
+        texts.append("\n".join([*lines, *(f"    {command}" for command in pair.commands)]))
+    print_result("\n\n".join(texts))
     return 0
 
 
@@ -24,14 +34,3 @@ def card(pair: Pair) -> dict[str, Any]:
     """Return a pair as plain data; sizes in bytes."""
     names = ("target", "heads", "method", "layout", "pickled", "head_bytes", "memory", "status", "note", "commands")
     return {name: getattr(pair, name) for name in names} | {"target_bytes": pair.entry.source.size}
-
-
-def _text(pair: Pair) -> str:
-    stored = "a torch zip" if pair.pickled else "safetensors"
-    sizes = f"heads about {pair.head_bytes / 1e9:.1f} GB, target {pair.entry.source.size / 1e9:.1f} GB"
-    lines = [
-        f"{pair.heads}  for {pair.target}",
-        f"  {pair.method}, layout {pair.layout}, {stored}; {sizes}; {pair.memory / 1e9:.1f} GB of memory in bfloat16",
-        f"  {' '.join(word for word in (pair.status, pair.note) if word)}",
-    ]
-    return "\n".join([*lines, *(f"    {command}" for command in pair.commands)])

@@ -11,7 +11,6 @@ of median time is kept.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -40,13 +39,23 @@ class Entry(msgspec.Struct):
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Record the runs one by one; each is written even if a later one fails."""
+    """Record the runs one by one, each the median of several with their own memory; it is written even if a later one fails."""
     folder: Path = options.folder or FOLDER
     if options.times < 1:
         raise BadInput("--times is the number of decodings per run; give a whole number of at least 1.")
     entries = _requested_entries(folder, options.names)
     for name, entry in entries.items():
-        trace = _median(_in_batch if entry.beside else _once, name, entry, options.times)
+        runs = []
+        for turn in range(options.times):
+            print_message(f"{name}: {turn + 1} of {options.times}")
+            trace = _in_batch(entry) if entry.beside else _once(entry)
+            if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
+                why = trace.end.message or trace.end.reason if trace.end else "it has no end"
+                raise BadInput(f"The run {name} did not finish: {why}.")
+            # Runs without a speed-up are ordered by their time.
+            gain = trace.end.metrics.get("speedup") or -float(sum(step.time.total for step in trace.steps))
+            runs.append((gain, turn, trace))
+        trace = sorted(runs)[(len(runs) - 1) // 2][2]
         store.write(trace, folder / f"{name}{store.SUFFIX}.gz")
         assert (end := trace.end) is not None
         metrics, speed = end.metrics, "in a batch"
@@ -74,23 +83,6 @@ def _requested_entries(folder: Path, names: list[str]) -> dict[str, Entry]:
     if missing := [name for name in names if name not in known]:
         raise BadInput(f"No file describes a run {missing[0]!r}; the runs are: {', '.join(known) or 'none'}.")
     return {name: known[name] for name in names or known}
-
-
-def _median(decode: Callable[[Entry], Trace], name: str, entry: Entry, times: int) -> Trace:
-    """Decode ``times`` runs, each with its own memory, and return the one with the median speed-up.
-
-    Runs without a speed-up are ordered by their time. Raises BadInput if a run failed.
-    """
-    runs = []
-    for turn in range(times):
-        print_message(f"{name}: {turn + 1} of {times}")
-        trace = decode(entry)
-        if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
-            why = trace.end.message or trace.end.reason if trace.end else "it has no end"
-            raise BadInput(f"The run {name} did not finish: {why}.")
-        speed = trace.end.metrics.get("speedup") or -float(sum(step.time.total for step in trace.steps))
-        runs.append((speed, turn, trace))
-    return sorted(runs)[(len(runs) - 1) // 2][2]
 
 
 def _once(entry: Entry) -> Trace:

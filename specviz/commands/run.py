@@ -7,7 +7,6 @@ import base64
 import os
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 
 from specviz.commands import on_vllm
 from specviz.commands.console import ProgressLine, Stopping, print_message, read_text
@@ -25,8 +24,15 @@ STOPPED = 130
 def execute(options: argparse.Namespace) -> int:
     """Decode, and write the trace to ``--out`` however the run ends."""
     settings = request_of(options)
-    for out in filter(None, (options.out, options.picture, options.compare)):
-        _check_out(out)
+    for out in filter(None, (options.out, options.picture, options.compare)):  # not only after minutes of decoding
+        try:
+            is_folder, is_writable = out.is_dir(), out.parent.is_dir() and os.access(out.parent, os.W_OK)
+        except OSError as problem:
+            raise BadInput(f"{shown(out)} cannot be written to: {problem.strerror}.") from None
+        if is_folder:
+            raise BadInput(f"{out} is a folder; name a file in it for the trace.")
+        if not is_writable:
+            raise BadInput(f"The trace cannot be written to {out}: {out.parent} is not a writable folder.")
     if options.engine == "vllm":
         return on_vllm.execute(options, settings)
     for name in ("server", "traces", "compare"):
@@ -59,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
             options.picture.write_bytes(base64.b64decode(recording.end.picture))
     live.finish(recording.trace, options.out)
     assert recording.end is not None
-    failed = status([recording.end], stopping.requested)
+    failed = status([recording.end], stopping.event.is_set())
     if recording.end.busy and not failed:
         print_message(recording.end.busy)
     return failed
@@ -97,15 +103,3 @@ def parameters(assignments: Sequence[str]) -> dict[str, str]:
             raise BadInput(f"--param {name} is given twice; give it once.")
         found[name] = value
     return found
-
-
-def _check_out(out: Path) -> None:
-    """Raise BadInput now, not after minutes of decoding, if the trace cannot be written."""
-    try:
-        is_folder, is_writable = out.is_dir(), out.parent.is_dir() and os.access(out.parent, os.W_OK)
-    except OSError as problem:
-        raise BadInput(f"{shown(out)} cannot be written to: {problem.strerror}.") from None
-    if is_folder:
-        raise BadInput(f"{out} is a folder; name a file in it for the trace.")
-    if not is_writable:
-        raise BadInput(f"The trace cannot be written to {out}: {out.parent} is not a writable folder.")

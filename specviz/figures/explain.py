@@ -79,7 +79,13 @@ def explain(trace: Trace) -> list[Term]:
     measured = found.speedup if found else None
     terms = [_verdict(trace, costs, found), *_steps_without_draft(trace)]
     if costs is not None:
-        terms += [_tau(costs), *_plain_pass(costs), *(_cost(costs, phase) for phase in PHASES)]
+        sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up, if a step cost no more than a one-token pass."
+        terms.append(Term("tau", "tokens per pass, τ", costs.tau, "tokens", sentence))
+        if costs.plain is not None:
+            one, several = duration(costs.plain), duration(costs.tau * costs.plain)
+            sentence = f"One token of the autoregressive run takes {one}; {costs.tau:.2f} of them take {several}."
+            terms.append(Term("plain", "one AR pass, t_AR", costs.plain, "ns", sentence))
+        terms += [_cost(costs, phase) for phase in PHASES]
     return terms + _outcome(trace, costs, measured)
 
 
@@ -101,25 +107,20 @@ def _drafted(step: Step) -> bool:
 
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
     """Return the term that sums up the run in one sentence."""
+    loud = found is not None and found.word == "slower"
     if not any(_drafted(step) for step in trace.steps):
-        return _nothing_drafted(trace, found.speedup if found else None)
-    if found is None:
-        sentence = "How much faster this was is unknown: no autoregressive run was recorded beside it."
+        loud = trace.run.method != "autoregressive"
+        sentence = "One token a pass: this is the autoregressive run itself, nothing is drafted."
+        if loud:
+            steps = count(len(trace.steps), "step")
+            sentence = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
     else:
-        sentence = f"{found.sentence}."
-    if costs is not None:
-        sentence += " " + _bottleneck_sentence(costs)
-    gain, slower = (found.speedup, found.word == "slower") if found else (None, False)
-    return Term("verdict", "in one sentence", gain, "x", sentence, loud=slower)
-
-
-def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
-    by_design = trace.run.method == "autoregressive"
-    sentence = "One token a pass: this is the autoregressive run itself, nothing is drafted."
-    if not by_design:
-        steps = count(len(trace.steps), "step")
-        sentence = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
-    return Term("verdict", "in one sentence", measured, "x", sentence, loud=not by_design)
+        sentence = "How much faster this was is unknown: no autoregressive run was recorded beside it."
+        if found is not None:
+            sentence = f"{found.sentence}."
+        if costs is not None:
+            sentence += " " + _bottleneck_sentence(costs)
+    return Term("verdict", "in one sentence", found.speedup if found else None, "x", sentence, loud=loud)
 
 
 def bottleneck(trace: Trace) -> str | None:
@@ -162,19 +163,6 @@ def _steps_without_draft(trace: Trace) -> list[Term]:
     share = silent / len(trace.steps)
     sentence = f"The drafter proposed nothing in {silent} of {len(trace.steps)} steps; each gave one token at full price."
     return [Term("silence", "steps without a draft", share, "share", sentence, loud=share >= SILENT)]
-
-
-def _tau(costs: _Costs) -> Term:
-    sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up, if a step cost no more than a one-token pass."
-    return Term("tau", "tokens per pass, τ", costs.tau, "tokens", sentence)
-
-
-def _plain_pass(costs: _Costs) -> list[Term]:
-    if costs.plain is None:
-        return []
-    several = duration(costs.tau * costs.plain)
-    sentence = f"One token of the autoregressive run takes {duration(costs.plain)}; {costs.tau:.2f} of them take {several}."
-    return [Term("plain", "one AR pass, t_AR", costs.plain, "ns", sentence)]
 
 
 def _cost(costs: _Costs, phase: str) -> Term:

@@ -118,7 +118,13 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
     stepper.reach(rows + depth + abs(reading.shift) + 1)
     # A position has as many axes as the head reads.
     axial = passage.layout.axial if passage.layout and stepper.axes > 1 else lambda places: places
-    causal, beside = place[None] <= place[:, None], _picture_arguments(stepper, passage)
+    beside = {}
+    if passage.layout is not None and stepper.pictured:  # embeddings of all tokens but the first, and the visual ones past fc
+        beside["embedded"] = pictured(passage.layout, passage.states[EMBEDDINGS], ids[1:], 1, stepper.embedding)
+        if stepper.direct:
+            visual = torch.tensor(passage.layout.visual, device=ids.device)
+            beside["direct"] = torch.isin(torch.arange(1, len(ids), device=ids.device), visual)
+    causal = place[None] <= place[:, None]
     outputs = stepper(ids[1:], stepper.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
     for level in range(depth):
@@ -138,18 +144,6 @@ def _block(network: FillRuntime, passage: Passage, starts: Tensor, depth: int) -
 def _states(passage: Passage, network: FeatureRuntime | FillRuntime) -> Tensor:
     """The hidden states [token, tap * hidden] that the network reads."""
     return torch.cat([passage.states[tap] for tap in network.config.taps], dim=-1).to(network.embedding)
-
-
-def _picture_arguments(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
-    """Extra keyword arguments of a head that reads image embeddings: the embeddings of all tokens but the first, and, if the head
-    has such a path, the mask of visual tokens that bypass fc."""
-    if passage.layout is None or not stepper.pictured:
-        return {}
-    stats = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
-    if stepper.direct:
-        visual = torch.tensor(passage.layout.visual, device=passage.ids.device)
-        stats["direct"] = torch.isin(torch.arange(1, len(passage.ids), device=passage.ids.device), visual)
-    return stats
 
 
 def _stats(

@@ -48,8 +48,10 @@ def open_target(name: str, prompt: str, tokens: int, image: Any = None, progress
         )
     if kind == VISION and image is None:
         raise BadInput(f"{name} answers questions about a picture: give one with --image FILE.")
-    settings: dict[str, Any] = {"max_new_tokens": tokens, "temperature": 0.0, "tier": "eager", "record": "off"}
-    return prepare(Request("autoregressive", prompt, name, image=image, **settings), progress=progress)
+    request = Request(
+        "autoregressive", prompt, name, image=image, max_new_tokens=tokens, temperature=0.0, tier="eager", record="off"
+    )
+    return prepare(request, progress=progress)
 
 
 def passages(
@@ -69,20 +71,16 @@ def passages(
         heed()
         if decoding.outcome.reason in ("error", "out_of_memory"):
             raise ModelUnavailable(f"{name} failed in the middle of an answer ({decoding.outcome.message}).")
-        yield passage(prepared, decoding.outcome.output_ids, layers)
-
-
-@torch.inference_mode()
-def passage(prepared: Prepared, answer: Sequence[int], layers: Sequence[int]) -> Passage:
-    """Return the passage of a prompt and its answer, from passes over both."""
-    prompt, device = prepared.prompt_ids, prepared.target.device
-    session = prepared.target.open(len(prompt) + len(answer), tuple(layers))
-    passes = [session.prefill(prompt)]
-    for start in range(0, len(answer), PIECE):
-        piece = answer[start : start + PIECE]
-        passes.append(session.score(DraftTree.of(piece, range(-1, len(piece) - 1), device)))
-        session.keep(range(len(piece)))
-    session.close()
-    states = {layer: torch.cat([one.hidden[layer] for one in passes]).clone() for layer in layers}
-    logits = torch.cat([one.logits for one in passes])[:-1].clone()
-    return Passage(torch.tensor([*prompt, *answer], device=device), len(prompt), states, logits, prepared.resources.picture)
+        prompt_ids, answer, target = prepared.prompt_ids, decoding.outcome.output_ids, prepared.target
+        with torch.inference_mode():
+            session = target.open(len(prompt_ids) + len(answer), tuple(layers))
+            passes = [session.prefill(prompt_ids)]
+            for start in range(0, len(answer), PIECE):
+                piece = answer[start : start + PIECE]
+                passes.append(session.score(DraftTree.of(piece, range(-1, len(piece) - 1), target.device)))
+                session.keep(range(len(piece)))
+            session.close()
+            states = {layer: torch.cat([one.hidden[layer] for one in passes]).clone() for layer in layers}
+            logits = torch.cat([one.logits for one in passes])[:-1].clone()
+            ids = torch.tensor([*prompt_ids, *answer], device=target.device)
+        yield Passage(ids, len(prompt_ids), states, logits, prepared.resources.picture)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from specviz.models.hub.published import Fit
 
 Head = FeatureHead | BlockFill
 Change = tuple[str, str, dict[str, Any]]
-"""Name and blame of an alternative, and the conventions that it changes."""
+"""Name and blame of an alternative, and what it changes."""
 
 _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
@@ -40,13 +39,27 @@ def alternatives(
     """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts the
     target's rotary rates for time, height and width: () if a token has one position, None without a picture."""
     head = reading.head
-    changes = [_switched(head, sections is not None), _taps(head, target.layers), _norms(head), _positions(head, theta)]
-    if sections is not None:
-        changes.append(_pictures(head, sections))
-    for name, blame, conventions in chain(*changes):
+    for name, blame, conventions in _conventions(head, target.layers, theta, sections):
         yield Alternative(name, blame, replace(reading, head=head.read_as(**conventions)))
-    yield from _blocks(reading, head) if isinstance(head, BlockFill) else _shifted(reading)
-    yield from _vocabularies(reading, target)
+    if isinstance(head, BlockFill):  # what its rows predict, and what they see
+        name, blame = _SWITCHES["from_anchor"]["off" if head.config.from_anchor else "on"]
+        yield Alternative(name, blame, replace(reading, head=head.read_as({"from_anchor": not head.config.from_anchor})))
+        own = head.config.causal
+        for causal in ((), (True,) * head.config.layers):
+            if any(causal) != any(own) or (any(causal) and not all(own)):
+                name, blame = _SWITCHES["causal"]["on" if causal else "off"]
+                yield Alternative(name, blame, replace(reading, head=head.read_as({"causal": causal})))
+    else:  # how tokens and states are paired
+        blame = "drafted tokens have positions off by one"
+        for step, word in ((-1, "lower"), (1, "higher")):
+            yield Alternative(f"drafted positions one {word}", blame, replace(reading, shift=reading.shift + step))
+        blame = "states and tokens are paired off by one"
+        for step, word in ((-1, "later"), (1, "earlier")):
+            if reading.lag + step >= 0:
+                yield Alternative(f"states of one token {word}", blame, replace(reading, lag=reading.lag + step))
+    for name, blame, ends in _ends(head, target):
+        other = head.with_ends(**ends) if isinstance(head, BlockFill) else replace(head, **ends)
+        yield Alternative(name, blame, replace(reading, head=other))
 
 
 def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
@@ -55,9 +68,9 @@ def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[in
     return tuple(sorted(tap for tap in near if 0 <= tap <= layers))
 
 
-def _switched(head: Head, with_picture: bool) -> Iterator[Change]:
-    """Yield the conventions that are on or off, turned round."""
-    config, how = head.config, head.config.how
+def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[int, ...] | None) -> Iterator[Change]:
+    """Yield the conventions of the configuration, each changed alone."""
+    config, how, with_picture = head.config, head.config.how, sections is not None
     applies = {
         "normed_residual": config.wide,
         "feeds_normed": config.wide or config.paired,
@@ -72,21 +85,15 @@ def _switched(head: Head, with_picture: bool) -> Iterator[Change]:
         name, blame = _SWITCHES[convention]["on" if value else "off"]
         yield name, blame, {convention: value, **({"direct": False} if convention == "pictured" else {})}
 
-
-def _taps(head: Head, layers: int) -> Iterator[Change]:
-    taps = head.config.taps
+    taps, what = config.taps, "taps" if len(config.taps) > 1 else "its tap"
     for step, word in ((-1, "lower"), (1, "higher")):
         moved = tuple(tap + step for tap in taps)
         if all(0 <= tap <= layers for tap in moved):
-            what = "taps" if len(taps) > 1 else "its tap"
             blame = "the configuration names the wrong layers, or numbers them differently"
             yield f"{what} one {word}", blame, {"taps": moved}
-    if len(taps) > 1 and taps != taps[::-1]:
+    if taps != taps[::-1]:
         yield "taps in reverse order", "the configuration names the layers in the wrong order", {"taps": taps[::-1]}
 
-
-def _norms(head: Head) -> Iterator[Change]:
-    config, how = head.config, head.config.how
     if config.wide or config.paired:
         # Without the norm an output is fed back unchanged, even with norm_output.
         blame = "the final norm is not the head's own, or was folded into it"
@@ -101,71 +108,37 @@ def _norms(head: Head) -> Iterator[Change]:
         blame = f"they are stored as {truth}: the checkpoint's converter shifted the wrong norms"
         yield f"{name} norms' weights {form}", blame, changed
 
-
-def _positions(head: Head, theta: float | None) -> Iterator[Change]:
-    how = head.config.how
     bases = {10000.0: "the default, which some trainers use regardless of rope_theta"}
     if theta is not None:
         bases.setdefault(theta, "the target's own")
     for base, whose in bases.items():
         if (base, ()) != (how.theta, how.rates):
-            changed = {"theta": base, "rates": (), "rotary_scale": 1.0}
-            yield f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}", changed
+            blame = f"rope_theta is wrong: {base:g} is {whose}"
+            yield f"rotary base {base:g}", blame, {"theta": base, "rates": (), "rotary_scale": 1.0}
     if any(how.windows):
         blame = "the head was not trained with this sliding window"
         yield "the whole text instead of a window", blame, {"windows": ()}
-
-
-def _pictures(head: Head, sections: tuple[int, ...]) -> Iterator[Change]:
-    config, how = head.config, head.config.how
-    if how.sections:
+    if sections is not None and how.sections:
         blame = "the head was trained on text positions, not on time, height and width"
         yield "one position per token", blame, {"sections": (), "sections_woven": False}
-    elif sum(sections) == (len(how.rates) or config.head_size // 2):
+    elif sections is not None and sum(sections) == (len(how.rates) or config.head_size // 2):
         blame = "the head was trained with mrope, which its configuration omits"
         yield "the target's three positions per token", blame, {"sections": sections}
 
 
-def _shifted(reading: Reading) -> Iterator[Alternative]:
-    """Yield the readings whose tokens and states are paired otherwise."""
-    for step, word in ((-1, "lower"), (1, "higher")):
-        yield Alternative(f"drafted positions one {word}", "drafted tokens have positions off by one",
-                          replace(reading, shift=reading.shift + step))  # fmt: skip
-    for step, word in ((-1, "later"), (1, "earlier")):
-        if reading.lag + step >= 0:
-            yield Alternative(f"states of one token {word}", "states and tokens are paired off by one",
-                        replace(reading, lag=reading.lag + step))  # fmt: skip
-
-
-def _blocks(reading: Reading, network: BlockFill) -> Iterator[Alternative]:
-    """Yield the readings of a block drafter that swap what its rows predict, or what they see."""
-    config = network.config
-    name, blame = _SWITCHES["from_anchor"]["off" if config.from_anchor else "on"]
-    yield Alternative(name, blame, replace(reading, head=network.read_as({"from_anchor": not config.from_anchor})))
-    for causal in ((), (True,) * config.layers):
-        if any(causal) != any(config.causal) or (any(causal) and not all(config.causal)):
-            name, blame = _SWITCHES["causal"]["on" if causal else "off"]
-            yield Alternative(name, blame, replace(reading, head=network.read_as({"causal": causal})))
-
-
-def _vocabularies(reading: Reading, target: Fit) -> Iterator[Alternative]:
-    """Yield the readings with another embedding, head or draft vocabulary."""
-    head, fits = reading.head, reading.head.config.hidden == target.embedding.shape[1]
+def _ends(head: Head, target: Fit) -> Iterator[Change]:
+    """Yield another embedding, head or draft vocabulary of the same weights."""
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     own = (target.head if ids is None else target.head[ids]).to(head.head)
-    ends: list[tuple[str, str, dict[str, Tensor]]] = []
+    fits = head.config.hidden == target.embedding.shape[1]
     if fits and not _same(head.embedding, embedding):
-        blame = "the head's own embedding is not the one it was trained on"
-        ends.append(("the target's embedding", blame, {"embedding": embedding}))
+        yield "the target's embedding", "the head's own embedding is not the one it was trained on", {"embedding": embedding}
     if fits and not _same(head.head, own):
-        ends.append(("the target's own head", "the head's own lm_head belongs to another model", {"head": own}))
+        yield "the target's own head", "the head's own lm_head belongs to another model", {"head": own}
     if ids is not None:
         for step, word in ((-1, "lower"), (1, "higher")):
             moved = (ids + step).clamp(0, head.config.vocab_size - 1)
-            ends.append((f"draft tokens one {word}", "d2t is off by one", {"draft_ids": moved}))
-    for name, blame, changed in ends:
-        other = head.with_ends(**changed) if isinstance(head, BlockFill) else replace(head, **changed)  # type: ignore[arg-type]
-        yield Alternative(name, blame, replace(reading, head=other))
+            yield f"draft tokens one {word}", "d2t is off by one", {"draft_ids": moved}
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

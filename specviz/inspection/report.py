@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from specviz.drafting.networks.block_fill import BlockFill, FillConfig
+from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.networks.head_config import HeadConventions
@@ -259,7 +259,18 @@ def unusual(head: Head) -> str:
     """Return the conventions that differ from EAGLE-3's paper, in words; the paper's own if none differs. A block drafter's are
     all told."""
     if isinstance(head, BlockFill):
-        return _block_conventions(head.config)
+        config = head.config
+        causal = f"causal in layers {[number for number, one in enumerate(config.causal) if one]}" if any(config.causal) else ""
+        more = {
+            causal or "rows see their whole block": True,
+            f"sliding windows {list(config.how.windows)}": bool(config.how.windows),
+            f"convolutions over {config.conv_taps} rows": bool(config.conv_taps),
+            f"a selector among {config.candidates}": bool(config.candidates),
+            f"a {config.markov} Markov head of rank {config.rank}": bool(config.markov),
+            "a confidence head": config.confidence,
+        }
+        rows = "each row predicts the next token" if config.from_anchor else "each mask is filled in at its own place"
+        return ", ".join([f"blocks of {config.block} with mask {config.mask}", rows, *(word for word, on in more.items() if on)])
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
         "entry_norm": f"norm before the projection ({how.entry_norm})",
@@ -277,21 +288,6 @@ def unusual(head: Head) -> str:
     elif not head.config.wide:
         changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds its plain output back"
-
-
-def _block_conventions(config: FillConfig) -> str:
-    """Return the conventions of a block drafter in words."""
-    rows = "each row predicts the next token" if config.from_anchor else "each mask is filled in at its own place"
-    causal = f"causal in layers {[number for number, one in enumerate(config.causal) if one]}" if any(config.causal) else ""
-    more = {
-        causal or "rows see their whole block": True,
-        f"sliding windows {list(config.how.windows)}": bool(config.how.windows),
-        f"convolutions over {config.conv_taps} rows": bool(config.conv_taps),
-        f"a selector among {config.candidates}": bool(config.candidates),
-        f"a {config.markov} Markov head of rank {config.rank}": bool(config.markov),
-        "a confidence head": config.confidence,
-    }
-    return ", ".join([f"blocks of {config.block} with mask {config.mask}", rows, *(word for word, on in more.items() if on)])
 
 
 @torch.inference_mode()

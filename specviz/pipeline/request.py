@@ -59,11 +59,25 @@ class Request:
             if not isinstance(getattr(self, name), bool):
                 raise BadInput.of_field(name, name, f"is {shown(getattr(self, name))}; give True or False.")
         for name, (low, high) in _BOUNDS.items():
-            object.__setattr__(self, name, _whole_number(name, getattr(self, name), low, high))
+            value = getattr(self, name)
+            try:
+                whole = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
+            except TypeError:
+                whole = low - 1
+            if isinstance(value, bool) or not low <= whole <= high:
+                raise BadInput.of_field(name, name, f"is {shown(value)}; choose a whole number from {low} to {high}.")
+            object.__setattr__(self, name, whole)
         for name in _NUMBERS:
             value = getattr(self, name)
-            if value is not None or name == "top_p":
-                object.__setattr__(self, name, _number(name, value))
+            if value is None and name != "top_p":
+                continue
+            try:
+                number = math.nan if isinstance(value, bool | str | bytes) else float(value)
+            except (TypeError, ValueError, OverflowError):
+                number = math.nan
+            if not math.isfinite(number):
+                raise BadInput.of_field(name, name, f"is {shown(value)}; choose a finite number.")
+            object.__setattr__(self, name, number)
         if self.draft is not None:
             _text("draft", self.draft)
         pictures = self.image if isinstance(self.image, list | tuple) else (self.image,)
@@ -94,26 +108,6 @@ def _text(name: str, value: Any) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise BadInput.of_field(name, name, "contains half of a surrogate pair, which is not a character; remove it.") from None
-
-
-def _whole_number(name: str, value: Any, low: int, high: int) -> int:
-    try:
-        number = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
-    except TypeError:
-        number = low - 1
-    if isinstance(value, bool) or not low <= number <= high:
-        raise BadInput.of_field(name, name, f"is {shown(value)}; choose a whole number from {low} to {high}.")
-    return number
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise BadInput.of_field(name, name, f"is {shown(value)}; choose a finite number.")
-    return number
 
 
 @dataclass

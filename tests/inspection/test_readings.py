@@ -72,7 +72,7 @@ BREAKS: dict[str, tuple[dict[str, object], Break, str]] = {
 def check(good: Any, broken: Callable[[Any], Any], better: str, texts: list[Passage], depth: int = DEPTH) -> None:
     """Check that a ``broken`` drafter is told which other reading is right."""
     assert teacher_force(Reading(good), texts, depth).rates == [1.0] * depth
-    verdict = judge(Reading(broken(good)), texts, target(), depth, 100.0)
+    verdict = judge(Reading(broken(good)), texts, target(), depth, 100.0, rounds=1)
     assert [step.other.name for step in verdict.steps] == [better]
     assert f"with {better} 1.00: " in advice(verdict)
 

@@ -104,14 +104,14 @@ def peak(work: Callable[[], object]) -> int:
 
 @pytest.mark.slow
 def test_rewriting_a_file_takes_the_memory_of_its_lines() -> None:
-    few, many = heavy(4), heavy(24)
+    few, many = heavy(2), heavy(10)
     found = [peak(lambda content=content: list(store.rewritten(content))) for content in (few, many)]
     assert found[1] - found[0] < 4 * (len(many) - len(few))
 
 
 @pytest.mark.slow
 def test_large_notes_are_kept_as_text_and_read_as_data() -> None:
-    few, many = heavy(4), heavy(24)
+    few, many = heavy(2), heavy(10)
     found = [peak(lambda content=content: store.read(content)) for content in (few, many)]
     assert found[1] - found[0] < 4 * (len(many) - len(few))
     (note, *_) = store.read(few).steps[0].notes

@@ -155,7 +155,7 @@ def test_a_file_of_version_1_is_read_with_the_notes_names_of_today() -> None:
     assert refused(mixed).field == "v" and refused(mixed).line == 2
 
 
-@pytest.mark.parametrize("files", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("files", [400, pytest.param(4_000, marks=pytest.mark.slow)])
 def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files: int) -> None:
     generator = random.Random(20_260)
     bases = [lines(sample_trace(2, seed=2, method=method, nodes=8)) for method in ("relaxed", "prompt_lookup")]
@@ -173,19 +173,18 @@ def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files: i
     assert files // 100 < taken < files * 9 // 10  # the changes are neither all harmless nor all fatal
 
 
-@pytest.mark.parametrize("changes", [200, pytest.param(500, marks=pytest.mark.slow)])
-def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines(changes: int) -> None:
+def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines() -> None:
     checker = jsonschema.Draft202012Validator(json_schema.schema())
     generator = random.Random(7)
     seen = {True: 0, False: 0}
-    for number in range(changes):
+    for number in range(300):
         found = changed_value(json.loads(PLAIN[number % len(PLAIN)]), generator)
         if not isinstance(found, dict) or (fits := _fits(found)) is None:
             continue
         good = checker.is_valid(found)
         assert fits == good, found
         seen[good] += 1
-    assert min(seen.values()) > changes // 12
+    assert min(seen.values()) > 25
 
 
 def _fits(found: Any) -> bool | None:
