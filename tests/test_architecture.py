@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_193,
     "interop": 20_267,
     "methods": 45_846,
-    "models": 43_254,
+    "models": 43_227,
     "pipeline": 7_289,
     "specviz": 1_503,
     "targets": 13_803,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,51 +24,41 @@ WIDTH = 48
 SHARED = 96
 
 
-class Pictures(nn.Module):
-    """Pixels [picture, rgb, 32, 32] from -1 to 1 to unit vectors [picture, shared]."""
+class ScoreNet(nn.Module):
+    """Encoders of pictures and of prompts to unit vectors of one space. ``sharpness`` is the log of the logit scale (inverse
+    temperature)."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int) -> None:
         super().__init__()
         sizes = (3, WIDTH // 2, WIDTH, 2 * WIDTH)
-        self.convolutions = nn.ModuleList(
+        convolutions = nn.ModuleList(
             nn.Conv2d(in_channels, out_channels, 4 if number < 2 else 3, stride=2, padding=1)
             for number, (in_channels, out_channels) in enumerate(zip(sizes, sizes[1:], strict=False))
         )
-        self.leave = nn.Linear(2 * WIDTH * 16, SHARED)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        x = pixels
-        for convolution in self.convolutions:
-            x = F.gelu(convolution(x))
-        return F.normalize(self.leave(x.flatten(1)), dim=-1)
-
-
-class Words(nn.Module):
-    """Word pieces [prompt, word] to unit vectors [prompt, shared]; special tokens are masked."""
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        self.pieces = nn.Embedding(vocabulary, SHARED)
-        self.inner = nn.Linear(SHARED, 2 * SHARED)
-        self.leave = nn.Linear(2 * SHARED, SHARED)
-
-    def forward(self, words: Tensor) -> Tensor:
-        mask = (words > PAD + 2).to(self.pieces.weight.dtype)[..., None]
-        mean = (self.pieces(words) * mask).sum(1) / mask.sum(1).clamp_min(1).sqrt()
-        return F.normalize(mean + self.leave(F.gelu(self.inner(mean))), dim=-1)
-
-
-class ScoreNet(nn.Module):
-    """Both encoders. ``sharpness`` is the log of the logit scale (inverse temperature)."""
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        self.pictures, self.words = Pictures(), Words(vocabulary)
+        self.pictures: Any = nn.ModuleDict({"convolutions": convolutions, "leave": nn.Linear(2 * WIDTH * 16, SHARED)})
+        self.words = nn.ModuleDict({
+            "pieces": nn.Embedding(vocabulary, SHARED), "inner": nn.Linear(SHARED, 2 * SHARED),
+            "leave": nn.Linear(2 * SHARED, SHARED),
+        })  # fmt: skip
         self.sharpness = nn.Parameter(torch.tensor([2.5]))
+
+    def of_pictures(self, pixels: Tensor) -> Tensor:
+        """Unit vectors [picture, shared] of pixels [picture, rgb, 32, 32] from -1 to 1."""
+        x = pixels
+        for convolution in self.pictures["convolutions"]:
+            x = F.gelu(convolution(x))
+        return F.normalize(self.pictures["leave"](x.flatten(1)), dim=-1)
+
+    def of_prompts(self, words: Tensor) -> Tensor:
+        """Unit vectors [prompt, shared] of word pieces [prompt, word]; special tokens are masked."""
+        pieces = self.words["pieces"](words)
+        mask = (words > PAD + 2).to(pieces.dtype)[..., None]
+        mean = (pieces * mask).sum(1) / mask.sum(1).clamp_min(1).sqrt()
+        return F.normalize(mean + self.words["leave"](F.gelu(self.words["inner"](mean))), dim=-1)
 
     def logits(self, pixels: Tensor, words: Tensor) -> Tensor:
         """Logits [picture, prompt]."""
-        return self.pictures(pixels) @ self.words(words).T * self.sharpness.exp()
+        return self.of_pictures(pixels) @ self.of_prompts(words).T * self.sharpness.exp()
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ class ImageScore:
         wide = [torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1)[None] / 127.5 - 1 for picture in pictures]
         pixels = torch.cat([F.interpolate(picture, size=(SIDE, SIDE), mode="area") for picture in wide])
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
-        return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
+        return (self.net.of_pictures(pixels) @ self.net.of_prompts(words).T).numpy()
 
 
 def load(path: Path) -> ImageScore:
