@@ -7,7 +7,7 @@ from the feature of token P - 1 and the root's embedding; below a child, from it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -121,22 +121,31 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
         if fixed and self._allows_fixed_shapes():
-            self._fixed = acquire(self._stepper, columns)
-            self._cache = cast("Cache", self._fixed.cache)
+            self._acquire(columns)
         else:
             self._cache = self._stepper.open(columns)
 
+    def _acquire(self, columns: int) -> None:
+        """Acquire levels of fixed shape with a cache of this many columns."""
+        self._fixed = acquire(self._stepper, columns)
+        self._fixed.own = self._own_at(self._fixed)
+        self._cache = cast("Cache", self._fixed.cache)
+
     def _allows_fixed_shapes(self) -> bool:
-        """Whether levels may have fixed shapes and addresses."""
-        return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
+        """Whether levels may have fixed shapes and addresses; by default only in this class itself."""
+        return type(self) is FeatureDrafter and self._captures
+
+    @property
+    def _captures(self) -> bool:
+        return isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
 
     def _room(self, columns: int) -> None:
         """Extend the cache to this many columns."""
         assert self._cache is not None
         if self._fixed is not None and columns + ROOM > self._fixed.columns:
-            larger = acquire(self._stepper, 2 * columns)
-            larger.cache.copy(self._fixed.cache, self._committed)
-            self._fixed, self._cache = larger, cast("Cache", larger.cache)
+            smaller = self._fixed
+            self._acquire(2 * columns)
+            self._fixed.cache.copy(smaller.cache, self._committed)
         self._cache.reserve(columns)
 
     @torch.inference_mode()
@@ -269,6 +278,10 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
     def _own(self, outputs: Tensor, depth: int) -> Tensor:
         """Return the features [row, hidden] of drafted nodes at this depth, from the outputs of their parents."""
         return outputs
+
+    def _own_at(self, levels: FixedLevels) -> Callable[[Tensor, int], Tensor]:
+        """Return :meth:`_own` over tensors at fixed addresses of ``levels``, which outlive this drafter."""
+        return lambda outputs, depth: outputs
 
     def _opened(self, cache: Any) -> None:
         """Fill a fresh cache before the first row; nothing by default."""

@@ -164,6 +164,8 @@ class FixedLevels(CapturedLevels[_Level]):
         self.columns = columns
         self.calls = 0
         """Forwards since the last reset to 0."""
+        self.own: Callable[[Tensor, int], Tensor]
+        """Maps the outputs [row, hidden] of drafted nodes' parents to the nodes' features, at a depth."""
         self._stepper = stepper
         stepper.reach(columns + ROOM)
         self._held = stepper.rotary  # captured steps read this table even after the stepper has replaced its own
@@ -236,7 +238,7 @@ class FixedLevels(CapturedLevels[_Level]):
         mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
         columns = committed + (drafted + self._column[:rows])
         places = (committed + (depth - 1)).expand(rows)
-        outputs = self._stepper(tokens, above.outputs[parents], places, self.cache, columns, mask)
+        outputs = self._stepper(tokens, self.own(above.outputs[parents], depth), places, self.cache, columns, mask)
         self._here = _Level(outputs, seen, committed, drafted + rows, depth)
         return self._stepper.logits(outputs)
 

@@ -182,6 +182,9 @@ class AllRows(FeatureDrafter[Any]):
         here = torch.arange(first, first + len(tokens), device=tokens.device)
         return {"embedded": embedded, "direct": torch.isin(here, torch.tensor(self._layout.visual, device=tokens.device))}
 
+    def _allows_fixed_shapes(self) -> bool:
+        return self._captures and self._network.axes == 1
+
     def _places(self, places: Tensor) -> Tensor:
         return places if self._network.axes == 1 else self._layout.axial(places)
 

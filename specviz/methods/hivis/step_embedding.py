@@ -7,13 +7,14 @@ Axis names: ``step``, ``row``, ``hidden``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_levels import FixedLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.images import StepEmbeddingsNote
@@ -49,6 +50,13 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
 
     def _own(self, outputs: Tensor, depth: int) -> Tensor:
         return outputs + self._steps[min(depth, len(self._steps) - 1)]
+
+    def _own_at(self, levels: FixedLevels) -> Callable[[Tensor, int], Tensor]:
+        steps = levels.given("steps", self._steps)
+        return lambda outputs, depth: outputs + steps[min(depth, len(steps) - 1)]
+
+    def _allows_fixed_shapes(self) -> bool:
+        return self._captures and self._bare is None
 
     def observe(self, finished: Round) -> None:
         if self._bare is not None:
