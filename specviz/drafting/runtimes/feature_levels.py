@@ -117,6 +117,11 @@ class CapturedLevels(Levels, Generic[Here]):
         self._trail: list[Here] = []
         self._here: Here | None = None
 
+    @property
+    def steps(self) -> int:
+        """Number of captured steps."""
+        return len(self._captured)
+
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Run ``work``, which computes a level; on CUDA, replay its graph. ``key`` distinguishes it from other work after the
         same levels."""
@@ -243,17 +248,21 @@ class FixedLevels(CapturedLevels[_Level]):
         return self._stepper.logits(outputs)
 
 
+MOST_STEPS = 128
+"""Captured steps with which a finished run's tensors are kept: every temperature and shape of tree adds some."""
 _SPARE = "_spare_levels"
 """Attribute of a stepper: a table by stepper would keep steppers alive."""
 _LOCK = threading.Lock()
 
 
 def acquire(stepper: Any, inputs: int, kind: Callable[[Any, int], Any] = FixedLevels) -> Any:
-    """Return fixed tensors of this ``kind`` for this many committed inputs: the last run's if large enough, else new ones."""
+    """Return fixed tensors of this ``kind`` for this many committed inputs: the last run's if large enough and without too many
+    captured steps, else new ones."""
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
     columns = bucket(inputs + ROOM)
-    return spare if spare is not None and spare.columns >= columns else kind(stepper, columns)
+    fits = spare is not None and spare.columns >= columns and spare.steps <= MOST_STEPS
+    return spare if fits else kind(stepper, columns)
 
 
 def release(stepper: Any, levels: Any) -> None:

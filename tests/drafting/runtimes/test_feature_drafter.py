@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specviz.acceptance.match import Match
+from specviz.drafting.runtimes import feature_levels
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.root import RootOnly
@@ -119,3 +120,16 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
         after.append(Dynamic(3, width, 20).build(drafter, again))
     assert after[0].tree.host_tokens == after[1].tree.host_tokens and len(after[0].tree) > 4
     assert after[0].confidence[1:] == pytest.approx(after[1].confidence[1:], rel=1e-5)
+
+
+def test_a_finished_runs_tensors_serve_the_next_one_while_they_fit_and_hold_few_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepper = tiny_net(tiny_target().model, True).runtime()
+    first = feature_levels.acquire(stepper, 100)
+    assert feature_levels.acquire(stepper, 100) is not first, "another run's are its own"
+    feature_levels.release(stepper, first)
+    assert feature_levels.acquire(stepper, 100) is first
+    feature_levels.release(stepper, first)
+    assert feature_levels.acquire(stepper, 2 * first.columns) is not first
+    feature_levels.release(stepper, first)
+    monkeypatch.setattr(feature_levels, "MOST_STEPS", -1)
+    assert feature_levels.acquire(stepper, 100) is not first
