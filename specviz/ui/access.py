@@ -196,24 +196,21 @@ class Caller:
     session: str | None = None
     address: str = ""
     hears: Callable[[], bool] = lambda: True
-    clock: Callable[[], float] = time.monotonic
     _came: bool = False
-
-    def __post_init__(self) -> None:
-        self._last = self.clock()
+    _last: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def connected(self) -> bool:
         """Whether it is connected now."""
         if self.hears():
-            self._came, self._last = True, self.clock()
+            self._came, self._last = True, time.monotonic()
             return True
         return False
 
     @property
     def gone(self) -> bool:
         """Whether it left, or did not connect in time."""
-        return not self.connected and self.clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
+        return not self.connected and time.monotonic() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
 
 
 @dataclass(eq=False)
@@ -222,8 +219,6 @@ class Presence:
 
     proxied: bool = False
     """Whether requests come through a proxy that names the visitor's address, as on a Space."""
-    watching: bool = False
-    """Whether requests pass through :class:`Watch`; otherwise every reader counts as connected."""
     _open: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
     """Number of open streams by address, name, and whether they carry events."""
     _closed: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -276,7 +271,7 @@ class Presence:
     def caller(self, request: gr.Request) -> Caller:
         """Return the sender of this event. A program may read under the event's id instead of its session's name."""
         session, event = request.session_hash, LocalContext.event_id.get(None)
-        return Caller(session, self.address_of(request), (lambda: self.hears(session, event)) if self.watching else lambda: True)
+        return Caller(session, self.address_of(request), lambda: self.hears(session, event))
 
     def address_of(self, request: gr.Request | HTTPConnection) -> str:
         """Address from which an event or another request comes."""
@@ -296,7 +291,6 @@ class Watch:
     presence: Presence
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.presence.watching = True
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         if scope["method"] == "POST":
@@ -321,7 +315,10 @@ def stream(scope: Scope) -> tuple[str, bool]:
 
 
 def refresh(app: Any, names: list[str]) -> None:
-    """Mark these sessions as the last used, so that Gradio drops the state and unread events of others first."""
+    """Mark these sessions as the last used, so that Gradio drops the state and unread events of others first.
+
+    The unread events are in a private part of Gradio, which has no public bound on how many sessions may drop them.
+    """
     state, unread = app.state_holder, app.get_blocks()._queue.pending_messages_per_session
     for name in names:
         if name in state:

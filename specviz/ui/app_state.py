@@ -20,7 +20,7 @@ from specviz.ui.access import Presence
 from specviz.ui.archive import Archive, Result
 from specviz.ui.session import PageSessions
 from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
-from specviz.ui.stream.engine import Stream, choose, with_servers
+from specviz.ui.stream.engine import Stream, borrowed, local, with_servers
 from specviz.ui.stream.live import Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
 from specviz.ui.widgets.gallery import Gallery
@@ -100,7 +100,7 @@ class AppState:
 def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
     """Build the app's state. ``stream`` replaces the engine, in tests without a model, and ``look`` the hardware detection."""
     store = TraceStore()
-    engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
+    engine = with_servers(stream or (borrowed() if settings.zero_gpu else local), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
     presence = Presence(settings.proxied)
     archive = Archive(Gallery(settings.traces), store)

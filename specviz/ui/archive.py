@@ -102,7 +102,6 @@ class Archive:
     seconds: float = SECONDS
     _known: dict[str, Opened] = field(default_factory=dict)
     """Files in the store, by the digest of their content."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def text(self, name: str) -> str:
         """Return the trace file's text. Raises BadInput when no run has that name any more."""
@@ -158,19 +157,16 @@ class Archive:
         return await self._opened(digest, lambda: traces.lines(read()), owner)
 
     async def _opened(self, digest: str, read: Callable[[], list[str]], owner: str) -> Opened:
-        with self._lock:
-            known = self._known.get(digest)
-        if known is not None and known.name.removeprefix(MINE) in self.store:
-            return known
-        return await self.pool.do(lambda: self._keep(digest, read()), digest, owner)
+        def keep() -> Opened:
+            lines = read()
+            name = MINE + self.store.new(lines, checked=True)
+            self._known[digest] = Opened(name, title(Trace(outline(lines).run, ())))
+            return self._known[digest]
 
-    def _keep(self, digest: str, lines: list[str]) -> Opened:
-        opened = Opened(MINE + self.store.new(lines, checked=True), title(Trace(outline(lines).run, ())))
-        with self._lock:
-            for other in [other for other, one in self._known.items() if one.name.removeprefix(MINE) not in self.store]:
-                del self._known[other]
-            self._known[digest] = opened
-        return opened
+        for other, known in list(self._known.items()):
+            if known.name.removeprefix(MINE) not in self.store:
+                self._known.pop(other, None)
+        return self._known[digest] if digest in self._known else await self.pool.do(keep, digest, owner)
 
     def _lines(self, path: Path) -> list[str]:
         """Return the file's lines, checked. Raises BadInput without its path when it cannot be read or takes too long."""

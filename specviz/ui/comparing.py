@@ -69,7 +69,7 @@ def first_pair(gallery: Gallery) -> tuple[str, str]:
     """Names of the two recordings shown first: the index's pair, else two that can be compared, else the first two."""
     recordings = list(gallery.recordings.values())
     alike = (found for found in combinations(recordings, 2) if not unlike(found[0].run, found[1].run))
-    names: list[str] = gallery.pair if len(gallery.pair) == 2 else [one.name for one in next(alike, recordings[:2])]
+    names = gallery.pair or [one.name for one in next(alike, recordings[:2])]
     left, right, *_ = (*names, "", "")
     return left, right
 

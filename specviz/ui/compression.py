@@ -52,8 +52,8 @@ def head(tabs: Mapping[str, str]) -> str:
 
 def script_route() -> Route:
     """Route that serves the script."""
-    how: dict[str, Any] = {"media_type": "text/javascript", "headers": {"Cache-Control": KEPT}}
-    return Route(f"/{script_address()}", lambda request: Response(bundle.script(), **how))
+    headers = {"Cache-Control": KEPT}
+    return Route(f"/{script_address()}", lambda request: Response(bundle.script(), headers=headers, media_type="text/javascript"))
 
 
 @dataclass(eq=False)

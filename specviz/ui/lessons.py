@@ -260,7 +260,6 @@ def step_facts(step: Step) -> dict[str, str]:
         "bonus": show_whitespace(bonus),
         "text": show_whitespace("".join(step.pieces)),
         "path": show_whitespace("".join(step.nodes[node].text for node in step.path)),
-        "depth": str(max(_sent_depths(step), default=0)),
         "mean_depth": f"{mean_depth(step):.1f}",
         "ends": str(sum(node.status not in (ROOT, PRUNED) for at, node in enumerate(step.nodes) if at not in parents)),
     }

@@ -361,9 +361,10 @@ def test_a_program_may_listen_under_the_events_own_name(site: Site) -> None:
     assert len(site.engine.asked) == 1
 
 
-def test_a_reader_has_time_to_come_and_less_to_come_back() -> None:
+def test_a_reader_has_time_to_come_and_less_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now, there = [0.0], [False]
-    reader = Caller(hears=lambda: there[0], clock=lambda: now[0])
+    monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    reader = Caller(hears=lambda: there[0])
     now[0] = access.COMING_SECONDS - 0.1
     assert not reader.connected and not reader.gone
     there[0] = True
@@ -372,7 +373,7 @@ def test_a_reader_has_time_to_come_and_less_to_come_back() -> None:
     assert not reader.gone
     now[0] += access.LEAVING_SECONDS + 0.1
     assert reader.gone
-    never = Caller(hears=lambda: False, clock=lambda: now[0])
+    never = Caller(hears=lambda: False)
     now[0] += access.COMING_SECONDS + 0.1
     assert never.gone
 

@@ -134,17 +134,6 @@ def test_the_tab_opens_on_a_gain() -> None:
     assert found.text.startswith("same")
 
 
-def test_the_tab_opens_on_runs_that_its_own_button_reproduces(tmp_path: Path) -> None:
-    """Same prompt and settings, nothing seen before: the requests it would make are those of the recordings."""
-    shipped = Gallery(Settings().traces)
-    runs = [shipped.get(name).trace.run for name in comparing.first_pair(shipped)]
-    assert all(not shipped.get(name).rehearsals for name in comparing.first_pair(shipped))
-    assert {run.sampling.generation for run in runs} == {0}
-    assert (
-        len({(run.prompt, run.target, run.max_new_tokens, run.sampling, run.dtype, run.device, run.machine) for run in runs}) == 1
-    )
-
-
 def made(shared: AppState) -> CompareTab:
     with gr.Blocks(), gr.Tab() as opened:
         return CompareTab(shared, opened, TextTab(shared))

@@ -42,24 +42,6 @@ def test_a_run_gets_its_tokens_by_the_step_and_its_baseline_one_by_one(node: Eva
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize(
-    ("baseline", "said"),
-    [
-        (timed(*[25] * 8), ["1st · 2.08× as fast", "2nd"]),
-        (timed(*[6] * 8), ["2nd · 0.50× the speed", "1st"]),
-        (timed(*[12] * 8), ["level · 1.00×", "level"]),
-        (timed(*[25] * 4), ["1st · 2.08× as fast", "2nd"]),
-        (timed(*[6] * 40), ["2nd · 0.50× the speed", "1st"]),
-    ],
-)
-def test_places_go_by_time_per_token_however_long_the_texts_are(
-    node: Evaluate, baseline: dict[str, Any], said: list[str]
-) -> None:
-    body = LANES + "const order = places(lanes); return lanes.map((lane, at) => result(lane, order[at]));"
-    assert node(body, {"texts": [text(baseline)]}) == said
-
-
-@pytest.mark.spread(2)
-@pytest.mark.parametrize(
     ("baseline", "known"),
     [
         (timed(*[25] * 8), 8),

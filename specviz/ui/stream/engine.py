@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
 
 import gradio as gr
 
@@ -21,7 +20,7 @@ from specviz.ui.settings import GPU_SECONDS, LOADING_SECONDS
 
 Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]
-Stream = Callable[[Request, Memory, threading.Event, Progress], Generator[Event, None, None]]
+Stream = Callable[[Request, Memory, Stop, Progress], Generator[Event, None, None]]
 
 PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
 """Message with a stopped picture, when the model that decodes codes has gone with the GPU."""
@@ -36,7 +35,7 @@ COMPUTING = threading.Lock()
 stopped run may use them longer than it holds its place in the queue."""
 
 
-def local(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
+def local(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
     """Run in this process."""
     progress("Starting the engine", None)
     with computing(COMPUTING, progress):
@@ -63,7 +62,7 @@ def borrowed() -> Stream:
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
 
     @lend
-    def on_gpu(request: Request) -> Iterator[Event | Refusal]:
+    def on_gpu(request: Request) -> Generator[Event | Refusal, None, None]:
         from specviz.pipeline.runner import stream
 
         try:
@@ -71,11 +70,23 @@ def borrowed() -> Stream:
         except SpecvizError as error:
             yield Refusal(str(error))
 
-    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
+    def run(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
         fetch(request, progress)
         progress("Waiting for a GPU; then the model is loaded on it", None)
+        events, collector = on_gpu(request), Collector()
         try:
-            yield from _until_stopped(on_gpu(request), cancel)
+            for event in events:
+                if isinstance(event, Refusal):
+                    raise SpecvizError(event.message)
+                if isinstance(event, Run):
+                    cancel.begin()
+                collector.add(event)
+                yield event
+                if cancel.is_set():
+                    events.close()
+                    if collector.end is None:  # a closed run writes none
+                        yield stopped(collector.trace, stop_reason(cancel))
+                    return
         except gr.Error as error:
             # The Space's report that the visitor's quota is used up, or that no GPU is free.
             raise SpecvizError(str(error.message)) from None
@@ -97,23 +108,6 @@ def fetch(request: Request, progress: Progress) -> None:
             load_in_subprocess(name, progress)
 
 
-def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
-    """Yield the events and, when the run is stopped, an end record, because a closed run writes none."""
-    collector = Collector()
-    for event in events:
-        if isinstance(event, Refusal):
-            raise SpecvizError(event.message)
-        if isinstance(event, Run) and isinstance(cancel, Stop):
-            cancel.begin()
-        collector.add(event)
-        yield event
-        if cancel.is_set():
-            events.close()
-            if collector.end is None:
-                yield stopped(collector.trace, stop_reason(cancel))
-            return
-
-
 def stopped(trace: Trace, limit: str) -> End:
     """Return the end of a run after these steps, by its time ``limit`` or, if that is empty, by the visitor.
 
@@ -124,17 +118,12 @@ def stopped(trace: Trace, limit: str) -> End:
     return closed(trace, "time_limit" if limit else "cancelled", message, picture)
 
 
-def choose(zero_gpu: bool) -> Stream:
-    """Select the stream of runs for this copy of the app."""
-    return borrowed() if zero_gpu else local
-
-
 def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
     """Extend ``stream`` by the allowed servers, if any."""
     if not allowed:
         return stream
 
-    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
+    def run(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
         if not request.target.startswith(SERVED):
             return stream(request, memory, cancel, progress)
         url = request.target.removeprefix(SERVED)
@@ -145,7 +134,7 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
     return run
 
 
-def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
+def _asked(url: str, request: Request, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
     """Yield the events of a server's answer; the end adds what the server's counters said meanwhile."""
     progress(f"Asking {url}", None)
     server = look(url, cancel=cancel)
@@ -153,8 +142,7 @@ def _asked(url: str, request: Request, cancel: threading.Event, progress: Progre
     answer = Answer(
         server, Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw), cancel
     )
-    if isinstance(cancel, Stop):
-        cancel.begin()
+    cancel.begin()
     for event in answer.events():
         if isinstance(event, End):
             end = event  # the last counters come behind it

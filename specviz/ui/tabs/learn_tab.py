@@ -16,7 +16,7 @@ from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui import lessons, theme
 from specviz.ui.app_state import AppState
-from specviz.ui.lessons import Lesson, Page
+from specviz.ui.lessons import Lesson
 from specviz.ui.tabs.events import QUIET, TabParts, Updates
 from specviz.ui.widgets import controls
 from specviz.ui.widgets.controls import Groups
@@ -140,9 +140,13 @@ class LearnTab(TabParts):
             if following:
                 onward = f"Next: <b>{markup(following.title)}</b>. {markup(following.about)}"
             verdict += f'<p class="sp-onward">{onward}</p>'
+        text = f'<div class="sp-lesson" data-lesson="{markup(name)}" data-at="{number + 1}">'
+        text += f"<h2>{markup(lesson.title)} <small>{number + 1} of {len(lesson.pages)}</small></h2>"
+        text += "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
+        text += f'<p class="sp-ask">{markup(page.ask.question)}</p></div>' if page.ask else "</div>"
         word = "Next" if not last else "Next lesson" if following else "First lesson"
         return {
-            self.text: _text(lesson, page, number),
+            self.text: text,
             self.stage: feed,
             self.at: json.dumps(place),
             self.guess: gr.Radio(list(page.ask.choices) if page.ask and asks else [], value=None, visible=asks),
@@ -176,11 +180,3 @@ class LearnTab(TabParts):
             (self.reveal.click, lambda name, number, guess: self.page(name, number, guess, True), [*place, self.guess]),
         ):
             event(handler, inputs, self.outputs, **QUIET).then(None, self.at, None, js=SEEK)
-
-
-def _text(lesson: Lesson, page: Page, number: int) -> str:
-    paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
-    question = f'<p class="sp-ask">{markup(page.ask.question)}</p>' if page.ask else ""
-    place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
-    at = f'data-lesson="{markup(lesson.name)}" data-at="{number + 1}"'
-    return f'<div class="sp-lesson" {at}><h2>{markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'

@@ -35,7 +35,7 @@ class VisionTab(RunTab):
         self.preview = theme.html(examples.preview(scene.data), elem_id="sp-see-preview")
         self.examples = examples.shelf()
         self.upload = gr.UploadButton(
-            "Bring your own picture", type="filepath", file_count="single", size="sm", elem_id="sp-see-upload",
+            "Bring your own picture", size="sm", elem_id="sp-see-upload",
             file_types=[".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"],
         )  # fmt: skip
         theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import Any
 
 import gradio as gr
 
 from specviz import figures
 from specviz.errors import SpecvizError
+from specviz.figures.theme import wrapped
 from specviz.ui import theme
 from specviz.ui.app_state import AppState
 from specviz.ui.tabs.events import QUIET
@@ -17,7 +17,8 @@ from specviz.ui.widgets import panels
 ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"
 """In the browser: returns the run's name while the fold is open, nothing while it is closed, and the page's theme."""
 
-SUBTITLE_LETTERS = 66
+HALF = 480
+"""Width in pixels of a figure that shares its row."""
 SUBTITLE_LINE = 16
 
 SUMMARIES = (
@@ -71,6 +72,6 @@ class Figures:
 def fluid(figure: Any) -> Any:
     """Make the figure as wide as its container, half the width of a slide, and break its subtitle to fit."""
     subtitle = figure.layout.title.subtitle.text or ""
-    broken = subtitle if "<br>" in subtitle else "<br>".join(wrap(subtitle, SUBTITLE_LETTERS))
+    broken = subtitle if "<br>" in subtitle else wrapped(subtitle, HALF)
     top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - subtitle.count("<br>"))
     return figure.update_layout(width=None, autosize=True, title_subtitle_text=broken, margin_t=top)

@@ -111,7 +111,8 @@ class Gallery:
             path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
             self.recordings[name] = Recording(name, entry["title"], entry.get("note", ""), path, entry.get("rehearsals", 0))
         self._first = index.get("first", {})
-        self.pair = [name for name in index.get("pair", ()) if name in self.recordings]
+        pair: list[str] = index.get("pair", [])
+        self.pair = pair if all(name in self.recordings for name in pair) else []
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:

@@ -56,7 +56,7 @@ def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any) -> engine
     run = types.ModuleType("specviz.pipeline.runner")
     run.stream = stream  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", run)
-    return engine.choose(zero_gpu=True)
+    return engine.borrowed()
 
 
 def replay(request: Request, cancel: threading.Event | None = None) -> Iterator[Any]:
@@ -64,8 +64,8 @@ def replay(request: Request, cancel: threading.Event | None = None) -> Iterator[
     yield from (trace.run, *trace.steps, trace.end)
 
 
-def events(run: engine.Stream, cancel: threading.Event | None = None) -> Iterator[Any]:
-    return run(REQUEST, Memory(), cancel or threading.Event(), lambda message, share: None)
+def events(run: engine.Stream, cancel: Stop | None = None) -> Iterator[Any]:
+    return run(REQUEST, Memory(), cancel or Stop(), lambda message, share: None)
 
 
 def test_a_run_crosses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_run_crosses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    lender, cancel = Lender(), threading.Event()
+    lender, cancel = Lender(), Stop()
     found = []
     for event in events(lent(monkeypatch, lender, replay), cancel):
         found.append(event)
@@ -92,7 +92,7 @@ def draw(request: Request, cancel: threading.Event) -> Iterator[Any]:
 
 def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model stayed with the GPU: finished rows come from the steps, the codes of the row begun are plain squares."""
-    cancel, found = threading.Event(), []
+    cancel, found = Stop(), []
     for event in events(lent(monkeypatch, Lender(), draw), cancel):
         found.append(event)
         if isinstance(event, Step) and event.index == 3 * GRID + 1:
@@ -144,7 +144,7 @@ def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monk
 
     run = lent(monkeypatch, Lender(), seen)
     asked = Request(method="stand", prompt="a", target="smollm2-135m-instruct", draft="smollm2-360m-instruct")
-    list(run(asked, Memory(), threading.Event(), lambda message, share: happened.append(f"{message} {share}")))
+    list(run(asked, Memory(), Stop(), lambda message, share: happened.append(f"{message} {share}")))
     assert happened == [
         "Looking for smollm2-135m-instruct None", "Fetching smollm2-135m-instruct 0.5",
         "Looking for smollm2-360m-instruct None", "Fetching smollm2-360m-instruct 0.5",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
@@ -32,7 +33,7 @@ def local(request: Request, memory: Memory, cancel: threading.Event, progress: o
 
 def events(url: str, allowed: tuple[str, ...]) -> list[Run | Step | End]:
     request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
-    return list(with_servers(local, allowed)(request, Memory(), threading.Event(), lambda message, share: None))
+    return list(with_servers(local, allowed)(request, Memory(), Stop(), lambda message, share: None))
 
 
 def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
@@ -47,7 +48,7 @@ def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
 
 
 def test_a_stop_reaches_a_server_that_only_pings() -> None:
-    cancel, found = threading.Event(), list[Run | Step | End]()
+    cancel, found = Stop(), list[Run | Step | End]()
     with rude_server.serving(rude_server.MANNERS["pings"]) as url:
         request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
         stream = with_servers(local, (url,))(request, Memory(), cancel, lambda message, share: None)

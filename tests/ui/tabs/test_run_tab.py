@@ -60,11 +60,6 @@ def test_a_recorded_run_plays_and_sets_the_controls(tab: TextTab) -> None:
     assert '"mode":"recorded"' in updates[tab.stage] and updates[tab.run_name] == "stand" == updates[tab.method]
 
 
-def test_a_name_that_is_no_recording_is_told_and_nothing_changes(tab: TextTab) -> None:
-    updates = tab.show("../../etc/passwd", [], "a")
-    assert list(updates) == [tab.banner] and "There is no recorded run" in updates[tab.banner].value
-
-
 def test_a_live_run_streams_is_kept_and_explained(tab: TextTab) -> None:
     runs: list[tuple[str, str]] = []
     updates = list(live(tab, runs=runs))

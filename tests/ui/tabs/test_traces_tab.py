@@ -19,7 +19,7 @@ from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import traces_tab
 from specviz.ui.tabs.run_tab import TextTab
 from tests.support.fakes.ui import VISITOR, app
-from tests.support.traces.samples import dump, lines, sample_trace
+from tests.support.traces.samples import lines, sample_trace
 
 
 @pytest.fixture
@@ -29,13 +29,6 @@ def shared(tmp_path: Path) -> AppState:
 
 def opened(shared: AppState, file: Path) -> Opened:
     return asyncio.run(shared.archive.open(str(file)))
-
-
-def test_a_good_file_is_kept(shared: AppState, tmp_path: Path) -> None:
-    trace = sample_trace(6, method="stand")
-    file = dump(tmp_path / "good.spectrace.jsonl", trace)
-    found = opened(shared, file)
-    assert shared.archive.trace(found.name) == trace and "STAND" in found.title
 
 
 def broken(line: int, **fields: object) -> str:
