@@ -22,6 +22,7 @@ from torch import Tensor
 from specviz.errors import BadInput
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.packed_model import digest
+from specviz.paths import ASSETS
 from specviz.training.phrases import KINDS, REPORTED
 
 PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
@@ -98,8 +99,13 @@ def place(path: str | None = None) -> Path:
 
 
 def find(paths: Sequence[str] = ()) -> list[Path]:
-    """The dialogue files at these paths, by default the one at :func:`place`. Raises BadInput if one is missing."""
+    """The dialogue files at these paths; by default the one in $SPECVIZ_DATA, else those that ship and the one in the cache.
+
+    Raises BadInput if one is missing.
+    """
     files = [place(path) for path in paths] or [place()]
+    if not paths and "SPECVIZ_DATA" not in os.environ:
+        files = [*sorted((ASSETS / "data").glob("*.npz")), *(file for file in files if file.is_file())] or files
     for file in files:
         if not file.is_file():
             raise BadInput(

@@ -39,6 +39,18 @@ def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, mon
         data.find([*both, str(tmp_path / "c.npz")])
 
 
+def test_what_ships_is_read_beside_the_users_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPECVIZ_DATA", raising=False)
+    monkeypatch.setattr(data, "ASSETS", tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("data/two.npz", "data/one.npz", "own.npz"):
+        data.write(tmp_path / name, dialogues(2))
+    monkeypatch.setattr(data, "place", lambda *_: tmp_path / "own.npz")
+    assert [file.name for file in data.find()] == ["one.npz", "two.npz", "own.npz"]
+    (tmp_path / "own.npz").unlink()
+    assert [file.name for file in data.find()] == ["one.npz", "two.npz"]
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "short.npz", tokens=np.arange(3, dtype=np.uint16))
     with pytest.raises(BadInput, match="lacks length"):
