@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ class ChainModel(Protocol):
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         """Append ``ids`` (a sequence, or int64 [token] on the model's device); return logits [support] after them."""
 
-    def chain(self, ids: Sequence[int], deepest: int) -> Any:
+    def chain(self, ids: Sequence[int], deepest: int) -> Chain:
         """Return a round's levels, one row each and at most ``deepest``: the first one appends ``ids``, every later one a token.
         ``asked`` of these levels counts them."""
 
@@ -173,6 +173,10 @@ class SmallLevels(CapturedLevels[Tensor]):
         return self.step("each", work)[: len(ids)]
 
 
+Chain = ChainLevels | SmallLevels
+"""Levels of one row each, which count those ``asked`` for."""
+
+
 class SmallModel:
     """Per-run state of the small draft model. ``fixed`` gives its passes fixed shapes and addresses for CUDA graphs; by default
     on CUDA only. ``steppers`` are those of :class:`SmallLevels`, by default the model's own."""
@@ -202,12 +206,11 @@ class SmallModel:
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if self._levels is not None and not isinstance(ids, Tensor) and self._steppers[0] is self._model.stepper():
             return self.chain(ids, 1).ask()[0]
-        return self._model(ids if isinstance(ids, Tensor) else to_device(list(ids), self._device), self._cache, last_only=True)[
-            -1
-        ]
+        tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._device)
+        return self._model(tokens, self._cache, last_only=True)[-1]
 
     @torch.inference_mode()
-    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels | SmallLevels:
+    def chain(self, ids: Sequence[int], deepest: int) -> Chain:
         ids = self._prefill(ids, SHORT)
         if self._levels is not None:
             self._levels.take(ids, deepest)
@@ -245,7 +248,7 @@ class LanguageModelDrafter(NullDrafter):
         self._model: ChainModel | None = None
         self._fed: list[int] = []
         self._agreed = 0
-        self._chain: Any = None
+        self._chain: Chain | None = None
         """Levels of the round's chain, while their tokens are not yet on the host."""
         self._counted = 0
         """Levels of that chain that :meth:`calls` has counted."""
@@ -292,7 +295,7 @@ class LanguageModelDrafter(NullDrafter):
         assert self._model is not None
         return self._model.support
 
-    def levels(self, context: Context) -> Any:
+    def levels(self, context: Context) -> Chain | None:
         """Return this round's chain; None if the context is full. Its tokens reach the host after the round."""
         deepest = self._context_length - len(context.ids)
         if deepest <= 0:
@@ -300,7 +303,7 @@ class LanguageModelDrafter(NullDrafter):
         self._chain, self._counted = self._begin_chain(context, list(context.ids), deepest), 0
         return self._chain
 
-    def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Any:
+    def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Chain:
         """Return the levels of a chain after the committed ``text``."""
         assert self._model is not None
         same = self._rewind(text)

@@ -25,7 +25,7 @@ from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.fused_decoder import LeanDecoder, spans
 from specviz.drafting.networks.rotary import turn
 from specviz.drafting.networks.small_lm import FixedRows, Rows, SmallCache, SmallLM, Stepper, unit
-from specviz.drafting.runtimes.language_model import ChainModel, LanguageModelDrafter, SmallModel
+from specviz.drafting.runtimes.language_model import Chain, ChainModel, LanguageModelDrafter, SmallModel
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
@@ -79,7 +79,7 @@ class GroupedDrafter(LanguageModelDrafter):
         super().begin(context, prefill)
         self._agreed = len(self._fed)  # length of the cache's prefix with exact entries
 
-    def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Any:
+    def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Chain:
         """Return the round's levels. The first is an exact pass over the committed tokens without exact entries (fuzzy if not
         calibrated)."""
         model, exact, same = self._model, self._agreed, self._same(text)
