@@ -20,9 +20,16 @@ MOST = 8
 def execute(options: argparse.Namespace) -> int:
     """Decode, write the traces, and print each row's acceptance length."""
     own = parameters(options.param)
-    common_fields = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     requests = [
-        Request(options.method, prompt, seed=options.seed + row, parameters=own, **common_fields)
+        Request(
+            options.method,
+            prompt,
+            options.target,
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed + row,
+            parameters=own,
+        )  # fmt: skip
         for row, prompt in enumerate(read_prompts(options.prompts, MOST))
     ]
     try:

@@ -21,9 +21,10 @@ def execute(options: argparse.Namespace) -> int:
 
     own = PROMPTS if options.image is None else QUESTIONS
     prompts = own if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS)
-    asked = (options.head, options.target, prompts, options.tokens, options.depth, bool(options.out))
     with ProgressLine() as progress:
-        report = inspect(*asked, progress, image=options.image)
+        report = inspect(
+            options.head, options.target, prompts, options.tokens, options.depth, bool(options.out), progress, options.image
+        )
     if options.json:
         print_json(report.as_json())
     else:

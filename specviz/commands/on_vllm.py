@@ -80,8 +80,8 @@ def _run_on_server(
     """Return the server's run and the token ids of the prompt as the server read it; add to the ``remarks`` on the run."""
     from specviz.interop.server import Answer, Ask
 
-    length, temperature, warp = request.max_new_tokens, request.temperature or 0.0, (request.top_p, request.top_k)
-    ask = Ask(request.prompt, length, temperature, request.seed, request.raw, *warp)
+    temperature = request.temperature or 0.0
+    ask = Ask(request.prompt, request.max_new_tokens, temperature, request.seed, request.raw, request.top_p, request.top_k)
     if options.compare:
         list(Answer(server, Ask(WARM_UP, WARM_TOKENS, temperature)).events())
     live = TerminalView(quiet=options.json)

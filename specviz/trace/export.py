@@ -58,16 +58,19 @@ DEFINITIONS = (
 )
 
 
-def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
-    """Return the fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed"."""
-    drafted = [step for step in steps if step.verified]
+def summary(trace: Trace) -> dict[str, Any]:
+    """Return the fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed", then specviz's metrics (tree fields,
+    times, speed-ups), then the run."""
+    end, drafted = trace.end, [step for step in trace.steps if step.verified]
+    outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
     accepted, proposed = sum(step.accepted for step in drafted), sum(step.verified for step in drafted)
     by_depth: dict[int, list[Step]] = {}
     for step in drafted:
         by_depth.setdefault(_deepest(step), []).append(step)
     most = max(by_depth, default=0)
     per_step = ratio(accepted, len(drafted))
-    return {
+    run = to_builtins(trace.run, enc_hook=rounded)
+    fields = {
         "mean_acceptance_length": None if per_step is None else 1 + per_step,
         "draft_acceptance_rate": ratio(accepted, proposed),
         "acceptance_histogram": histogram(drafted, most),
@@ -78,21 +81,6 @@ def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
         "num_spec_tokens": most,
         "per_step_accepted": [step.accepted for step in drafted],
         "per_step_drafted": [step.verified for step in drafted],
-    }
-
-
-def _deepest(step: Step) -> int:
-    """Return the maximum depth of nodes that the target scored, which is the most tokens that this step could have accepted."""
-    return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
-
-
-def summary(trace: Trace) -> dict[str, Any]:
-    """Return vLLM's fields, then specviz's metrics (tree fields, times, speed-ups), then the run."""
-    end = trace.end
-    outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
-    run = to_builtins(trace.run, enc_hook=rounded)
-    fields = {
-        **vllm(trace.steps),
         **summarise(trace.steps, *outcome),
         "per_step_nodes": [step.verified + step.pruned for step in trace.steps],
         "per_step_depth": [_deepest(step) for step in trace.steps],
@@ -100,6 +88,11 @@ def summary(trace: Trace) -> dict[str, Any]:
         "run": {name: value for name, value in run.items() if name not in ("kind", "prompt", "prompt_pieces")},
     }
     return {**rounded(fields), "definitions": DEFINITIONS}
+
+
+def _deepest(step: Step) -> int:
+    """Return the maximum depth of nodes that the target scored, which is the most tokens that this step could have accepted."""
+    return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
 
 
 def timeline(trace: Trace) -> dict[str, Any]:

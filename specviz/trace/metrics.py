@@ -131,8 +131,10 @@ def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
 def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
     """Return wall time per phase in seconds, their total, and the prefill and any capturing, which the total excludes."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
-    apart = {"prefill": prefill_ns, **({"capture": capture_ns} if capture_ns else {})}
-    return {phase: ns / 1e9 for phase, ns in {**spent, "total": sum(spent.values()), **apart}.items()}
+    spent |= {"total": sum(spent.values()), "prefill": prefill_ns}
+    if capture_ns:
+        spent["capture"] = capture_ns
+    return {phase: ns / 1e9 for phase, ns in spent.items()}
 
 
 def summarise(

@@ -441,5 +441,4 @@ class Trace(Frozen, frozen=True):
 
     def _repr_html_(self) -> str:
         """What a notebook shows of a trace."""
-        html: str = self.show()._repr_html_()
-        return html
+        return str(self.show()._repr_html_())

@@ -46,8 +46,18 @@ def line(record: Record, seq: int) -> str:
     """Encode ``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace for values that JSON cannot
     hold, or a line that is too long."""
     name = f"Step {record.index}" if isinstance(record, Step) else f"The {record.__struct_config__.tag} record"
+    notes = record.notes if isinstance(record, Step) else ()
     try:
-        fields = {"v": SCHEMA_VERSION, "seq": seq, **_body(record)}
+        body = rounded(msgspec.to_builtins(record.replace(notes=()) if notes else record, enc_hook=rounded))
+        if isinstance(record, Step):
+            for entry in (*body["nodes"], body["bonus"] or [0]):
+                while entry[-1] is None:
+                    entry.pop()
+            if not record.time.aside:
+                body["time"].pop()
+        if notes:
+            body["notes"] = [{"type": note.type, **rounded(note.data)} for note in notes]
+        fields = {"v": SCHEMA_VERSION, "seq": seq, **body}
         try:
             data = msgspec.json.encode(fields)
         except UnicodeEncodeError:  # lone surrogates, which UTF-8 cannot hold, become U+FFFD
@@ -57,20 +67,6 @@ def line(record: Record, seq: int) -> str:
     if len(data) > MAX_LINE:
         raise BadTrace(f"{name} takes {len(data)} bytes, longer than the {MAX_LINE} that a line may have.")
     return data.decode()
-
-
-def _body(record: Record) -> dict[str, Any]:
-    if not isinstance(record, Step):
-        return rounded(msgspec.to_builtins(record, enc_hook=rounded))
-    body = rounded(msgspec.to_builtins(record.replace(notes=()), enc_hook=rounded))
-    for entry in (*body["nodes"], body["bonus"] or [0]):
-        while entry[-1] is None:
-            entry.pop()
-    if not record.time.aside:
-        body["time"].pop()
-    if record.notes:
-        body["notes"] = [{"type": note.type, **rounded(note.data)} for note in record.notes]
-    return body
 
 
 class TraceWriter:
@@ -189,8 +185,7 @@ class _PackedNote(Mapping[str, Any]):
         self._json = text
 
     def _read(self) -> dict[str, Any]:
-        fields: dict[str, Any] = msgspec.json.decode(self._json)
-        return fields
+        return msgspec.json.decode(self._json, type=dict[str, Any])
 
     def __getitem__(self, name: str) -> Any:
         return self._read()[name]
