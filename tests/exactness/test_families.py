@@ -22,6 +22,8 @@ from tests.support.families import CONTEXT, VOCAB, WINDOW, tiny_model, words
 PROMPT = "The quick fox jumps over the dog. The quick fox jumps over"
 COMMON = ("mixtral",)
 """Settings that differ between layers, and experts: what broke once is met in the fast lane."""
+TREE = {"token_recycling": {"nodes": 20}}
+"""Fewer nodes than a context has places, for classes that hold something for each of these: by itself as many as pay."""
 RECURRENT = "cannot hold the branches of a draft tree"
 PLACELESS = "takes no position ids"
 REFUSED = {
@@ -94,7 +96,7 @@ class _Folder:
     def run(self, method: str, draft: Path | None = None) -> list[int]:
         trace = specviz.run(
             prompt=PROMPT, raw=True, method=method, target=str(self.path), draft=None if draft is None else str(draft),
-            max_new_tokens=self.budget, dtype=self.dtype, device="cpu", seed=3,
+            max_new_tokens=self.budget, dtype=self.dtype, device="cpu", seed=3, parameters=TREE.get(method, {}),
         )  # fmt: skip
         assert trace.end is not None and trace.end.reason in ("budget", "context"), trace.end
         return list(trace.end.output_ids)
