@@ -102,6 +102,7 @@ def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None
     ("fields", "said"),
     [
         ({"image": None}, "There is no picture. Choose one"),
+        ({"image": "a" * 300}, "There is no picture"),
         ({"raw": True}, "takes no raw: .* leave raw out"),
         ({"draft": "smollm2-draft"}, "takes no draft: .* leave draft out"),
         ({"pictures": scene()}, "A request has no field pictures; it has .*image"),
@@ -130,6 +131,8 @@ def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:
 def test_a_picture_for_a_target_that_reads_none_is_refused() -> None:
     with pytest.raises(BadInput, match="does not read pictures. Leave the picture out"):
         prepare(Request("prompt_lookup", "what is it", image=scene()))
+    with pytest.raises(BadInput, match="takes no guidance: .* leave guidance out"):
+        prepare(Request("prompt_lookup", "what is it", guidance=7))
 
 
 def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
