@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 import specviz
+from specviz.drafting.trees.calibrated import CalibratedTree
 from specviz.errors import SpecvizError
 from specviz.models import cache
 from tests.support.families import CONTEXT, VOCAB, WINDOW, tiny_model, words
@@ -22,8 +23,6 @@ from tests.support.families import CONTEXT, VOCAB, WINDOW, tiny_model, words
 PROMPT = "The quick fox jumps over the dog. The quick fox jumps over"
 COMMON = ("mixtral",)
 """Settings that differ between layers, and experts: what broke once is met in the fast lane."""
-TREE = {"token_recycling": {"nodes": 20}}
-"""Fewer nodes than a context has places, for classes that hold something for each of these: by itself as many as pay."""
 RECURRENT = "cannot hold the branches of a draft tree"
 PLACELESS = "takes no position ids"
 REFUSED = {
@@ -70,7 +69,11 @@ def _reason(kind: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fixed trees of fewer nodes than a context has places, as some classes hold something for each place: by themselves they
+    have as many as pay. And models are forgotten."""
+    whole = CalibratedTree.best
+    monkeypatch.setattr(CalibratedTree, "best", lambda tree, nodes: whole(tree, min(nodes, 24)))
     yield
     cache.MODELS.release()
 
@@ -96,7 +99,7 @@ class _Folder:
     def run(self, method: str, draft: Path | None = None) -> list[int]:
         trace = specviz.run(
             prompt=PROMPT, raw=True, method=method, target=str(self.path), draft=None if draft is None else str(draft),
-            max_new_tokens=self.budget, dtype=self.dtype, device="cpu", seed=3, parameters=TREE.get(method, {}),
+            max_new_tokens=self.budget, dtype=self.dtype, device="cpu", seed=3,
         )  # fmt: skip
         assert trace.end is not None and trace.end.reason in ("budget", "context"), trace.end
         return list(trace.end.output_ids)
