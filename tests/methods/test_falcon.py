@@ -29,8 +29,8 @@ context = partial(rounds.context, [3, 4], warp=Warp(0.9))
 class Pairs(ByTokens):
     """Two levels a forward: logits hang on the seed's whole path and on the level, not on the node inside the block."""
 
-    def __init__(self, support: Tensor | None = None, deepest: int = 99) -> None:
-        self.support, self.forwards, self.deepest, self._told = support, 0, deepest, 0
+    def __init__(self, support: Tensor | None = None) -> None:
+        self.support, self.forwards, self._told = support, 0, 0
 
     def distribution(self, path: tuple[int, ...], level: int) -> Tensor:
         size = VOCAB if self.support is None else len(self.support)
@@ -104,10 +104,6 @@ def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, dep
         draft = Blocks(builder, 2).build(Pairs(), context(room=room))
         assert max(draft.tree.shape.depths) == depth
         assert draft.calls == (depth + 1) // 2
-
-
-def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
-    assert max(Sampled(chain(7), ranked=True).build(Pairs(deepest=4), context()).tree.shape.depths) == 4
 
 
 def test_drawn_trees_keep_the_distributions_they_were_drawn_from() -> None:

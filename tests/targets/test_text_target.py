@@ -93,18 +93,6 @@ def test_a_tree_longer_than_the_window_forgets_as_the_model_does() -> None:
     assert torch.allclose(logits[-1], alone(made, [*PROMPT, *range(1, 10)]), atol=1e-5)
 
 
-def test_sessions_of_one_target_do_not_disturb_each_other() -> None:
-    target = TextTarget(model("llama"), "llama", ())
-    first, second = target.open(64), target.open(64)
-    first.prefill(PROMPT[:-1])
-    before = first.score(TREE).logits.clone()
-    second.prefill([7] * 30)
-    second.score(TREE)
-    first.rewind(first.length)
-    assert torch.equal(first.score(TREE).logits, before)
-    assert (first.length, second.length) == (11, 30)
-
-
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str) -> None:

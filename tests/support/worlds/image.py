@@ -18,7 +18,7 @@ from specviz.methods.resources import MethodResources
 from specviz.models.image.image import LoadedImage, embedding_table
 from specviz.pipeline.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
-from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
+from tests.support.tiny.images import tiny_image_drafter, tiny_pair, tiny_samplers
 from tests.support.tiny.text import Decoded, composed, parts_for
 
 PROMPT = "red"
@@ -80,6 +80,3 @@ def plain_rows(loaded: LoadedImage, target: ImageTarget, prompt: list[int], code
     ).last_hidden_state
     logits = loaded.model.model.generation_head(states[:, len(first) - 1 :])
     return logits[1] + target.guidance * (logits[0] - logits[1])
-
-
-__all__ = ["PROMPT", "WARM", "World", "plain_rows", "tiny_image"]
