@@ -57,7 +57,7 @@ BUDGETS = {
     "acceptance": 5_411,
     "bench": 24_939,
     "commands": 7_958,
-    "drafting": 63_605,
+    "drafting": 63_612,
     "engine": 22_894,
     "figures": 9_708,
     "inspection": 7_187,

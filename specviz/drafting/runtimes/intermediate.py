@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.small_lm import SmallLM
+from specviz.drafting.runtimes.language_model import SmallModel
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Session, TargetPass
 from specviz.engine.tree import DraftTree
@@ -40,8 +41,8 @@ class SmallSession:
     """Session of the small draft model that verifies chains. Tokens outside its vocabulary have no probability."""
 
     def __init__(self, model: SmallLM, capacity: int, room: int = 64) -> None:
-        self._model = model
-        self._cache = model.open(capacity + room)
+        self._small, self._config = SmallModel(model, capacity + room), model.config
+        self._support = model.draft_ids
         self._committed = 0
 
     @property
@@ -50,27 +51,27 @@ class SmallSession:
         return self._committed
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``: no pass is padded."""
+        """Return ``nodes``: the cost of a pass is that of its nodes."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache; return logits [1, vocab] of the last one."""
-        logits = self._run(torch.tensor(list(ids), device=self._model.draft_ids.device), True)
-        self._committed = self._cache.length
-        return TargetPass(logits)
+        self._small.rewind(self._committed)
+        logits = self._small.extend(ids)
+        self._committed += len(ids)
+        return TargetPass(self._wide(logits[None]))
 
     def score(self, tree: DraftTree) -> TargetPass:
         """Run one pass over a chain. Raises BadInput for a tree with branches."""
         if any(parent != place - 1 for place, parent in enumerate(tree.shape.parents)):
             raise BadInput("The small draft model verifies only chains; let the drafter below it draft one token per level.")
-        return TargetPass(self._run(tree.tokens, False))
+        self._small.rewind(self._committed)
+        return TargetPass(self._wide(self._small.extend_all(tree.host_tokens)))
 
-    def _run(self, tokens: Tensor, last: bool) -> Tensor:
+    def _wide(self, logits: Tensor) -> Tensor:
         """Return logits over the target's vocabulary, -inf for tokens outside this model's."""
-        self._cache.keep(self._committed)
-        logits = self._model(tokens, self._cache, last_only=last)
-        wide = logits.new_full((len(logits), self._model.config.vocab_size), -torch.inf)
-        return wide.index_copy_(1, self._model.draft_ids, logits)
+        wide = logits.new_full((len(logits), self._config.vocab_size), -torch.inf)
+        return wide.index_copy_(1, self._support, logits)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first), the start of the last chain."""
@@ -81,7 +82,8 @@ class SmallSession:
         self._committed = min(length, self._committed)
 
     def close(self) -> None:
-        """Do nothing: the cache is freed with this object."""
+        """As :meth:`SmallModel.close`."""
+        self._small.close()
 
 
 class FittedSession:
