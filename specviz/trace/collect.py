@@ -1,4 +1,4 @@
-"""Collection of a run's records, one by one, into a trace."""
+"""Collector of a run's records into a trace, one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.trace.schema import End, Run, Step, Trace
 
 
 class Collector:
-    """Records of a run so far. The last of several end records counts."""
+    """The records of a run so far; if there are several end records, the last one counts."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -27,13 +27,13 @@ class Collector:
 
     @property
     def trace(self) -> Trace:
-        """Trace of the records so far."""
-        assert self.run is not None, "a run starts with its record"
+        """The trace of the records so far."""
+        assert self.run is not None, "the first record must be a run record"
         return Trace(self.run, tuple(self.steps), self.end)
 
 
 def collect(records: Iterable[Run | Step | End]) -> Trace:
-    """Return the trace of these records, the first of which is a run's."""
+    """Return the trace of these records; the first must be a run record."""
     collector = Collector()
     for record in records:
         collector.add(record)
@@ -41,7 +41,7 @@ def collect(records: Iterable[Run | Step | End]) -> Trace:
 
 
 def closed(trace: Trace, reason: str, message: str = "", picture: str = "") -> End:
-    """Return an end record for a trace without one, from the steps so far."""
+    """Return an end record, made from the steps so far, for a trace that lacks one."""
     ids = tuple(token for step in trace.steps for token in step.emitted)
     text = "".join(piece for step in trace.steps for piece in step.pieces)
     return End(reason, ids, text, 0, summarise(trace.steps, reason, 0), message, picture=picture)

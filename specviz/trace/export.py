@@ -1,10 +1,10 @@
 """Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary with vLLM's names, an HTML replay.
 
-Perfetto does not draw overlapping events of one track, so every lane has its own track number in the file. Events are names
-("M"), complete ("X") and counters ("C"); ``ts`` is microseconds since the prefill began, ``dur`` is in microseconds.
+Perfetto does not draw overlapping events on one track, so every lane has its own track number. Event types are metadata ("M"),
+complete ("X") and counter ("C"); ``ts`` is in microseconds since the prefill began, ``dur`` in microseconds.
 
 GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx is slow to import and most exports do not
-use it, so it is imported only when a graph is made.
+need it, so it is imported only when a graph is built.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = {
     "summary": ".summary.json",
     "html": ".html",
 }
-"""Export formats, with their file suffixes."""
+"""File suffix by export format."""
 
 OF_ONE_STEP = ("graphml", "nodelink")
 
@@ -43,18 +43,18 @@ Unit = tuple[str, int, int, dict[str, Any]]
 
 _BONUS = "bonus"
 _RUN, _PLAIN = 1, 2
-"""Perfetto's numbers of processes: this run, and the target's own autoregressive run."""
+"""Perfetto's process numbers: this run, and the target's own autoregressive run."""
 _TRACKS = {lane: track for track, lane in enumerate(("steps", *PHASES, "tokens"), 1)}
-"""Perfetto's numbers of tracks, of which no two processes share one, by lane."""
+"""Perfetto's track number by lane; no two processes share a track."""
 _NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot hold, and the carriage return, which XML readers convert to a line feed."""
 
 DEFINITIONS = (
-    "mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: steps "
-    "without a draft are left out; a drafted token is a tree node that the target scored; mean_acceptance_length is "
+    "The fields from mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: "
+    "steps without a draft are left out; a drafted token is a tree node that the target scored; mean_acceptance_length is "
     "1 + num_accepted_draft_tokens / num_spec_steps; num_spec_tokens and the keys of "
     "acceptance_histogram_by_draft_length count depths, which for a chain is the same as tokens. The other fields are "
-    "this app's own and count every step: per_step_nodes has pruned candidates too."
+    "this app's own and count every step; per_step_nodes includes pruned candidates."
 )
 
 
@@ -91,7 +91,7 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _deepest(step: Step) -> int:
-    """Return the maximum depth of nodes that the target scored, which is the most tokens that this step could have accepted."""
+    """Return the greatest depth of a scored node, which is the most drafted tokens that this step could have accepted."""
     return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
 
 
@@ -104,7 +104,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
         details |= {"emitted": len(step.emitted), "text": "".join(step.pieces)}
         steps.append((f"step {step.index}", step.time.total, len(step.emitted), details))
     events = [*_process(_RUN, f"{run.title} on {run.target}", ("steps", *PHASES), clock, steps)]
-    # A step records only the sum of each phase, so the phases are drawn one after the other, in the order of PHASES.
+    # A step records only the total time of each phase, so the phases are drawn one after another, in the order of PHASES.
     for step in trace.steps:
         for phase in PHASES:
             spent = getattr(step.time, phase)
@@ -118,8 +118,8 @@ def timeline(trace: Trace) -> dict[str, Any]:
 
 
 def _process(number: int, title: str, lanes: Sequence[str], prefill: int, units: Iterable[Unit]) -> Iterator[dict[str, Any]]:
-    """Yield the names and the order of a process and its tracks. On its first track, yield the prefill and the units one after
-    the other, each with the output's length after it."""
+    """Yield the names and sort order of a process and its tracks. Then yield the prefill and the units, one after another on the
+    first track, each followed by the output length so far."""
     for track, name in ((0, title), *((_TRACKS[lane], lane) for lane in lanes)):
         what = "thread" if track else "process"
         yield _event("M", f"{what}_name", number, track, {"name": name})
@@ -145,21 +145,21 @@ def _event(kind: str, name: str, process: int, track: int, about: Mapping[str, A
 def content(trace: Trace, kind: str, step: int | None = None) -> str:
     """Return the text of an export. ``step`` selects the tree of graphml and nodelink.
 
-    GraphML has \\xNN for characters invalid in XML. Raises BadInput for an unknown kind or step.
+    GraphML writes \\xNN for characters invalid in XML. Raises BadInput for an unknown kind or step.
     """
     if kind not in KINDS:
         raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
-    if kind == "html":  # the viewer reads traces, and a trace knows nothing of it until one is asked for
+    if kind == "html":  # imported here: the viewer depends on the trace room, never the reverse
         return str(importlib.import_module("specviz.viewer.replay").of_trace(trace))
     if kind not in OF_ONE_STEP:
         return json.dumps(timeline(trace) if kind == "perfetto" else summary(trace), ensure_ascii=False)
     last = len(trace.steps) - 1
     if last < 0:
-        raise BadInput("This run has no step, so there is no tree to export.")
+        raise BadInput("This run has no steps, so there is no tree to export.")
     if step is None:
-        raise BadInput(f"A {kind} export is the tree of one step; choose it with --step, from 0 to {last}.")
+        raise BadInput(f"A {kind} export holds one step's tree; choose the step with --step, from 0 to {last}.")
     if not 0 <= step <= last:
-        raise BadInput(f"There is no step {step}; this run's steps go from 0 to {last}.")
+        raise BadInput(f"There is no step {step}; this run's steps are 0 to {last}.")
     import networkx as nx
 
     tree = graph(trace.steps[step])

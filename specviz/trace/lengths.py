@@ -1,8 +1,8 @@
-"""Curves of τ by text length, measured by the length suite and stored in ``assets/lengths``.
+"""Curves of τ against text length, measured by the length suite and stored in ``assets/lengths``.
 
 A file holds one target: {"target", "source", "date", "lengths": [64, ...], "curves": [{"method", "kind", "tau": [...]}]}.
-``kind`` is "answers", free answers after a text of that length, or "copies", quotations from it. Only token counts are stored,
-no speeds, since counts do not depend on the machine.
+``kind`` is "answers" (free answers about a text of that length) or "copies" (quotations from it). Only token counts are stored,
+not speeds, since counts do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Words = Annotated[str, Meta(min_length=1)]
 
 
 class Curve(Frozen, frozen=True):
-    """One method's tokens per pass, bonus included, at each of the lengths."""
+    """One method's tokens per pass, bonus included, at each length."""
 
     method: str
     kind: Annotated[str, one_of("answers", "copies")]
@@ -31,7 +31,7 @@ class Curve(Frozen, frozen=True):
 
 
 class LengthCurves(Frozen, frozen=True):
-    """Curves of one target. ``lengths`` are tokens before the first draft, ascending; ``source`` describes the decoded texts."""
+    """Curves of one target. ``lengths`` count the tokens before the first draft, ascending; ``source`` describes the texts."""
 
     target: Words
     source: Words
@@ -41,13 +41,13 @@ class LengthCurves(Frozen, frozen=True):
 
     def __post_init__(self) -> None:
         if list(self.lengths) != sorted(set(self.lengths)):
-            raise ValueError("lengths do not ascend")
+            raise ValueError("lengths are not ascending")
         for curve in self.curves:
             if len(curve.tau) != len(self.lengths):
-                raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
+                raise ValueError(f"the curve of {curve.method} for {curve.kind} does not have one τ per length")
 
     def after(self, earlier: LengthCurves | None) -> LengthCurves:
-        """Return the curves of ``earlier`` not measured again, then these; only these if source or lengths differ."""
+        """Return the curves of ``earlier`` that these do not replace, then these; only these if source or lengths differ."""
         if earlier is None or (self.source, self.lengths) != (earlier.source, earlier.lengths):
             return self
         again = {(curve.method, curve.kind) for curve in self.curves}
@@ -56,7 +56,7 @@ class LengthCurves(Frozen, frozen=True):
 
     @staticmethod
     def load(path: Path) -> LengthCurves:
-        """Read a file. Raises BadInput, with the way out, if it is damaged."""
+        """Read a file. Raises BadInput, with the remedy, if it is damaged."""
         try:
             return json.decode(path.read_bytes(), type=LengthCurves)
         except (OSError, ValueError) as problem:
@@ -79,5 +79,5 @@ def measured(folder: Path = FOLDER) -> list[LengthCurves]:
 
 
 def measured_on(target: str, folder: Path = FOLDER) -> LengthCurves | None:
-    """Return this target's curves, or None if not measured."""
+    """Return this target's curves, or None if they were not measured."""
     return next((curves for curves in measured(folder) if curves.target == target), None)

@@ -1,6 +1,6 @@
-"""Schema of a run as frozen plain data: the one contract between the engine and everything that shows it.
+"""Schema of a run as frozen plain data: the one contract between the engine and every view.
 
-A trace file holds one ``run`` line, then ``step`` lines, then an ``end`` line. Nothing here knows torch, plotly or gradio.
+A trace file holds one ``run`` line, then ``step`` lines, then an ``end`` line. Nothing here imports torch, plotly or gradio.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from msgspec import Meta, Struct, structs
 SCHEMA_VERSION = 2
 MAX_STEPS = 20_000
 MAX_NODES = 2048
-"""Nodes of one step, the root and the pruned ones included."""
+"""Maximum number of nodes in one step, the root and pruned nodes included."""
 MAX_PRUNED = 96
-"""Pruned nodes that travel with a step, the best of them; a note of its growth counts them all."""
+"""Maximum number of pruned nodes recorded with a step, the best of them; a growth note counts them all."""
 MAX_TEXT = 4096
-"""Characters of one token's text, and of any text and key inside free JSON."""
+"""Maximum length in characters of one token's text, and of any text or key inside free JSON."""
 EXACT = 2**53 - 1
-"""The largest whole number that every reader of JSON keeps exactly."""
+"""The largest integer that every JSON reader represents exactly."""
 
-# Node 0 is the last committed token, which nobody judges, hence its own word.
+# Node 0 is the last committed token, which no rule judges, hence a status of its own.
 ROOT = "root"
 ACCEPTED = "accepted"
 RELAXED = "relaxed"
@@ -40,7 +40,7 @@ PHASES = ("draft", "verify", "judge", "commit", "host")
 
 
 def one_of(*words: str) -> Meta:
-    """The bound of a text that is one of these words."""
+    """Return the constraint that a text is one of these words."""
     return Meta(pattern=rf"^(?:{'|'.join(words)})$(?!\n)")
 
 
@@ -67,18 +67,18 @@ _ATOMS = frozenset((str, int, bool, type(None)))
 
 
 def whole(number: float) -> float:
-    """A number as JSON knows it, which does not tell 3.0 from 3."""
+    """Return a number as JSON has it, which does not distinguish 3.0 from 3."""
     return int(number) if number.is_integer() and abs(number) <= EXACT else number
 
 
 def rounded(value: Any) -> Any:
-    """Plain JSON with every float cut to five significant digits, mappings as dicts and sequences as lists.
+    """Return plain JSON with every float rounded to five significant digits, mappings as dicts and sequences as lists.
 
-    Raises ValueError on a number that is not finite, TypeError on what is no JSON.
+    Raises ValueError for a number that is not finite, TypeError for a value that JSON cannot hold.
     """
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError("a number is NaN or infinite, as when a model's arithmetic overflows; try dtype float32")
+            raise ValueError("a number is NaN or infinite, as happens when a model's arithmetic overflows; try dtype float32")
         return whole(float(f"{value:.5g}"))
     if isinstance(value, list | tuple):
         return [entry if type(entry) in _ATOMS else rounded(entry) for entry in value]
@@ -88,54 +88,54 @@ def rounded(value: Any) -> Any:
         return str(value)
     if value is None or isinstance(value, int):
         return value
-    raise TypeError(f"JSON holds no {type(value).__name__}")
+    raise TypeError(f"JSON cannot hold a {type(value).__name__}")
 
 
 class Frozen(Struct, frozen=True):
-    """A record that never changes."""
+    """An immutable record."""
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values in these fields."""
+        """Return a copy with new values in these fields."""
         return structs.replace(self, **changes)
 
 
 class Object(Frozen, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A JSON object with these fields and no others; one that has its default is left out."""
+    """A JSON object with these fields and no others; fields with their default value are left out."""
 
 
 class Array(Frozen, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """A JSON array of the fields' values in their order; a null at its end may be left out."""
+    """A JSON array of the fields' values in order; trailing nulls may be left out."""
 
 
 class Node(Array, frozen=True):
     """One node of a draft tree.
 
-    ``q`` is the drafter's probability of this token given its parent, None where the drafter has none (a copied token). The
-    accept rule used it as it stands unless the step is ``certain``: then it is the drafter's confidence and no more. ``p`` is
-    the target's probability, None where the target was never asked. Both are after temperature, top-k and top-p; at
-    temperature 0, where the rule looks only at the largest logit, both are the plain softmax so that there is something to
-    compare. ``draw`` is the random number in [0, 1) that was held against ``threshold``; both None when the rule draws
-    nothing per node. ``grid`` is (row, column) in an image run.
+    ``q`` is the drafter's probability of this token given its parent, None if the drafter has none (a copied token). The
+    acceptance rule uses it as is, unless the step is ``certain``: then it is merely the drafter's confidence. ``p`` is the
+    target's probability, None if the target did not score the node. Both are after temperature, top-k and top-p. At
+    temperature 0 the rule looks only at the largest logit, and both are the plain softmax, for comparison. ``draw`` is the
+    random number in [0, 1) that was compared with ``threshold``; both are None if the rule draws nothing per node. ``grid`` is
+    (row, column) in an image run.
     """
 
     parent: Annotated[int, Meta(ge=-1, le=MAX_NODES - 1)]
-    """An earlier node, -1 for the root."""
+    """Index of an earlier node; -1 for the root."""
     token: Token
     text: Text
     q: Probability | None = None
     """The drafter's probability; null for a point mass."""
     p: Probability | None = None
-    """The target's probability; null where the target was not asked."""
+    """The target's probability; null if the target did not score the node."""
     status: Annotated[str, one_of(*STATUSES)] = SKIPPED
     threshold: Annotated[float, Meta(ge=-1e9, le=1e9)] | None = None
-    """What the draw was held against."""
+    """The number that the draw was compared with."""
     draw: Probability | None = None
     """The random number in [0, 1)."""
     grid: Grid | None = None
 
 
 class Candidate(Array, frozen=True):
-    """A token the target ranked high at some node: id, text, probability in the sense of ``Node.p``."""
+    """A token that the target ranked high at some node: id, text, and probability as in ``Node.p``."""
 
     token: Token
     text: Text
@@ -143,16 +143,16 @@ class Candidate(Array, frozen=True):
 
 
 class TargetRow(Array, frozen=True):
-    """What the target would have said after ``node``: its best few tokens, likeliest first. Only for visited nodes."""
+    """The target's prediction after ``node``: its top few tokens, most likely first. Only for visited nodes."""
 
     node: NodeIndex
     top: Annotated[tuple[Candidate, ...], Meta(max_length=64)]
 
 
 class Bonus(Array, frozen=True):
-    """The target's own token that ends a step, hanging from the node where the walk ended.
+    """The target's own token that ends a step, a child of the node at which the walk ended.
 
-    ``source`` is "target" when drawn from p itself and "residual" when drawn from what rejection left over.
+    ``source`` is "target" if it was drawn from p itself and "residual" if from the residual distribution after a rejection.
     """
 
     parent: NodeIndex
@@ -164,8 +164,8 @@ class Bonus(Array, frozen=True):
 
 
 class Nanoseconds(Array, frozen=True):
-    """Where the time of one step went, in nanoseconds. ``host`` is the rest of the step's wall time but for ``aside``:
-    that went into what is only shown, and is in no total."""
+    """Time of one step by phase, in nanoseconds. ``host`` is the rest of the step's wall time, except for ``aside``: the time
+    spent on data that is only shown, which no total includes."""
 
     draft: Count = 0
     verify: Count = 0
@@ -180,10 +180,10 @@ class Nanoseconds(Array, frozen=True):
 
 
 class Note(Frozen, frozen=True):
-    """A method's own account of one step as it stands in a trace.
+    """A method's own data on one step, as stored in a trace.
 
-    ``type`` names the panel that draws it, ``data`` is plain JSON. Fields of known types are those of ``trace.notes``; a type
-    that a newer version wrote is kept as it is.
+    ``type`` names the panel that draws it, ``data`` is plain JSON. Known types have the fields given in ``trace.notes``; a type
+    written by a newer version is kept unchanged.
     """
 
     type: NoteType
@@ -196,14 +196,14 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
     ``position`` is the root's absolute position, which is also the number of tokens in the target's cache before the pass.
     ``path`` lists the accepted nodes from the root's child downwards. ``emitted`` are the tokens added to the output: the
     path, then the bonus, cut at end-of-sequence, budget or context; ``pieces`` is the text each of them adds.
-    ``verified`` counts the drafted nodes the target scored, ``padded`` the rows of its pass (root and padding included).
-    ``passes`` is how often the target was run: more than once where rejected places of a block are drawn again one by one.
-    On the path a node that was *resampled* carries its new token. ``certain`` says that the guesses were chosen, not drawn:
-    a rule that weighs p against q took each of them as a point mass, whatever confidence stands in ``Node.q``.
+    ``verified`` counts the drafted nodes that the target scored, ``padded`` the rows of its pass (root and padding included).
+    ``passes`` is how often the target ran: more than once if rejected positions of a block are resampled one by one.
+    A *resampled* node on the path carries its new token. ``certain`` means that the drafts were chosen, not sampled: a rule
+    that compares p with q treated each as a point mass, whatever confidence ``Node.q`` holds.
     """
 
     index: Annotated[int, Meta(ge=0, le=MAX_STEPS - 1)]
-    """Steps before this one."""
+    """Number of steps before this one."""
     position: Annotated[int, Meta(ge=0, le=100_000_000)]
     """Absolute position of the root, which is also the length of the target's cache before the pass."""
     nodes: Annotated[tuple[Node, ...], Meta(min_length=1, max_length=MAX_NODES)]
@@ -219,15 +219,15 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
     cut: Annotated[str, one_of(*CUTS)] | None = None
     draft_calls: Count = 0
     verified: Annotated[int, Meta(ge=0, le=MAX_NODES - 1)] = 0
-    """Drafted nodes the target scored."""
+    """Number of drafted nodes that the target scored."""
     padded: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """Rows of the target's pass, root and padding included."""
+    """Number of rows in the target's pass, root and padding included."""
     rows: Annotated[tuple[TargetRow, ...], Meta(max_length=MAX_NODES)] = ()
     notes: Annotated[tuple[Note, ...], Meta(max_length=16)] = ()
     passes: Annotated[int, Meta(ge=1, le=100_000)] = 1
-    """Runs of the target in this step; 1 where it is missing."""
+    """Number of target passes in this step; 1 if absent."""
     certain: bool = False
-    """Guesses were chosen, not drawn: the rule took each as a point mass, and q is confidence alone."""
+    """Whether drafts were chosen, not sampled: the rule treated each as a point mass, and q is merely a confidence."""
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -239,19 +239,19 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
 
     @property
     def accepted(self) -> int:
-        """Drafted tokens that entered the output; bonus, tokens drawn again and tokens cut off are not counted."""
+        """Number of drafted tokens in the output; the bonus, resampled tokens and tokens cut off do not count."""
         emitted_path = self.path[: len(self.emitted)]
         return sum(self.nodes[number].status != RESAMPLED for number in emitted_path)
 
     @property
     def pruned(self) -> int:
-        """Candidates cut before the target's pass, of which the best travel as nodes; a note of the growth counts all."""
+        """Number of candidates pruned before the target's pass. The best are recorded as nodes; a growth note counts all."""
         carried = sum(node.status == PRUNED for node in self.nodes)
         return max(carried, (self.considered or 0) - (len(self.nodes) - 1 - carried))
 
     @property
     def considered(self) -> int | None:
-        """Drafted candidates as a note of the growth counts them; None without one."""
+        """Number of drafted candidates according to a growth note; None without one."""
         counts = [count for note in self.notes if isinstance(count := note.data.get("considered"), int)]
         return max(counts, default=None)
 
@@ -259,7 +259,7 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
 class Sampling(Object, frozen=True, omit_defaults=False):
     """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.
 
-    ``generation`` is the number of earlier runs that taught the drafter: its draws are keyed by it as by the seed.
+    ``generation`` is the number of earlier runs that the drafter learned from; its draws are keyed by it as well as by the seed.
     """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
@@ -267,16 +267,16 @@ class Sampling(Object, frozen=True, omit_defaults=False):
     top_p: Probability = 1.0
     seed: Annotated[int, Meta(ge=-(2**63))] = 0
     generation: Count = 0
-    """Earlier runs that taught the drafter, 0 where absent: its draws are keyed by it as by the seed."""
+    """Number of earlier runs that the drafter learned from, 0 if absent; its draws are keyed by it as well as by the seed."""
 
 
 class Codebook(Object, frozen=True):
-    """The picture codes of an image run as a map for the eye.
+    """The picture codes of an image run, laid out as a map.
 
-    ``places`` is base64 of two little-endian 16-bit numbers a code: its first two principal components, stretched to the
-    whole range. ``patches`` is base64 of [code, row, column, rgb], square, a byte each: the mean of the cells that hold the
-    code in pictures of the image model's training data; empty where nobody has counted. ``colours`` is base64 of red, green
-    and blue, a byte each: the mean of the patch, without patches the mean colour of a picture of that code alone.
+    ``places`` is base64 of two little-endian 16-bit numbers per code: its first two principal components, scaled to the full
+    range. ``patches`` is base64 of [code, row, column, rgb], square, one byte each: the mean of the cells with this code in the
+    image model's training pictures; empty if not computed. ``colours`` is base64 of red, green and blue, one byte each: the
+    mean of the patch, or, without patches, the mean colour of a picture made of that code alone.
     """
 
     size: Annotated[int, Meta(ge=1, le=65_536)]
@@ -286,9 +286,9 @@ class Codebook(Object, frozen=True):
 
 
 class Run(Object, frozen=True, tag="run", tag_field="kind"):
-    """What was asked, of what, on what. ``parameters`` are the method's; ``warnings`` are shown on screen, never hidden.
+    """The request, the models and the machine. ``parameters`` are the method's; ``warnings`` are always shown on screen.
 
-    ``grid`` is (rows, columns) of an image run, ``guidance`` how hard it follows its prompt (1: not at all harder).
+    ``grid`` is (rows, columns) of an image run, ``guidance`` its guidance scale (1: none).
     """
 
     modality: Annotated[str, one_of("text", "vision_language", "image")]
@@ -318,9 +318,9 @@ class Run(Object, frozen=True, tag="run", tag_field="kind"):
 
 
 class Divergence(Object, frozen=True):
-    """Where a run first left its baseline.
+    """The first divergence of a run from its baseline.
 
-    ``position`` counts the output's tokens, ``gap`` lies between the baseline's two best logits there.
+    ``position`` is an index into the output, ``gap`` the difference between the baseline's two largest logits there.
     """
 
     position: Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -330,7 +330,7 @@ class Divergence(Object, frozen=True):
 class Baseline(Object, frozen=True):
     """The target's own autoregressive run.
 
-    It had the same prompt, seed, tier and process. ``token_ns`` is one entry a token.
+    It had the same prompt, seed, tier and process. ``token_ns`` has one entry per token.
     """
 
     token_ns: Annotated[tuple[Count, ...], Meta(max_length=1_000_000)]
@@ -338,11 +338,11 @@ class Baseline(Object, frozen=True):
     equal: bool
     first_divergence: Divergence | None = None
     pieces: Annotated[tuple[Text, ...], Meta(max_length=1_000_000)] = ()
-    """Its text by token from the first divergence on; absent where it wrote the same, or was recorded without."""
+    """Its text by token from the first divergence on; absent if it did not diverge, or if the text was not recorded."""
     picture: Document = ""
-    """What the baseline of an image run drew, base64 of a PNG; absent where that is the run's own picture."""
+    """The picture of an image run's baseline, base64 of a PNG; absent if it equals the run's own picture."""
     capture_ns: Count = 0
-    """Time in which passes were captured as CUDA graphs: in no other time."""
+    """Time spent capturing passes as CUDA graphs; no other time includes it."""
 
     @property
     def total_ns(self) -> int:
@@ -350,7 +350,7 @@ class Baseline(Object, frozen=True):
 
 
 class PhaseSeconds(TypedDict, total=False):
-    """Seconds of a run by phase; ``total`` leaves out the prefill, and capturing, which there may be none of."""
+    """Seconds of a run by phase; ``total`` leaves out the prefill and the capturing of CUDA graphs, if any."""
 
     draft: Seconds
     verify: Seconds
@@ -373,7 +373,7 @@ class PhaseShares(TypedDict, total=False):
 
 
 class Metrics(TypedDict, total=False):
-    """What the steps add up to. Further keys may follow; a number without meaning is null."""
+    """Metrics computed from the steps. Further keys may follow; an undefined number is null."""
 
     tau: Amount | None
     steps: Count
@@ -397,9 +397,9 @@ class Metrics(TypedDict, total=False):
 
 
 class End(Object, frozen=True, tag="end", tag_field="kind"):
-    """How a run ended. ``metrics`` is what ``trace.metrics.summarise`` makes of the steps.
+    """The end of a run. ``metrics`` is the result of ``trace.metrics.summarise`` for the steps.
 
-    ``picture`` is what an image run drew, whole or so far, as base64 of a PNG.
+    ``picture`` is an image run's picture, complete or partial, as base64 of a PNG.
     """
 
     reason: Annotated[str, one_of(*REASONS)]
@@ -410,17 +410,17 @@ class End(Object, frozen=True, tag="end", tag_field="kind"):
     message: Annotated[str, Meta(max_length=65_536)] = ""
     baseline: Baseline | None = None
     picture: Document = ""
-    """What an image run drew: base64 of a PNG."""
+    """An image run's picture: base64 of a PNG."""
     captures: Count = 0
-    """Passes captured as CUDA graphs in this run. The next run of the model replays them."""
+    """Number of passes captured as CUDA graphs in this run. The model's next run replays them."""
     capture_ns: Count = 0
-    """Time that took: in no step and not in the prefill."""
+    """Time spent on these captures; neither the steps nor the prefill include it."""
     busy: Paragraph = ""
-    """What a reader of the times has to know where other programs kept the run waiting."""
+    """A caveat for readers of the timings, if other programs kept the run waiting."""
 
 
 class Trace(Frozen, frozen=True):
-    """One run, whole or so far. ``end`` is None while it is going on."""
+    """One run, complete or in progress. ``end`` is None while it is in progress."""
 
     run: Run
     steps: tuple[Step, ...]
@@ -428,17 +428,17 @@ class Trace(Frozen, frozen=True):
 
     @property
     def baseline(self) -> Baseline | None:
-        """The target's own run, None where none was recorded."""
+        """The target's own run; None if none was recorded."""
         return None if self.end is None else self.end.baseline
 
     def show(self, step: int | None = None, *, height: int = 680) -> Any:
-        """The stage in a notebook, ``height`` pixels high: at ``step``, counted from 0, or playing from the first one.
+        """Show the stage in a notebook, ``height`` pixels high: at ``step``, counted from 0, or playing from the first step.
 
-        Raises BadInput when there is no such step.
+        Raises BadInput if there is no such step.
         """
-        # The stage reads traces, and a trace knows nothing of it until somebody asks to see one: hence no import above.
+        # Imported here: the viewer depends on the trace room, never the reverse.
         return importlib.import_module("specviz.viewer.replay").frame(self, step, height)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of a trace."""
+        """Return a notebook's display of a trace."""
         return str(self.show()._repr_html_())

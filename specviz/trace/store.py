@@ -22,7 +22,7 @@ from specviz.trace.wire import MAX_LINE, Record, TraceWriter, decoded
 
 SUFFIX = ".spectrace.jsonl"
 PACKED = ".gz"
-"""Further suffix of a compressed file."""
+"""Additional suffix of a compressed file."""
 
 
 def lines(trace: Trace) -> list[str]:
@@ -36,7 +36,7 @@ def text(trace: Trace) -> str:
     """Return the whole file's text. Raises BadTrace if it exceeds ``MAX_FILE``."""
     content = "\n".join(lines(trace)) + "\n"
     if len(content.encode("utf-8")) > MAX_FILE:
-        raise BadTrace(f"This run's file would pass {MAX_FILE >> 20} MiB; ask for fewer tokens or smaller trees.")
+        raise BadTrace(f"This run's file would exceed {MAX_FILE >> 20} MiB; ask for fewer tokens or smaller trees.")
     return content
 
 
@@ -67,7 +67,7 @@ def save(content: str, path: str | Path) -> Path:
 
 
 def read(source: str | Path | bytes) -> Trace:
-    """Read the trace of a file, or of a file's content. Raises BadTrace with line and field, BadInput for an unreadable file.
+    """Read a trace from a file or a file's content. Raises BadTrace with line and field, BadInput for an unreadable file.
 
     A ``Path`` is a file, ``bytes`` are content, and a ``str`` is content if it starts with a brace or contains a line end.
     """
@@ -93,7 +93,7 @@ def unpacked(path: str | Path) -> bytes:
 def split(data: bytes) -> Iterator[str]:
     """Yield a file's lines. Raises BadTrace if the file is too long or a line is not UTF-8."""
     if len(data) > MAX_FILE:
-        raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
+        raise BadTrace(f"The file is larger than {MAX_FILE >> 20} MiB, the maximum size of a trace.")
     lines = io.BytesIO(data.removeprefix(codecs.BOM_UTF8))  # not splitlines, since texts may contain U+2028 and similar
     for number, encoded in enumerate(lines, 1):
         try:
@@ -105,7 +105,7 @@ def split(data: bytes) -> Iterator[str]:
 
 
 def rewritten(source: bytes) -> Iterator[str]:
-    """Yield the lines of a file's content, checked and in the current format, with the last of two end lines.
+    """Yield the lines of a file's content, checked and in the current format; of two end lines, only the last.
 
     Holds one line of the trace in memory at a time. Raises BadTrace with line and field.
     """
@@ -121,7 +121,7 @@ def rewritten(source: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Outline:
-    """A run's first and end record, with its numbers of steps and emitted tokens."""
+    """A run's first and last record, with its numbers of steps and emitted tokens."""
 
     run: Run
     end: End | None
@@ -135,7 +135,7 @@ def outlined(trace: Trace) -> Outline:
 
 
 def outline(trace_lines: Sequence[str]) -> Outline:
-    """Return the outline of a trace with validated lines. Steps are decoded only without an end line, to count tokens."""
+    """Return the outline of a trace's validated lines. Steps are decoded only if the end line is missing, to count tokens."""
     run, end, steps = decoded(json.loads(trace_lines[0])), None, list(trace_lines[1:])
     while steps and (fields := json.loads(steps[-1]))["kind"] == "end":
         end = end or decoded(fields)
@@ -153,9 +153,9 @@ class _Entry:
 
 
 class TraceStore:
-    """Lines of the latest traces under unguessable keys. Thread-safe.
+    """Store of the latest traces' lines under unguessable keys. Thread-safe.
 
-    Beyond ``max_traces``, or ``max_bytes`` in all, the least recently used trace is evicted; later access to it raises BadInput.
+    Beyond ``max_traces``, or ``max_bytes`` in total, it evicts the least recently used trace, whose later access raises BadInput.
     """
 
     def __init__(self, max_traces: int = 96, max_bytes: int = 256 << 20) -> None:
@@ -166,7 +166,7 @@ class TraceStore:
         self._size = 0
 
     def new(self, first_lines: Iterable[str] = (), checked: bool = False) -> str:
-        """Create a trace and return its key. ``first_lines`` are its first lines; with ``checked``, all its lines, validated."""
+        """Create a trace and return its key. ``first_lines`` are its first lines, or, with ``checked``, all lines, validated."""
         key = secrets.token_urlsafe(18)
         with self._lock:
             self._entries[key] = _Entry([], checked=checked)
@@ -181,12 +181,12 @@ class TraceStore:
 
     def append(self, key: str, line: str) -> int:
         """Add a line and return the new number of lines. Raises BadTrace if the trace exceeds the limit of a file."""
-        data = line.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a str take four bytes per character
+        data = line.encode("utf-8", "surrogatepass")  # bytes: with a single emoji a str takes four bytes per character
         size = len(data) + 1
         with self._lock:
             entry = self._find(key)
             if size > MAX_LINE + 1 or entry.size + size > min(MAX_FILE, self._max_bytes):
-                raise BadTrace("This run has grown past what the server keeps; ask for fewer tokens or smaller trees.")
+                raise BadTrace("This run has grown larger than the server can store; ask for fewer tokens or smaller trees.")
             entry.lines.append(data)
             entry.size += size
             self._size += size
@@ -194,7 +194,7 @@ class TraceStore:
             return len(entry.lines)
 
     def lines(self, key: str, start: int = 0, stop: int | None = None) -> list[str]:
-        """Return lines ``start`` to ``stop`` (exclusive). Indices below 0 are read as 0, those past the end as the end."""
+        """Return lines ``start`` to ``stop`` (exclusive). Indices below 0 count as 0, those past the end as the end."""
         with self._lock:
             encoded_lines = self._find(key).lines[max(0, start) : None if stop is None else max(0, stop)]
         return [line.decode("utf-8", "surrogatepass") for line in encoded_lines]

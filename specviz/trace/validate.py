@@ -1,6 +1,6 @@
-"""Validation of trace files, line by line: version and order, then what no schema can say.
+"""Validation of trace files, line by line: version and order, then properties that no schema can express.
 
-Parents come before children, the path is connected, the tokens of a step follow from its verdicts, and the sums add up.
+Parents come before children, the path is connected, a step's tokens follow from its verdicts, and the totals match the steps.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ MAX_DEPTH = 512
 """Maximum depth of a tree."""
 
 RENAMED_NOTES: dict[str, str] = tomllib.loads((ASSETS / "renamed_notes.toml").read_text("utf-8"))
-"""By type of a note in version 1, its type in version 2."""
+"""Note type in version 2 by its type in version 1."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Return one line's JSON object in the current version, under ``v`` the version it was written in.
+    """Return one line's JSON object, migrated to the current version; ``v`` stays the version in which it was written.
 
     Raises BadTrace for any other input or an unknown version.
     """
     fields = strict_json(text)
     if not isinstance(fields, dict):
-        raise BadTrace(f'a line is one JSON object, like {{"v":{SCHEMA_VERSION},"seq":0,"kind":"run",...}}.')
+        raise BadTrace(f'a line must be one JSON object, such as {{"v":{SCHEMA_VERSION},"seq":0,"kind":"run",...}}.')
     version = fields.get("v")
     if type(version) is not int:
         raise BadTrace(f'there is no version; every line starts with {{"v":{SCHEMA_VERSION},', field="v")
     if version > SCHEMA_VERSION:
-        message = f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz."
+        message = f"this file has version {version}, but this specviz reads versions up to {SCHEMA_VERSION}; update specviz."
         raise BadTrace(message, field="v")
     if version < 1:
         raise BadTrace(f"version {version} of the format never existed.", field="v")
@@ -51,7 +51,7 @@ def parsed(text: str) -> dict[str, Any]:
 class Intake:
     """Validator of a trace's lines, in order, that raises at the first invalid one.
 
-    It keeps emitted tokens, counts and the previous step, not the records, so checking a file takes little memory.
+    It stores emitted tokens, counts and the previous step, but not the records, so checking a file takes little memory.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,11 @@ class Intake:
             self._version = fields["v"]
             record = decoded(fields)
             if fields["seq"] != self.count:
-                _wrong("seq", f"is {fields['seq']}, and {self.count} lines come before this one; a line is missing or doubled.")
+                _wrong(
+                    "seq", f"is {fields['seq']}, but {self.count} lines come before this one; a line is missing or duplicated."
+                )
             if isinstance(record, Run) == (self.count > 0):
-                _wrong("kind", "the first line is the run line, and no other is.")
+                _wrong("kind", "the first line, and no other, must be the run line.")
             if isinstance(record, Step):
                 self._take_step(record)
             elif isinstance(record, End):
@@ -91,16 +93,16 @@ class Intake:
             _wrong("kind", "a step cannot follow the end.")
         check_step(step)
         if step.index != self._steps:
-            _wrong("index", f"is {step.index}, and {self._steps} steps come before this one.")
+            _wrong("index", f"is {step.index}, but {self._steps} steps come before this one.")
         before = self._before
         if before is not None:
             position = before.position + len(before.emitted)
             if before.cut is not None:
-                _wrong("index", "a step follows one that was cut, and a cut ends the run.")
+                _wrong("index", "a step follows one that was cut short, but such a step ends the run.")
             if step.position != position:
-                _wrong("position", f"is {step.position}; the step before ended at {position}.")
+                _wrong("position", f"is {step.position}, but the previous step ended at {position}.")
             if before.emitted and step.nodes[0].token != before.emitted[-1]:
-                _wrong("nodes[0][1]", "the root is not the last token of the step before.")
+                _wrong("nodes[0][1]", "the root is not the last token of the previous step.")
         self._before = step
         self._steps += 1
         self._accepted += step.accepted
@@ -117,13 +119,13 @@ class Intake:
         stated = end.metrics
         for name, count in (("steps", self._steps), ("emitted", emitted), ("accepted", self._accepted)):
             if stated.get(name, count) != count:
-                _wrong(f"metrics.{name}", f"{name} is {stated[name]}, against {count} in the steps; the record is damaged.")
+                _wrong(f"metrics.{name}", f"{name} is {stated[name]}, but {count} in the steps; the record is damaged.")
         counts = stated.get("histogram")
         if counts is not None:
             sums = sum(counts), sum(place * count for place, count in enumerate(counts))
             if sums != (self._steps, self._accepted):
-                told = f"it counts {sums[0]} steps with {sums[1]} accepted tokens, against {self._steps} with {self._accepted}"
-                _wrong("metrics.histogram", f"{told} in the trace; the record is damaged.")
+                told = f"it counts {sums[0]} steps with {sums[1]} accepted tokens, but the trace has {self._steps}"
+                _wrong("metrics.histogram", f"{told} with {self._accepted}; the record is damaged.")
         self._ends += 1
 
 
@@ -134,14 +136,14 @@ def _wrong(field: str, message: str) -> NoReturn:
 def check_step(step: Step) -> None:
     """Raise BadTrace, with the field of the step's line, if the step is inconsistent."""
     if step.nodes[0].parent != -1 or step.nodes[0].status != ROOT:
-        _wrong("nodes[0]", "the first node is the root: its parent is -1 and its status root.")
+        _wrong("nodes[0]", "the first node must be the root, with parent -1 and status root.")
     for place, node in enumerate(step.nodes[1:], 1):
         if not 0 <= node.parent < place:
-            _wrong(f"nodes[{place}][0]", f"the parent is {node.parent}; a parent comes before its child.")
+            _wrong(f"nodes[{place}][0]", f"the parent is {node.parent}; a parent must come before its child.")
         if node.status == ROOT:
-            _wrong(f"nodes[{place}][5]", "only the first node is the root.")
+            _wrong(f"nodes[{place}][5]", "only the first node can be the root.")
         if step.nodes[node.parent].status == PRUNED and node.status != PRUNED:
-            _wrong(f"nodes[{place}][5]", "its parent was pruned, so the target never saw it: it is pruned too.")
+            _wrong(f"nodes[{place}][5]", "its parent was pruned, so the target never saw it: it must be pruned too.")
     if max(step.depths) > MAX_DEPTH:
         _wrong("nodes", f"a node is deeper than {MAX_DEPTH}.")
 
@@ -158,29 +160,29 @@ def check_step(step: Step) -> None:
             continue
         if (node.status in (ACCEPTED, RELAXED)) != (place in on_path):
             on = "on" if place in on_path else "not on"
-            _wrong(f"nodes[{place}][5]", f"the status is {node.status}, and the node is {on} the path.")
+            _wrong(f"nodes[{place}][5]", f"the status is {node.status}, but the node is {on} the path.")
     if step.bonus is not None and step.bonus.parent != above:
-        _wrong("bonus[0]", f"the bonus token hangs from {step.bonus.parent}; the path ends at {above}.")
+        _wrong("bonus[0]", f"the bonus token's parent is {step.bonus.parent}, but the path ends at {above}.")
 
     tokens = [step.nodes[number].token for number in step.path]
     if step.bonus is not None:
         tokens.append(step.bonus.token)
     if list(step.emitted) != tokens[: len(step.emitted)]:
-        _wrong("emitted", "is not the path's tokens followed by the bonus token.")
+        _wrong("emitted", "does not consist of the path's tokens followed by the bonus token.")
     if step.cut is None and len(step.emitted) < len(tokens):
-        _wrong("emitted", "is shorter than path and bonus, and nothing says why (cut is null).")
+        _wrong("emitted", "is shorter than path and bonus, but the step was not cut short (cut is null).")
     if len(step.pieces) != len(step.emitted):
         _wrong("pieces", f"has {len(step.pieces)} texts for {len(step.emitted)} emitted tokens.")
 
     scored = sum(node.status != PRUNED for node in step.nodes) - 1
     if step.verified < scored:  # verified may be larger: a sparse recording keeps only the path
-        _wrong("verified", f"is {step.verified}, and {scored} nodes below the root were not pruned.")
+        _wrong("verified", f"is {step.verified}, but {scored} nodes below the root were not pruned.")
     if step.padded < step.verified + 1:
-        _wrong("padded", f"is {step.padded}; root and verified nodes alone are {step.verified + 1} rows.")
+        _wrong("padded", f"is {step.padded}, but root and verified nodes alone take {step.verified + 1} rows.")
     nodes_with_row: set[int] = set()
     for place, row in enumerate(step.rows):
         if row.node >= len(step.nodes) or row.node in nodes_with_row:
-            _wrong(f"rows[{place}][0]", f"node {row.node} has a row already, or does not exist.")
+            _wrong(f"rows[{place}][0]", f"node {row.node} already has a row, or does not exist.")
         nodes_with_row.add(row.node)
 
 
@@ -189,14 +191,14 @@ def _check_baseline(end: End, baseline: Baseline) -> None:
     parting = len(baseline.token_ns)
     if divergence is not None:
         if baseline.equal:
-            _wrong("baseline.equal", "is true, and yet there is a first_divergence.")
+            _wrong("baseline.equal", "is true, but there is a first_divergence.")
         parting = divergence.position
         if parting > len(end.output_ids):
-            _wrong("baseline.first_divergence.position", "lies behind the end of the output.")
+            _wrong("baseline.first_divergence.position", "is past the end of the output.")
     elif baseline.picture:
-        _wrong("baseline.picture", "stands only where there is a first_divergence.")
+        _wrong("baseline.picture", "is allowed only with a first_divergence.")
     if baseline.pieces and len(baseline.pieces) != len(baseline.token_ns) - parting:
-        _wrong("baseline.pieces", "is not one text for each of its tokens from first_divergence on.")
+        _wrong("baseline.pieces", "must have one text for each of the baseline's tokens from first_divergence on.")
 
 
 def alone(text: str) -> Record:

@@ -1,4 +1,4 @@
-"""Wire format: records to lines of a trace file and back, in short arrays with five significant digits."""
+"""Wire format: conversion of records to lines of a trace file and back, with compact arrays and five significant digits."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ LineNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS + 100, description="
 MAX_LINE = 1 << 20
 """Maximum size of one line in bytes, excluding its line end."""
 MAX_ENDS = 2
-"""Maximum number of end lines of a file: one at the end of the run, and a second one once its baseline is timed."""
+"""Maximum number of end lines in a file: one at the end of the run, and a second one once its baseline is timed."""
 MAX_NESTING = 8
 """Maximum nesting depth of free JSON (a note, a run's metrics) below the line itself."""
 MAX_VALUES = 16_384
 """Maximum number of values, keys included, in one such piece of free JSON."""
 _PACKED = 2048
-"""Size in bytes from which a note that was read is kept as JSON text."""
+"""Minimum size in bytes at which a note from a file stays JSON text in memory."""
 
 
 def line(record: Record, seq: int) -> str:
@@ -65,12 +65,12 @@ def line(record: Record, seq: int) -> str:
     except (ValueError, TypeError, RecursionError, OverflowError) as fault:
         raise BadTrace(f"{name} cannot be written: {str(fault) or type(fault).__name__}.") from fault
     if len(data) > MAX_LINE:
-        raise BadTrace(f"{name} takes {len(data)} bytes, longer than the {MAX_LINE} that a line may have.")
+        raise BadTrace(f"{name} takes {len(data)} bytes; a line may have at most {MAX_LINE}.")
     return data.decode()
 
 
 class TraceWriter:
-    """Encoder of records as they arrive, so that a file and a live screen share the same lines."""
+    """Encoder of records as they arrive, so that a file and a live page share the same lines."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -114,7 +114,7 @@ def typed(kind: Any, value: Any, inside: str = "", of: str = "") -> Any:
         name = re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", what, re.DOTALL)
         if name:
             where = f"{where}.{name[2]}".removeprefix(".")
-            what = "is missing" if name[1] == "missing required" else "is no field of this format"
+            what = "is missing" if name[1] == "missing required" else "is not a field of this format"
         raise BadTrace(f"{what[:1].lower()}{what[1:200]}{of}.", field=where[:200] or None) from None
 
 
@@ -126,7 +126,7 @@ def decoded(fields: dict[str, Any]) -> Record:
     if body.get("kind") == "step":
         body.setdefault("bonus", None)
         if isinstance(time := body.get("time"), list) and len(time) < len(PHASES):
-            raise BadTrace(f"has {len(time)} phases; {len(PHASES)} are the least.", field="time")
+            raise BadTrace(f"has {len(time)} phases; at least {len(PHASES)} are required.", field="time")
     if "metrics" in body:
         _check_free(body["metrics"], "metrics")
         typed(Metrics, body["metrics"], "metrics")
@@ -136,9 +136,9 @@ def decoded(fields: dict[str, Any]) -> Record:
 
 
 def _note(fields: Any, where: str) -> Note:
-    """Convert a note. A note of a known type must have that type's fields, and may have more; any other is plain JSON."""
+    """Convert a note. A note of a known type must have that type's fields and may have more; any other is plain JSON."""
     if not isinstance(fields, dict):
-        raise BadTrace("is no object.", field=where)
+        raise BadTrace("is not an object.", field=where)
     name = typed(NoteType, fields.get("type"), f"{where}.type")
     if name in NOTE_TYPES:
         typed(NOTE_TYPES[name], fields, where, f" in a note of type {name}")
@@ -161,7 +161,7 @@ def _check_free(value: Any, field: str) -> None:
                     raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
             elif kind is int:
                 if not -(2**63) <= entry < 2**64:
-                    raise BadTrace("holds a whole number of more than 64 bits.", field=field)
+                    raise BadTrace("holds an integer of more than 64 bits.", field=field)
             elif kind is dict:
                 below.extend(entry)
                 below.extend(entry.values())
@@ -177,7 +177,7 @@ def _check_free(value: Any, field: str) -> None:
 
 
 class _PackedNote(Mapping[str, Any]):
-    """A note's data as JSON text, decoded at every access: Python objects take twenty times the memory."""
+    """A note's data as JSON text, decoded at every access: Python objects would take twenty times the memory."""
 
     __slots__ = ("_json",)
 

@@ -29,7 +29,7 @@ def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:
         ({"lengths": ["a", "b"]}, "$.lengths["),
         ({"curves": []}, "$.curves`"),
         ({"curves": [{"method": "owl", "kind": "songs", "tau": [1, 1, 1, 1]}]}, "].kind`"),
-        ({"curves": [{"method": "owl", "kind": "copies", "tau": [1, 1, 1]}]}, "no τ for each length"),
+        ({"curves": [{"method": "owl", "kind": "copies", "tau": [1, 1, 1]}]}, "not have one τ per length"),
         ({"curves": [{"method": "owl", "kind": "copies", "tau": [1, 1, 0.5, 1]}]}, "].tau["),
         ({"date": ""}, "$.date`"),
         ({"curves": 3}, "cannot be read"),

@@ -169,7 +169,7 @@ def test_the_bytes_of_all_traces_are_bounded() -> None:
     second = kept.new(["b" * 400])
     kept.append(second, "é" * 150)
     assert first not in kept
-    with pytest.raises(BadTrace, match="grown past"):
+    with pytest.raises(BadTrace, match="grown larger"):
         kept.append(second, "c" * 400)
     assert kept.lines(second, 1) == ["é" * 150]
 

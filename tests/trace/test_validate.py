@@ -117,7 +117,7 @@ def test_hostile_bytes_are_refused_in_a_sentence(name: str) -> None:
 def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
     trace = sample_trace(3, reason="budget")
     after = sample_trace(4, reason="cancelled").steps[3]
-    assert "cut ends the run" in str(refused("\n".join(lines(trace)[:-1] + [wire.line(after, 4)])))
+    assert "such a step ends the run" in str(refused("\n".join(lines(trace)[:-1] + [wire.line(after, 4)])))
     assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [wire.line(after, 5)])))
 
 

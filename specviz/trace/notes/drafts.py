@@ -1,4 +1,4 @@
-"""Notes of drafters and of the trees they grew: expansion, memories, n-grams, denoised blocks."""
+"""Notes on drafters and the trees they grow: expansion, memories, n-grams, denoised blocks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from specviz.trace.schema import one_of
 
 
 class TreeDepth(Part, frozen=True):
-    """Depth of a tree chosen by default, from the calibration in ``trees.depth_profile`` where there is one."""
+    """A tree's default depth, chosen from the calibration in ``trees.depth_profile`` if there is one."""
 
     levels: int
     nodes: int | None = None
     tau: float | None = None
     """Predicted tokens per pass."""
     gain: float | None = None
-    """Predicted speed-up over the target alone; null without a calibration."""
+    """Predicted speed-up over the target without drafts; null without a calibration."""
     forward: float | None = None
     """Cost of a drafter forward, in target passes of one token."""
 
@@ -26,19 +26,19 @@ class GrowthNote(TypedNote, frozen=True):
     """Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors."""
 
     beams: Sequence[Sequence[int]]
-    """[level, beam]: nodes that were expanded at each level, the root's first."""
+    """[level, beam]: nodes expanded at each level, starting with the root's."""
     value: Sequence[float]
     """[node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the
-    expected probability that the target accepts the path."""
+    expected probability that the path is accepted."""
     kept: int
-    """Number of nodes sent to the target, which come first, the root included."""
+    """Number of nodes sent to the target, root included; they come before the pruned ones."""
     considered: int
     """Number of drafted candidates, without the root."""
     depth: TreeDepth | None = None
 
 
 class BeamMassNote(TypedNote, frozen=True):
-    """Beam mass by level, and the level where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
+    """Beam mass by level, and the level at which it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
 
     mass: Sequence[float]
     """[level]: log of the beam's probability mass, level 1 first."""
@@ -53,18 +53,18 @@ class BeamMassNote(TypedNote, frozen=True):
     below: Sequence[float] = ()
     """[level]: fraction of the calibration's beams below the threshold."""
     forward: float | None = None
-    """Cost of a drafter forward, in target passes of one token, if the threshold was chosen by it."""
+    """Cost of a drafter forward, in target passes of one token, if the threshold was derived from it."""
 
 
 class Block(Part, frozen=True):
-    """Nodes drafted by one forward, pruned ones included. ``depths`` are its first and last level."""
+    """Nodes drafted by one forward, pruned ones included. ``depths`` are the first and last level."""
 
     nodes: Sequence[int]
     depths: Pair
 
 
 class BlocksNote(TypedNote, frozen=True):
-    """Nodes of a tree by drafter forward, by Falcon (arXiv 2412.12639)."""
+    """Tree nodes, grouped by the drafter forward that proposed them, by Falcon (arXiv 2412.12639)."""
 
     blocks: Sequence[Block]
     width: int
@@ -84,16 +84,16 @@ class MergedTreeNote(TypedNote, frozen=True):
     """Sources of a tree merged from several drafters and memories, by READER (arXiv 2508.09072)."""
 
     sources: Sequence[str]
-    """[node]: "root", or its sources joined by a plus: drafter, context, outputs."""
+    """[node]: "root", or its sources joined by plus signs: drafter, context, outputs."""
     value: Sequence[float]
     """[node]: estimated probability that the whole path is accepted."""
     kept: int
-    """Number of nodes sent to the target, which come first, the root included."""
+    """Number of nodes sent to the target, root included; they come before the pruned ones."""
     considered: int
     expected: float
     """Predicted tokens per pass."""
     fitted: bool
-    """Whether the size follows the cost curve; else it is a parameter."""
+    """Whether the tree size was fitted to the cost curve; if not, it is a parameter."""
     grafts: Sequence[Graft]
 
 
@@ -106,19 +106,19 @@ class Offer(Part, frozen=True):
 
 
 class FrontierNote(TypedNote, frozen=True):
-    """Paths of a block drafter's distributions in order of probability, by DDTree (arXiv 2604.12989): the tree of n nodes is the
-    first n."""
+    """Paths through a block drafter's distributions, most probable first, by DDTree (arXiv 2604.12989): the first n form the tree
+    of n nodes."""
 
     value: Sequence[float]
     """[node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last."""
     kept: int
-    """Number of nodes sent to the target, which come first, the root included."""
+    """Number of nodes sent to the target, root included; they come before the pruned ones."""
     considered: int
     """Number of ranked paths, without the root."""
     reach: Sequence[float]
     """[depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first."""
     places: Sequence[Offer]
-    """[depth]: top tokens, the same below every node."""
+    """[depth]: top tokens, the same under every node."""
 
 
 class HeadOffer(Part, frozen=True):
@@ -131,7 +131,7 @@ class HeadOffer(Part, frozen=True):
 
 
 class HeadsNote(TypedNote, frozen=True):
-    """Predictions of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774)."""
+    """Predictions of parallel heads, from whose Cartesian product the tree is taken, by Medusa (arXiv 2401.10774)."""
 
     heads: Sequence[HeadOffer]
 
@@ -148,7 +148,7 @@ class CopyNote(TypedNote, frozen=True):
 
 
 class SuffixRow(Part, frozen=True):
-    """Continuations counted at a node: ``counts`` of each token, ``count`` in total, ``others`` not shown."""
+    """Continuations counted at a node: ``counts`` by token, ``count`` in total, ``others`` not listed."""
 
     node: int
     count: int
@@ -167,7 +167,7 @@ class SuffixTrial(Part, frozen=True):
 
 
 class SuffixNote(TypedNote, frozen=True):
-    """Best match in the suffix trees and its score, by SuffixDecoding (arXiv 2411.04975)."""
+    """The best match in the suffix trees, and its score, by SuffixDecoding (arXiv 2411.04975)."""
 
     source: Annotated[str, one_of("context", "outputs", "none")]
     suffix_start: int
@@ -176,7 +176,7 @@ class SuffixNote(TypedNote, frozen=True):
     limit: int
     """Maximum draft length for a match of this length."""
     score: float
-    """Expected number of accepted tokens, from the tree's counts."""
+    """Expected number of accepted tokens, estimated from the tree's counts."""
     threshold: float | None
     used: bool
     scores: Mapping[str, float]
@@ -190,8 +190,8 @@ class SuffixNote(TypedNote, frozen=True):
 class NgramRow(Part, frozen=True):
     """A row of the store and the children sampled from it without replacement.
 
-    ``order`` is the n of the n-gram, ``probability`` the warped distribution, ``perturbed`` its logarithm with Gumbel noise
-    (empty at temperature 0), ``order_taken`` the entries by that; the first ``picked`` became children.
+    ``order`` is the n of the n-gram, ``probability`` the warped distribution, ``perturbed`` its logarithm plus Gumbel noise
+    (empty at temperature 0), ``order_taken`` the entries sorted by that; the first ``picked`` became children.
     """
 
     node: int
@@ -239,13 +239,13 @@ class DenoisedNote(TypedNote, frozen=True):
     given: Sequence[Sequence[float]] = ()
     """[place]: probabilities of the same tokens given the token before; empty if a place does not depend on it."""
     rates: Sequence[float] = ()
-    """[place]: predicted acceptance rate, by which the block was cut."""
+    """[place]: predicted acceptance rate, from which the block's length was chosen."""
     considered: int | None = None
-    """Number of drafted tokens, of which the first were sent to the target; null if all were."""
+    """Number of drafted tokens, if only the first of them were sent to the target; null if all were."""
 
 
 class LatticeColumn(Part, frozen=True):
-    """Candidates at one position of the block; the search considered ``size``."""
+    """The top candidates at one position of the block; the search considered ``size`` of them."""
 
     tokens: Sequence[int]
     probability: Sequence[float]
@@ -254,7 +254,7 @@ class LatticeColumn(Part, frozen=True):
 
 
 class LatticeBeams(Part, frozen=True):
-    """Best beams after one position, best first: each one's parent beam, row in the column, and score."""
+    """The best beams after one position, best first: each beam's parent, row in the column, and score."""
 
     parents: Sequence[int]
     picks: Sequence[int]
@@ -278,9 +278,9 @@ class LatticeNote(TypedNote, frozen=True):
     columns: Sequence[LatticeColumn]
     beams: Sequence[LatticeBeams]
     fence: int | None
-    """Number of positions up to an end of the text that every path is likely to take; null without one."""
+    """Number of positions up to a likely end of text, where the lattice stops; null without one."""
     gauge: DraftLength
     weight: float
-    """Weight of the drafter's log-probability in a score; the rest is the n-gram model's."""
+    """Weight of the drafter's log-probability in a score; the n-gram model has the rest."""
     ended: bool | None = None
     """Whether the path ends the text; missing in older traces."""

@@ -1,6 +1,6 @@
-"""Notes of image runs and of vision-language runs.
+"""Notes on image runs and vision-language runs.
 
-Spans are [first place, how many] of unbroken rows of places in the prompt.
+A span is [first place, length] of consecutive places in the prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CanvasNote(TypedNote, frozen=True):
     codes: int
     """Number of codes generated so far."""
     png: str
-    """The band, base64."""
+    """These rows as a base64-encoded PNG."""
 
 
 class CoarseCodesNote(TypedNote, frozen=True):
@@ -37,30 +37,30 @@ class JacobiWindowNote(TypedNote, frozen=True):
 
     codes: Sequence[int]
     redrawn: int
-    """Number of codes at the window's start sampled from the last pass's distributions."""
+    """Number of codes, from the window's start, that were sampled from the last pass's distributions."""
 
 
 class PictureNote(TypedNote, frozen=True):
-    """Preprocessed picture of a prompt and the positions of its tokens, in the first step of a vision-language run."""
+    """A prompt's preprocessed picture and the positions of its tokens, in the first step of a vision-language run."""
 
     png: Sequence[str]
-    """Base64 in pieces, since a note's texts have at most 4096 characters."""
+    """Base64, split into pieces because a note's texts have at most 4096 characters."""
     size: Pair
     """Width and height in pixels."""
     grid: Pair
-    """Rows and columns of patches; zeros if they form no plain grid."""
+    """Rows and columns of patches; zeros if they do not form a regular grid."""
     spans: Sequence[Pair]
     prompt: int
     """Number of prompt tokens."""
     encoding_ns: int
     boxes: Sequence[Annotated[Sequence[float], Meta(min_length=4, max_length=4)]] | None = None
-    """[patch]: left, top, right and bottom in fractions of the picture, if they form no plain grid."""
+    """[patch]: left, top, right and bottom as fractions of the picture, if the patches do not form a regular grid."""
 
 
 class VisualTokensNote(TypedNote, frozen=True):
-    """Prompt as target and drafter read it: image tokens that the drafter sees, by DREAM, HiViS and visual drafters.
+    """The prompt as target and drafter read it, with the image tokens that the drafter sees, by DREAM, HiViS and visual drafters.
 
-    ``target`` and ``drafter`` are tokens of the two prefills.
+    ``target`` and ``drafter`` are the numbers of tokens in the two prefills.
     """
 
     target: int
@@ -74,7 +74,7 @@ class VisualTokensNote(TypedNote, frozen=True):
 
 
 class AttentionLook(Part, frozen=True):
-    """Attention of the drafter after ``tokens``: its sum over the picture, and [position, weight] of the largest."""
+    """The drafter's attention after ``tokens``: its sum over the picture, and the largest weights as [position, weight]."""
 
     tokens: Sequence[int]
     picture: float
@@ -83,7 +83,7 @@ class AttentionLook(Part, frozen=True):
 
 
 class AttentionEntropyNote(TypedNote, frozen=True):
-    """Attention of a drafter to the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201)."""
+    """A drafter's attention to the picture and, in the first step, the entropy of the target's, by DREAM (arXiv 2505.19201)."""
 
     looks: Sequence[AttentionLook]
     entropy: Sequence[Sequence[float]] | None = None
@@ -91,21 +91,22 @@ class AttentionEntropyNote(TypedNote, frozen=True):
     middle: Sequence[int] | None = None
     """Candidate layers for the drafter's feature."""
     chosen: Sequence[int] | None = None
-    """[position]: the candidate layer of least entropy."""
+    """[position]: the candidate layer with the lowest entropy."""
 
 
 class StepEmbeddingsNote(TypedNote, frozen=True):
     """Step embeddings, and the acceptance of drafts with and without them, by HiViS (arXiv 2509.23928).
 
-    Counts are of the run so far.
+    Counts cover the run so far.
     """
 
     norms: Sequence[float]
-    """[depth]: length of the learned vector."""
+    """[depth]: norm of the learned vector."""
     reached: Sequence[int]
-    """[depth]: rounds in which a child there was judged; ``kept``: those in which one was accepted."""
+    """[depth]: rounds in which a node at this depth was judged; ``kept``: those in which one was accepted."""
     kept: Sequence[int]
     asked: Sequence[int] | None = None
-    """[depth]: tokens predicted by both drafters; those right ``with`` and ``without`` the vectors."""
+    """[depth]: tokens that both drafters predicted; ``with`` and ``without`` count the correct ones with and without the
+    vectors."""
     with_: Sequence[int] | None = None
     without: Sequence[int] | None = None

@@ -1,4 +1,4 @@
-"""Notes of cooperating models and drafters, of shared batches, of other engines, and of a model's internals."""
+"""Notes on cooperating models and drafters, shared batches, other engines, and a model's internals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specviz.trace.schema import one_of
 
 
 class CascadePass(Part, frozen=True):
-    """One pass of the intermediate model over a draft: ``tokens`` are the accepted ones and its own. Times in ms."""
+    """One pass of the intermediate model over a draft: ``tokens`` are the accepted ones and its own token. Times are in ms."""
 
     drafted: int
     kept: int
@@ -24,7 +24,7 @@ class CascadePass(Part, frozen=True):
 
 
 class CascadeTotals(Part, frozen=True):
-    """Counts and milliseconds of the run so far: target rounds, tokens kept and buffered, intermediate passes, forwards."""
+    """Totals of the run so far, times in ms: target rounds, tokens kept and buffered, intermediate passes, forwards."""
 
     rounds: int
     kept: int
@@ -36,7 +36,7 @@ class CascadeTotals(Part, frozen=True):
 
 
 class CascadeCosts(Part, frozen=True):
-    """Calibrated cost and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions."""
+    """Calibrated costs and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions."""
 
     target: float
     target_block: float
@@ -46,9 +46,9 @@ class CascadeCosts(Part, frozen=True):
     """Tokens per target pass without the intermediate model; ``with``: with it."""
     with_: float
     below: float
-    """Tokens of an intermediate pass that the target accepts."""
+    """Tokens per intermediate pass that the target accepts."""
     ratio: float
-    """Cost of an intermediate pass in target passes; below ``bound`` the published condition holds."""
+    """Cost of an intermediate pass in target passes; the published condition holds below ``bound``."""
     bound: float
     margin: float
     gain: float
@@ -71,7 +71,7 @@ class CascadeNote(TypedNote, frozen=True):
 
 
 class LayerGroupsNote(TypedNote, frozen=True):
-    """Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493)."""
+    """Layers of the draft model that ran in parallel, and the repair of its cache, by EasySpec (arXiv 2502.02493)."""
 
     layers: int
     groups: Sequence[Sequence[int]]
@@ -83,7 +83,7 @@ class LayerGroupsNote(TypedNote, frozen=True):
     drafted: int
     devices: Sequence[str]
     exact: int | None = None
-    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` remain."""
+    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` entries remain."""
     repaired: int | None = None
     fuzzy: int | None = None
     likeness: Sequence[Sequence[float]] | None = None
@@ -98,29 +98,29 @@ class Waiting(Part, frozen=True):
 
 
 class DrafterSelectionNote(TypedNote, frozen=True):
-    """Drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064).
+    """The drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064).
 
-    Fields from ``tokens`` on are known after verification; a bandit, which learns from the selected drafter alone, lacks some.
+    Fields from ``tokens`` on are known after verification; a bandit, which learns only from the selected drafter, lacks some.
     """
 
     names: Sequence[str]
     chances: Sequence[float]
-    """[arm]: probability of drafting."""
+    """[arm]: probability of being selected."""
     drafted: int
     """The arm that drafted."""
     informed: bool
-    """Whether the learner receives feedback on all arms, or on the selected one alone."""
+    """Whether the learner receives feedback on all arms rather than only on the selected one."""
     loss: str
     ahead: int
-    """Longest chain."""
+    """Maximum chain length."""
     tokens: Sequence[int] = ()
-    """Tokens that the round emitted."""
+    """Tokens emitted in this round."""
     ghosts: Sequence[Sequence[float]] = ()
     """[arm, place]: acceptance probability of each arm's chain along the emitted tokens."""
     expected: Sequence[float] = ()
     """[arm]: expected tokens per pass."""
     settled: int | None = None
-    """Chains whose loss became known."""
+    """Number of chains whose loss became known."""
     waiting: Sequence[Waiting] = ()
     after: Sequence[float] = ()
     """[arm]: ``chances`` of the next round."""
@@ -128,11 +128,11 @@ class DrafterSelectionNote(TypedNote, frozen=True):
 
 
 class LastStateNote(TypedNote, frozen=True):
-    """Half of a hybrid that drafted, a suffix tree or a network that reads one state, by OWL (arXiv 2510.07535)."""
+    """The half of a hybrid drafter that drafted: a suffix tree, or a network that reads one state, by OWL (arXiv 2510.07535)."""
 
     half: Annotated[str, one_of("suffix", "tree")]
     length: int
-    """Tokens of text so far."""
+    """Number of tokens in the text so far."""
     score: float | None
     """Score of the suffix tree's draft; null without a suffix tree."""
     threshold: float | None
@@ -141,7 +141,7 @@ class LastStateNote(TypedNote, frozen=True):
 
 
 class BatchRowCache(Part, frozen=True):
-    """A row's cache: lengths of its unbroken runs of entries, and the holes between them."""
+    """A row's cache: the lengths of its contiguous runs of entries, and the holes between them."""
 
     row: int
     runs: Sequence[int]
@@ -155,7 +155,7 @@ class BatchCacheNote(TypedNote, frozen=True):
     """The row of this run."""
     round: int
     every: int
-    """Number of rounds between sweeps; 0: never."""
+    """Number of rounds between sweeps; 0 means never."""
     swept: bool
     rows: Sequence[BatchRowCache]
 
@@ -178,7 +178,8 @@ class DecayMaskNote(TypedNote, frozen=True):
     layers: Sequence[str]
     """[layer]: "state" or "attention"."""
     state_bytes: int
-    """Size of one state copy; ``per_node_bytes``: of one per node, ``replay_bytes``: of what a replay stores instead."""
+    """Size of one copy of the state; ``per_node_bytes``: of a copy per node; ``replay_bytes``: of the data stored for a replay
+    instead."""
     per_node_bytes: int
     replay_bytes: int
 
@@ -187,24 +188,24 @@ Drafts = Annotated[int, Meta(ge=0, le=2047)]
 
 
 class ServedNote(TypedNote, frozen=True):
-    """A production engine's record of a round, which other requests may share."""
+    """A production engine's record of a round, which other requests may have shared."""
 
     batch: Annotated[int, Meta(ge=1, le=1_000_000)] | None
-    """Requests in the target's pass; null if unknown."""
+    """Number of requests in the target's pass; null if unknown."""
     untold: Drafts
-    """Number of rejected draft tokens without ids."""
+    """Number of rejected draft tokens whose ids are unknown."""
     drafted: Drafts | None = None
-    """Tokens drafted in this round; null if unknown."""
+    """Number of tokens drafted in this round; null if unknown."""
 
 
 class CounterSample(Part, frozen=True):
-    """Increase of a server's counters in the first ``ms`` milliseconds of the run."""
+    """Increase in a server's counters over the first ``ms`` milliseconds of the run."""
 
     ms: float
     drafts: int
     """Drafts verified."""
     accepted: Sequence[int]
-    """[draft position]: drafts whose token there was accepted."""
+    """[draft position]: drafts whose token at this position was accepted."""
 
 
 class ServedCountersNote(TypedNote, frozen=True):

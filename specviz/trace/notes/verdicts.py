@@ -1,4 +1,4 @@
-"""Notes of acceptance rules: the numbers compared at each judged node, and the reward of a drafted tree."""
+"""Notes on acceptance rules: the numbers compared at each judged node, and the reward of a drafted tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specviz.trace.schema import one_of
 
 
 class OverlapPosition(Part, frozen=True):
-    """Target and drafter after ``node``: p and q of the tokens that matter most, and the sum of min(p, q) over all."""
+    """Target and drafter after ``node``: p and q of the most important tokens, and the sum of min(p, q) over all tokens."""
 
     node: int
     tokens: Sequence[int]
@@ -27,7 +27,7 @@ class OverlapNote(TypedNote, frozen=True):
 
 
 class TypicalPosition(Part, frozen=True):
-    """A judged node: the target's p of its token, the threshold, and the entropy it came from, in nats."""
+    """A judged node: the target's p of its token, the threshold, and the entropy that determines it, in nats."""
 
     node: int
     token: int
@@ -44,11 +44,11 @@ class TypicalAcceptanceNote(TypedNote, frozen=True):
 
 
 class Visit(Part, frozen=True):
-    """A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one."""
+    """A node's verdict in the walk from the leaves upwards; a node that ``passed`` lies above the accepted one."""
 
     node: int
     start: float | None
-    """Acceptance weight when its subtree was entered, ``weight`` once its children had failed."""
+    """Acceptance weight on entry to the node's subtree; ``weight``: that after its children failed."""
     weight: float | None
     draw: float | None
     outcome: Annotated[str, one_of("accepted", "failed", "passed")]
@@ -72,7 +72,7 @@ class Branch(Part, frozen=True):
 
 
 class ReferenceTree(Part, frozen=True):
-    """The tree that another drafter gave from the same root."""
+    """The tree that another drafter proposed from the same root."""
 
     tokens: Sequence[int]
     parents: Sequence[int]
@@ -80,7 +80,7 @@ class ReferenceTree(Part, frozen=True):
 
 
 class TreeRewardNote(TypedNote, frozen=True):
-    """Reward of the drafted tree, log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134)."""
+    """Reward of the drafted tree, the log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134)."""
 
     reward: float
     before: float | None
@@ -90,10 +90,10 @@ class TreeRewardNote(TypedNote, frozen=True):
 
 
 class RelaxedJudgement(Part, frozen=True):
-    """A judged code with its nearest latent codes, enough to judge it again under another limit.
+    """A judged code with its nearest latent codes: enough data to judge it again under another limit.
 
-    p and q are the code's own, before the relaxation. ``count`` is the number of nearest codes whose probability, ``moved``
-    in total, was added within ``limit``.
+    p and q are the code's own, before relaxation. ``count`` nearest codes fit within ``limit``: their probability, ``moved`` in
+    total, was added to p.
     """
 
     node: int
@@ -104,17 +104,17 @@ class RelaxedJudgement(Part, frozen=True):
     count: int
     moved: float
     near: str | Sequence[int]
-    """Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces."""
+    """The nearest codes, nearest first, as base64 of little-endian 16-bit numbers; older traces list the first ten."""
     mass: Sequence[float]
     """The target's probability of the first few of them."""
     sums: Sequence[tuple[int, float]]
-    """[number of nearest codes, their total probability], for several numbers."""
+    """[number of nearest codes, their total probability], for several such numbers."""
 
 
 class RelaxedNote(TypedNote, frozen=True):
     """Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++.
 
-    The limit is ``delta``, a total variation distance, or ``factor``, times the code's own p.
+    The limit is ``delta``, a total variation distance, or ``factor`` times the code's own p.
     """
 
     k: int
@@ -146,4 +146,4 @@ class LocalVerificationNote(TypedNote, frozen=True):
     """The wave that resampled each code, 0 for none."""
     passes: int
     stale: Sequence[int] | None = None
-    """Nodes whose cache entries were left as they were; missing in older traces."""
+    """Nodes whose stale cache entries were not renewed; missing in older traces."""
