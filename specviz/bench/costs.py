@@ -1,4 +1,4 @@
-"""The costs suite: trees sized by learned costs against the best fixed size, busy and idle."""
+"""The costs suite: speed of trees sized by learned costs against the best fixed size, busy and idle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from specviz.pipeline.runner import Prepared, prepare
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")
 PAIRS, REAL_TOKENS = ((4, 8), (16, 25)), 40
-"""Sizes measured in turn between two runs of the default, and tokens per run."""
+"""Fixed sizes timed in pairs, each pair between two runs sized by cost; and tokens per run."""
 LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
 )
-"""Prompts, one per lap, since the optimal size depends on the text."""
+"""Prompts on which all sizes are measured, several since the optimal size depends on the text."""
 BUSY = "beside a busy loop"
 
 
@@ -34,21 +34,21 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
     for scene in ("idle", BUSY, "idle again"):
         with busy_loops(1) if scene == BUSY else nullcontext():
-            threading.Event().wait(1.0)  # for the load to settle
+            threading.Event().wait(1.0)  # until the load settles
             for name in methods or METHODS:
                 own, gains = _against_sizes(lambda *arm, name=name: ready[name, *arm], laps)
                 mean = {size: statistics.geometric_mean(each) for size, each in gains.items()}
                 best = min(mean, key=mean.__getitem__)
-                detail = f"best fixed size {best}; {statistics.mean(own):.1f} tokens/s; gain over "
+                detail = f"{statistics.mean(own):.1f} tokens/s sized by cost; best fixed size {best} nodes; speed-up over "
                 detail += ", ".join(f"{size} nodes {gain:.2f}" for size, gain in mean.items())
                 report.add(Row(f"{name}, {scene}", mean[best], goal=GOAL, detail=detail))
 
 
 def _against_sizes(prepared: Callable[[int, str], Prepared], laps: Sequence[str]) -> tuple[list[float], dict[int, list[float]]]:
-    """Return the tokens per second of the default's runs, and the default's gains over the runs of each fixed size.
+    """Return the tokens per second of the runs sized by cost, and their speed-ups over each fixed size, one per prompt.
 
-    Runs are interleaved, since even an idle machine drifts by a third within a minute. One run with its baseline comes first, as
-    in the app, so that changed costs are learned.
+    Runs are interleaved, since even an idle machine's speed drifts by a third within a minute. A run sized by cost and its
+    autoregressive baseline come first, as in the app, to learn the costs under the current load.
     """
     own, gains = list[float](), {size: list[float]() for size in chain(*PAIRS)}
     _rate(prepared(0, laps[0]), baseline=True)
@@ -70,10 +70,10 @@ def _prepared(target: str, method: str, nodes: int, prompt: str) -> Prepared:
 
 
 def _rate(prepared: Prepared, fixed: bool = False, baseline: bool = False) -> float:
-    """Return tokens per second over one run's uncut steps, without prefill.
+    """Return one run's tokens per second, without the prefill and without steps cut short at the run's end.
 
-    A ``fixed`` size updates no costs, so that the default learns only from its own runs. A ``baseline`` run afterwards, as in the
-    app, updates the cost of a pass of one row.
+    A run of ``fixed`` size updates no costs, so that sizing by cost learns only from its own runs. With ``baseline``, an
+    autoregressive run follows, as in the app, and updates the cost of a pass over one row.
     """
     with ThreadLimit():
         composition = prepared.compose()

@@ -1,7 +1,7 @@
 """The page suite: the cost of opening the page, and of drawing a frame of a long run.
 
-A real Chromium opens the app, which runs in its own process on this machine; the browser's performance marks record when the
-stage was visible. Slower connections and processors are emulated by the browser.
+A real Chromium opens the app, which runs in its own process on this machine. The browser's performance marks record when the
+stage became visible; the browser also emulates slower connections and processors.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from specviz.trace import store
 VISITS, QUICK_VISITS = 7, 3
 STEPS = (300, 1000)
 FRAMES = 60
-"""Number of steps shown one after the other, spread over the run."""
+"""Number of steps shown in turn, evenly spaced over the run."""
 FRAME_MS = 8.0
 PATIENCE_MS = 120_000
 AFTERWARDS_MS = 1500
-"""Wait for the page's requests after the stage is visible, which count as sent. A fixed time, since some connections stay
+"""Time allowed for further requests once the stage is visible; their bytes count too. Fixed, since some connections stay
 open."""
 SIZE: Any = {"width": 1280, "height": 720}
 
@@ -69,7 +69,7 @@ FRAME_TIMES = f"""(frames) => {{
 
 @dataclass(frozen=True)
 class Line:
-    """A visitor's connection and processor. ``latency`` is in milliseconds, ``slower`` the factor of the processor."""
+    """A visitor's connection and processor: ``latency`` in milliseconds, ``slower`` the processor's slowdown factor."""
 
     name: str
     goal: float
@@ -92,11 +92,11 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
             for title, times, goal in (
                 ("run lane", again["lane"], FRAME_MS),
                 ("whole stage", again["whole"], FRAME_MS),
-                ("whole stage, first walk", first["whole"], None),
+                ("whole stage, first pass", first["whole"], None),
             ):
                 late = sorted(times)[int(0.95 * len(times))]
                 detail = f"95th percentile {late:.1f} ms of {len(times)} frames, {load()}"
-                name = f"{title}, a frame of {steps} steps"
+                name = f"{title}, one frame of a run of {steps} steps"
                 report.add(Row(name, statistics.median(times), "ms", goal, at_most=True, detail=detail))
 
 
@@ -118,7 +118,7 @@ def chromium() -> Iterator[Any]:
 
 
 def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
-    """Make a first visit without a cache; return milliseconds until the stage was visible, and bytes transferred."""
+    """Open the page without a cache; return the milliseconds until the stage was visible, and the bytes received."""
     context = browser.new_context(viewport=SIZE)
     page, sizes = context.new_page(), []
     devtools = context.new_cdp_session(page)
@@ -139,11 +139,11 @@ def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
 
 
 def add_visits(report: Report, line: Line, visits: Sequence[tuple[float, float]]) -> None:
-    """Add median time and size of the visits, with the machine's load."""
+    """Report the visits' median time and median size, with the machine's load."""
     times, sizes = zip(*visits, strict=True)
     detail = f"{min(times):.0f} to {max(times):.0f} ms in {len(visits)} visits, {load()}"
     report.add(Row(f"stage seen, {line.name}", statistics.median(times), "ms", line.goal, at_most=True, detail=detail))
-    report.add(Row(f"sent, {line.name}", statistics.median(sizes) / 1e6, "MB"))
+    report.add(Row(f"sent to a first visitor, {line.name}", statistics.median(sizes) / 1e6, "MB"))
 
 
 def load() -> str:
@@ -152,7 +152,7 @@ def load() -> str:
 
 
 def frame_times(browser: Any, address: str, steps: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return milliseconds of script per frame while stepping through a run of ``steps`` steps, for two passes."""
+    """Return the script time per frame, in milliseconds, in two passes over a run of ``steps`` steps."""
     context = browser.new_context(viewport=SIZE)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)

@@ -1,4 +1,4 @@
-"""A server's own counters of speculation (``/metrics``): read once, or sampled while an answer arrives."""
+"""A server's own counters of speculative decoding (``/metrics``): read once, or sampled while an answer arrives."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _COUNTED = re.compile(r"(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|acc
 
 
 def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Mapping[str, str], int]]:
-    """Yield samples in Prometheus' text format whose name matches ``names``: the match, the labels, and the value as a whole
-    number. Lines without such a value are left out."""
+    """Yield the samples in Prometheus' text format whose name matches ``names``: the match, the labels and the value. Lines
+    whose value is not a count are skipped."""
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line[:MOST_LINE])
         if found and (name := names.fullmatch(found[1])) and (value := whole(found[3])) is not None:
@@ -40,7 +40,7 @@ def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str
 
 
 def whole(text: str) -> int | None:
-    """Parse a count in another program's text; None if it is not a count."""
+    """Parse a count from another program's output; return None if it is not one."""
     try:
         value = float(text)
     except ValueError:
@@ -50,7 +50,7 @@ def whole(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Counters:
-    """A server's own counts since it started: drafts, drafted tokens, accepted tokens, and these by position in the draft."""
+    """A server's own counts since it started: drafts, drafted tokens, and accepted tokens in total and by draft position."""
 
     drafts: int
     drafted: int
@@ -58,7 +58,7 @@ class Counters:
     by_place: tuple[int, ...]
 
     def since(self, before: Counters) -> Counters:
-        """Return the counts since ``before``."""
+        """Return the increase since ``before``."""
         by_place = zip_longest(self.by_place, before.by_place, fillvalue=0)
         return Counters(
             self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
@@ -67,7 +67,7 @@ class Counters:
 
 
 def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
-    """Read the server's counts of speculation; None without such counts or an answer."""
+    """Read the server's counts of speculative decoding; return None if it has none or does not answer."""
     try:
         with Client(url, key, cancel) as client:
             return read_counters(client.metrics(CONNECT_SECONDS))
@@ -76,7 +76,7 @@ def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> 
 
 
 def read_counters(text: str) -> Counters | None:
-    """Parse counts of speculation in Prometheus' text format, summed over engines; None without such counts."""
+    """Parse these counts in Prometheus' text format, summed over engines; return None if there are none."""
     found, places = Counter[str](), Counter[int]()
     for name, labels, value in prometheus(text, _COUNTED):
         if name[1] != "accepted_tokens_per_pos":
@@ -90,9 +90,9 @@ def read_counters(text: str) -> Counters | None:
 
 
 class Sampler:
-    """Counts since ``began``, sampled until the end of the block by a separate thread. A server without counters is queried once.
+    """Counts since ``began``, sampled by a separate thread until the ``with`` block ends. A server without counts is asked once.
 
-    The counts cover all of the server's work in that time, other requests included.
+    They cover all of the server's work in that time, including other requests.
     """
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
@@ -102,7 +102,7 @@ class Sampler:
         look = partial(counters, url, key, cancel)
         before = look()
         self.began = time.perf_counter_ns()
-        """Start of the samples' times, on the clock of ``time.perf_counter_ns``."""
+        """Zero of the samples' times, on the clock of ``time.perf_counter_ns``."""
         self._thread: threading.Thread | None = None
         if before is not None:
             self._thread = threading.Thread(target=self._work, args=(look, before), name="specviz counters", daemon=True)
@@ -112,19 +112,19 @@ class Sampler:
         return self
 
     def news(self) -> tuple[Note, ...]:
-        """Return a note of the samples since the last call; empty before the first sample."""
+        """Return a note with the samples since the last call, or no note before the first sample."""
         fresh = self.samples[self._reported :]
         self._reported += len(fresh)
         return (_note(fresh),) if self._reported else ()
 
     def __exit__(self, *problem: object) -> None:
-        """Take a last sample and end. After ``cancel`` no sample is taken, so this does not wait."""
+        """Take a last sample and stop. After ``cancel`` no sample is taken, so this does not wait."""
         self._over.set()
         if self._thread:
             self._thread.join(CONNECT_SECONDS)
 
     def _work(self, look: Callable[[], Counters | None], before: Counters) -> None:
-        """Store changed counts until the server stops answering, and once more after the end."""
+        """Sample until the server stops answering, and once more at the end. Only changed counts are stored."""
         over = False
         while not over and len(self.samples) < MOST_SAMPLES:
             over = self._over.wait(SAMPLE_SECONDS)
@@ -137,14 +137,14 @@ class Sampler:
 
 
 def _note(samples: Sequence[CounterSample]) -> Note:
-    """Return a note of the latest samples, as many as it may hold."""
+    """Return a note with as many of the latest samples as it may hold."""
     most = MOST_VALUES // max((len(sample.accepted) + 8 for sample in samples), default=1)
     return ServedCountersNote(samples[-most:]).to_note()
 
 
 def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
-    """Return the trace with each sample on the step during which it was taken, later samples on the last step. Steps between
-    two samples have an empty note, so that the drawing of all samples so far stays visible."""
+    """Return the trace with each sample on the step during which it was taken, or on the last step if it came later. Steps
+    between two samples get an empty note, so that the samples so far stay on screen."""
     if not samples or not trace.steps:
         return trace
     ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))

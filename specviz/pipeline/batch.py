@@ -1,4 +1,4 @@
-"""Several prepared requests decoded in one batch."""
+"""Decoding of several prepared requests in one batch."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from specviz.trace.schema import Step, Trace
 def traces(ready: Sequence[Prepared], every: int, cancel: threading.Event | None = None) -> list[Trace]:
     """Decode prepared requests for one target in one batch, each with its own method, seed and budget; return their traces.
 
-    Trees sized by the cost of a pass use the cost of the pass over all rows. The shared cache is compacted after ``every``
-    rounds, and the steps report it. Steps before ``cancel`` or an interrupt are kept: the traces then end as cancelled. Raises
-    BadInput when the requests name different targets, or a target whose rows cannot share a cache.
+    Trees sized by the cost of a pass use the cost of a pass over all rows. The shared cache is compacted every ``every``
+    rounds, which the steps record. On ``cancel`` or an interrupt, the steps so far are returned and the traces end as cancelled.
+    Raises BadInput when the requests name different targets, or a target whose rows cannot share a cache.
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
-        raise BadInput("The runs of a batch share one target; choose the same target for all of them.")
+        raise BadInput("All runs of a batch must share one target; choose the same target for each.")
     if ready[0].resources.modality != "text":
-        raise BadInput(
-            f"{ready[0].loaded.name} answers questions about pictures, which cannot be batched: run the prompts one by one."
-        )
+        raise BadInput(f"{ready[0].loaded.name} reads or draws pictures, so its prompts cannot be batched: run them one by one.")
     target, cancel = ready[0].target, cancel or threading.Event()
     rows, taps = [], set[int]()
     for request in ready:
@@ -41,7 +39,7 @@ def traces(ready: Sequence[Prepared], every: int, cancel: threading.Event | None
         for round_steps in rounds:
             for number, step in round_steps:
                 steps[number].append(step)
-    except KeyboardInterrupt:  # in the middle of a round: its steps are dropped
+    except KeyboardInterrupt:  # possibly mid-round; that round's steps are dropped
         rounds.close()
     found = []
     for request, row, record, row_steps in zip(ready, rows, records, steps, strict=True):

@@ -26,9 +26,9 @@ EQUAL_RULES = ("none", "greedy", "match")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Comparison of a run with its autoregressive run: the one verdict that every view prints.
+    """Speed of a run relative to its autoregressive run: the one verdict that every view shows.
 
-    ``speedup`` is a ratio of times per token, so the lengths of the two texts may differ.
+    ``speedup`` is a ratio of times per token, so the two texts may differ in length.
     """
 
     speedup: float
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """Verdict in words, without its final full stop."""
+        """The verdict in words, without a final full stop."""
         if self.word == "level":
             return f"About as fast as one token at a time ({self.speedup:.2f}×)"
         how = "as fast as" if self.word == "faster" else "the speed of"
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def verdict(trace: Trace) -> Verdict | None:
-    """Return the verdict on a run; None without a timed autoregressive run, or for a run without time or tokens."""
+    """Return the verdict on a run; None if the autoregressive run was not timed, or the run has no time or no tokens."""
     return _verdict(trace.steps, trace.baseline)
 
 
@@ -63,7 +63,7 @@ def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None
 def promise(trace: Trace) -> str:
     """Return a run's guarantee about its output, by its accept rules: "equal", "distribution" or "relaxed".
 
-    A method that is relaxed only above temperature 0 keeps the target's own choice at 0, which its rule shows.
+    A method that is relaxed only above temperature 0 makes the target's own choices at 0, which its rules show.
     """
     rules = {step.rule for step in trace.steps}
     judged = rules - {"none"}
@@ -73,10 +73,10 @@ def promise(trace: Trace) -> str:
 
 
 def parting(trace: Trace) -> str:
-    """Return where a run with the guarantee "equal" diverges from its autoregressive run, and its logit gap; else "".
+    """Describe where a run guaranteed "equal" diverges from its autoregressive run, with the logit gap; "" if it does not.
 
-    Positions count from 0, so the divergence comes after that many tokens. Above temperature 0, logits do not show how close the
-    draw was, so the gap is reported only for greedy runs.
+    Positions count from 0, so a divergence at position n comes after n tokens. Above temperature 0, logits do not show how close
+    the draw was, so the gap is reported only for greedy runs. A run with another guarantee yields "".
     """
     divergence = None if trace.baseline is None else trace.baseline.first_divergence
     if divergence is None or promise(trace) != "equal":
@@ -93,27 +93,27 @@ def ratio(above: float, below: float) -> float | None:
 
 
 def tau(steps: Sequence[Step]) -> float | None:
-    """Return tokens emitted per target pass over the uncut steps; None if every step was cut."""
+    """Return tokens emitted per target pass, over the steps that were not cut short; None if there are none."""
     uncut = [step for step in steps if step.cut is None]
     return ratio(sum(len(step.emitted) for step in uncut), sum(step.passes for step in uncut))
 
 
 def histogram(steps: Sequence[Step], most: int | None = None) -> list[int]:
-    """Return in entry i the number of steps with exactly i accepted tokens, up to ``most``, by default up to the largest."""
+    """Return the number of steps with exactly i accepted tokens for i from 0 to ``most``, by default the largest number."""
     counts = Counter(step.accepted for step in steps)
     return [counts[number] for number in range(1 + (max(counts, default=-1) if most is None else most))]
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
-    """Return in entry d - 1, of the steps that reached depth d - 1 and judged a node at d, the fraction that accepted one."""
+    """Return, for each depth from 1, the fraction of steps that accepted a node there among those that judged one."""
     return [ratio(accepted, judged) for accepted, judged in verdicts_by_depth(steps)]
 
 
 def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return in entry d - 1 the numbers of steps that accepted a node at depth d, and that judged one there.
+    """Return, for each depth from 1, how many steps accepted a node there, and how many judged one.
 
-    All verdicts count, even on tokens that a budget or an end of sequence cut off afterwards. So do verdicts on a served run's
-    drafts that the engine counted without naming them.
+    All verdicts count, even on tokens later cut off by the token limit or an end of sequence. Drafts that a server counted as
+    rejected without naming them count as judged just below the accepted path.
     """
     judging: Counter[int] = Counter()
     accepting: Counter[int] = Counter()
@@ -129,7 +129,7 @@ def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
-    """Return wall time per phase in seconds, their total, and the prefill and any capturing, which the total excludes."""
+    """Return seconds of wall time by phase, their total, and outside the total the prefill and any CUDA graph capture."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
     spent |= {"total": sum(spent.values()), "prefill": prefill_ns}
     if capture_ns:
@@ -140,7 +140,7 @@ def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> 
 def summarise(
     steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
 ) -> dict[str, Any]:
-    """Return all numbers of a run as plain JSON, with the keys of ``FORMULAS``, the last four only with a baseline."""
+    """Return all metrics of a run as plain JSON, with the keys of ``FORMULAS``; the last four require a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
     accepted, verified = sum(step.accepted for step in steps), sum(step.verified for step in steps)
     spent = seconds(steps, prefill_ns, capture_ns)

@@ -1,4 +1,4 @@
-"""Start of the app: a problem that prevents it is one sentence on the error stream and exit code 2."""
+"""Start of the app: a problem that prevents it ends the process with one sentence on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from specviz.ui.settings import Settings
 from specviz.ui.stubs import without_proxies
 
 MENDABLE = 2
-"""Exit code of problems that the user can fix, as on the command line."""
+"""Exit code for problems that the user can fix, as on the command line."""
 SWITCH_SECONDS = 0.0002
-"""Switch interval of the interpreter. Files are read and made in threads beside the event loop, which needs the interpreter
-hundreds of times for one answer and would wait Python's default of 5 ms each time."""
+"""The interpreter's switch interval. Threads read and write files beside the event loop, which needs the interpreter hundreds
+of times per response and would wait Python's default of 5 ms each time."""
 COLLECTIONS = 1000
-"""Collections of the middle generation before a full one, which stops every thread for a second while a visitor's large trace
-is read. A trace holds no cycles, so its memory is freed without one."""
+"""Garbage collections of the middle generation before a full one, which stops every thread for a second while a visitor's
+large trace is read. A trace contains no cycles, so its memory is freed without a full collection."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """End the process with a SpecvizError's message and exit code 2."""
+    """On a SpecvizError, end the process with its message and exit code 2."""
     try:
         yield
     except SpecvizError as problem:
@@ -43,30 +43,30 @@ def explained() -> Iterator[None]:
 def check(settings: Settings) -> Settings:
     """Return ``settings`` if the app can start with them.
 
-    Raises BadInput naming the variable to change when a port, a folder or a model cannot be used. A cache that cannot be written
-    is only a warning, since models already there run.
+    Raises BadInput naming the variable to change when a port, a folder or a model cannot be used. A cache that cannot be
+    written only logs a warning, since models already in it still run.
     """
     named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
     for variable, model in named:
         if not is_model(model):
             raise BadInput(
-                f"The environment variable {variable} names {shown(model)}, which is no model of the catalogue, hub id, "
-                "folder or .gguf file. `python -m specviz fetch --help` lists the catalogue."
+                f"The environment variable {variable} names {shown(model)}, which is not a model of the catalogue, a hub "
+                "id, a folder or a .gguf file. `python -m specviz fetch --help` lists the catalogue."
             )
     _check_address(settings.host, settings.port)
     for variable, folder in (("SPECVIZ_TRACES", settings.traces), ("SPECVIZ_LESSONS", settings.lessons)):
         if not folder.is_dir():
-            raise BadInput(f"The environment variable {variable} names {shown(str(folder))}, which is no folder.")
+            raise BadInput(f"The environment variable {variable} names {shown(str(folder))}, which is not a folder.")
     uploads, cache = Path(get_upload_folder()), cache_folder()
     if problem := _unwritable(uploads):
         raise BadInput(
             f"Uploads are kept in {uploads}, which cannot be written ({problem.strerror or problem}). Set the environment "
-            "variable GRADIO_TEMP_DIR to a folder that can."
+            "variable GRADIO_TEMP_DIR to a writable folder."
         ) from problem
     if problem := _unwritable(cache):
         logging.getLogger(__name__).warning(
-            "Models are kept in %s, which cannot be written (%s): none can be fetched or unpacked. Set the environment variable "
-            "SPECVIZ_CACHE to a folder that can.", cache, problem.strerror or problem,
+            "Models are kept in %s, which cannot be written (%s), so none can be fetched or unpacked. Set the environment "
+            "variable SPECVIZ_CACHE to a writable folder.", cache, problem.strerror or problem,
         )  # fmt: skip
     return settings
 
@@ -75,7 +75,9 @@ def _check_address(name: str, port: int | None) -> None:
     try:
         where = socket.getaddrinfo(name.strip("[]"), port or 0, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as problem:
-        raise BadInput(f"The environment variable GRADIO_SERVER_NAME is {shown(name)}, no address here ({problem}).") from problem
+        raise BadInput(
+            f"The environment variable GRADIO_SERVER_NAME is {shown(name)}, which cannot be resolved ({problem})."
+        ) from problem
     with socket.socket(*where[:3]) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -83,13 +85,13 @@ def _check_address(name: str, port: int | None) -> None:
         except OSError as problem:
             reason = problem.strerror or problem
             raise BadInput(
-                f"The app cannot listen on port {port or 'any'} of {name} ({reason}). Set PORT to a free port, or stop the "
-                "program that has this one."
+                f"The app cannot listen on {f'port {port}' if port else 'any port'} of {name} ({reason}). Set PORT to a free "
+                "port, or stop the program that uses this one."
             ) from problem
 
 
 def _unwritable(folder: Path) -> OSError | None:
-    """Return the error that prevents writing to this folder, None if it can be written. Creates a missing folder."""
+    """Return the error that prevents writing to this folder, or None. Creates the folder if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -106,5 +108,7 @@ def launch(page: Any, options: dict[str, Any]) -> None:
         with without_proxies():  # Gradio requests the app's own address
             page.launch(**options, prevent_thread_lock=True)
     except OSError as problem:
-        raise BadInput(f"The app cannot listen ({problem}) Set PORT or GRADIO_SERVER_NAME to what is free here.") from problem
+        raise BadInput(
+            f"The app cannot listen: set PORT to a free port, or GRADIO_SERVER_NAME to an address of this machine. {problem}"
+        ) from problem
     page.block_thread()

@@ -144,8 +144,8 @@ def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypa
         ({"name": "slow"}, "no suite 'slow'"),
         ({"name": "quick", "methods": ["magic"]}, "no method 'magic'"),
         ({"name": "quick", "dtype": "float31"}, "no number format 'float31'"),
-        ({"name": "load", "dtype": "float32"}, "does not use --dtype"),
-        ({"name": "speed", "save": True}, "use --save with the suite length"),
+        ({"name": "load", "dtype": "float32"}, "does not support --dtype"),
+        ({"name": "speed", "save": True}, "does not support --save"),
         ({"name": "length", "save": True, "short": True}, "omit --quick"),
     ],
 )

@@ -36,9 +36,9 @@ def test_an_app_without_any_variable_starts() -> None:
     [
         ("PORT", "70000", "PORT is '70000'"),
         ("GRADIO_SERVER_NAME", "no.such.host.invalid", "GRADIO_SERVER_NAME is 'no.such.host.invalid'"),
-        ("GRADIO_SERVER_NAME", "203.0.113.1", "cannot listen on port any of 203.0.113.1"),
-        ("SPECVIZ_TARGET", "nonsense", "SPECVIZ_TARGET names 'nonsense', which is no model"),
-        ("SPECVIZ_MODELS", "qwen3-8b,qwen4", "SPECVIZ_MODELS names 'qwen4', which is no model"),
+        ("GRADIO_SERVER_NAME", "203.0.113.1", "cannot listen on any port of 203.0.113.1"),
+        ("SPECVIZ_TARGET", "nonsense", "SPECVIZ_TARGET names 'nonsense', which is not a model"),
+        ("SPECVIZ_MODELS", "qwen3-8b,qwen4", "SPECVIZ_MODELS names 'qwen4', which is not a model"),
         ("SPECVIZ_TRACES", "/nowhere", "SPECVIZ_TRACES names '/nowhere'"),
         ("SPECVIZ_LESSONS", "/dev/null", "SPECVIZ_LESSONS names '/dev/null'"),
     ],

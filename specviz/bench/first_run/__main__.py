@@ -1,4 +1,4 @@
-"""Entry point of ``gpu_first_run.sh``: all parts one after the other, one of them, or the rows of an earlier run."""
+"""Entry point of ``gpu_first_run.sh``: measure all parts or some of them, or print the rows of an earlier run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from specviz.bench.first_run.sizes import DRY, GPU, Sizes
 from specviz.bench.report import Report, Row
 
 OLDEST = (5, 23)
-"""Oldest transformers version, as in ``requirements.txt``: earlier ones index a list of hidden states differently."""
+"""Oldest supported transformers version, as in ``requirements.txt``: earlier ones index hidden states differently."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return 0 if every part was done, else 1."""
+    """Run the command; return 0 if every part finished, else 1."""
     parser = argparse.ArgumentParser(prog="gpu_first_run.sh", description="measure on a GPU")
-    parser.add_argument("--cpu", action="store_true", help="a dry run: every part with tiny sizes, on any machine")
+    parser.add_argument("--cpu", action="store_true", help="do a dry run: every part at tiny sizes, on any machine")
+    parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="file for the results")
     parser.add_argument(
-        "--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="the file of results to write"
+        "--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"parts to run, from {', '.join(parts.PARTS)}"
     )
-    parser.add_argument("--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"of {', '.join(parts.PARTS)}")
-    parser.add_argument("--seconds", type=float, metavar="S", help="for all parts together (default 480, of a dry run 900)")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="print an existing file of results without measuring")
+    parser.add_argument("--seconds", type=float, metavar="S", help="time limit for all parts (default 480, with --cpu 900)")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="print the results in FILE without measuring")
     parser.add_argument("--part", choices=tuple(parts.PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     sizes = DRY if options.cpu else GPU
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     names = options.parts.replace(" ", "").split(",")
     if unknown := sorted(set(names) - set(parts.PARTS)):
-        parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts.PARTS)}")
+        parser.error(f"there is no part {unknown[0]!r}; choose from {', '.join(parts.PARTS)}")
     if (reason := _too_old()) is not None:
         parser.error(reason)
     if not options.cpu:
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def rows_for_results(record: Mapping[str, Any]) -> str:
-    """Return machine and versions, a table for each suite, the rows for ``assets/results.json``, and the parts not done."""
+    """Return as text the machine and versions, the tables, the rows for ``assets/results.json``, and unfinished parts."""
     device, versions = record["device"], record["versions"]
     memory = f", {device['memory_gb']:g} GB" if "memory_gb" in device else ""
     where = {
@@ -71,11 +71,11 @@ def rows_for_results(record: Mapping[str, Any]) -> str:
         f"- {name}: {part['state']}. {part['error']}" for name, part in record["parts"].items() if part["state"] != "done"
     ]
     entries = ["", "For results.json:", "", *(entry(row) for row in report.rows if row.value is not None)]
-    return "\n".join([report.as_table(), *entries, *(["", "Not done:", "", *troubles] if troubles else [])])
+    return "\n".join([report.as_table(), *entries, *(["", "Not finished:", "", *troubles] if troubles else [])])
 
 
 def entry(row: Row) -> str:
-    """Return a row of ``results.json``: speed-up and τ for a method, otherwise value, unit, goal and detail."""
+    """Return the row as a line of ``results.json``: speed-up and τ for a method, else value, unit, goal and detail."""
     name = row.name
     cells: list[Any] = [row.unit, row.bound or None, row.detail or None]
     if row.cells:
@@ -85,16 +85,16 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """Return an error message if transformers is too old, else None: rented machines have preinstalled packages."""
+    """Return an error message if transformers is too old, as on a rented machine with preinstalled packages, else None."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None
     wanted = ".".join(map(str, OLDEST))
-    return f"transformers {found} is too old: {wanted} or newer is required. Provide its wheel and put it first on PYTHONPATH."
+    return f"transformers {found} is too old: {wanted} or newer is required. Put a newer wheel first on PYTHONPATH."
 
 
 def measure(name: str, sizes: Sizes, file: Path) -> None:
-    """Run one part in this process; each row is written to ``file`` once it is known."""
+    """Run one part in this process, and rewrite ``file`` after each row."""
     part = parts.PARTS[name]
 
     def log(line: str) -> None:
