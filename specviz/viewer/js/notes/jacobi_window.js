@@ -1,5 +1,5 @@
 // @ts-check
-// The Jacobi window: what stood at each place of the picture in the last few rounds, until it was settled.
+// The Jacobi window: the guess at each position of the picture in the last few rounds, until it was accepted.
 import * as codes from "../kit/codes.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -11,13 +11,13 @@ import { noteOf } from "../run/parseStep.js";
 const ROUNDS = 10;
 const FEWEST = 2;
 
-/** Places of the picture from the first guess of these rounds to their last. */
+/** The number of positions from the first guess of these rounds to the last. */
 function span(rows) {
   const first = rows[0].step.position;
   return Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - first + 1;
 }
 
-/** Rounds up to this one, oldest first: where each began and what it guessed; no more than leave a place `least` pixels. @param {Stage} stage @param {number} width */
+/** The last rounds up to this one, oldest first, with their guesses: as many as leave each position `least` pixels. @param {Stage} stage @param {number} width */
 function rounds(stage, width, least) {
   let rows = [];
   for (let at = stage.cursor; at >= 0 && rows.length < ROUNDS; at -= 1) {
@@ -39,7 +39,7 @@ function draw(note, step, stage) {
   const first = rows[0].step.position;
   const size = Math.max(7, Math.min(22 * stage.u, Math.floor(width / span(rows))));
   const book = codes.of(stage.trace.run);
-  const high = Math.max(15 * stage.u, size); // a row is at least as high as its name
+  const high = Math.max(15 * stage.u, size); // a row is at least as high as its label
   const parts = [];
   rows.forEach((row, line) => {
     parts.push(text(stage, label - 6, (line + 0.5) * high + 4 * stage.u, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
@@ -54,10 +54,10 @@ function draw(note, step, stage) {
   });
   const { codes: { length: many }, redrawn } = note;
   const summary =
-    `${step.path.length} of ${format.count(many, "guess", "guesses")} kept; ${redrawn} were resampled from what ` +
-    `the last pass thought at their place, ${many - redrawn} were new to the window.`;
-  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * high + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
-  return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."), svgKit.caption(summary));
+    `${step.path.length} of ${format.count(many, "guess", "guesses")} accepted; ${redrawn} were sampled from the ` +
+    `target's distributions in the last pass, ${many - redrawn} were new to the window.`;
+  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * high + 4, summary, parts), stage, (id) => [`position ${id} in the window`]);
+  return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: positions in the picture. Down: rounds, the latest last. Framed: accepted."), svgKit.caption(summary));
 }
 
 noteRegistry.register("jacobi_window", { title: "Jacobi window", draw });

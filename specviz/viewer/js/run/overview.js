@@ -1,5 +1,5 @@
 // @ts-check
-// The run on one clock: tokens of every step, where this run's time went, and the same text written one token at a time.
+// The run on a time axis: the tokens and phases of every step, above the autoregressive baseline.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -9,7 +9,7 @@ import { PHASES } from "./parseStep.js";
 import * as verdict from "./verdict.js";
 import { Zoom } from "./zoom.js";
 
-const VERDICT = "The baseline's time per token ÷ this run's; what was saved is over the tokens of this run";
+const VERDICT = "The baseline's time per token ÷ this run's; the time saved is for this run's number of tokens";
 
 /** @typedef {{ width: number, height: number, left: number, plot: number, from: number, to: number, span: number, lane: number, plain: number, run: number, floor: number, map: number, top: number, thin?: boolean }} Frame */
 
@@ -79,11 +79,11 @@ export class Overview {
     const from = this.at ? this.at.from : 0;
     this.at = this.frame();
     this.stale.base = this.stale.base || this.at.from !== from;
-    // While a step moves its words wait for the next moment: new text would have the page laid out in every frame.
+    // While a step is animated, the text changes only at a new moment; otherwise every frame would lay out the page again.
     if (base || stage.moment === null || changed.has("moment")) this.words();
   }
 
-  /** Drawn last: setting a canvas's font makes the browser settle the styles of the whole page. */
+  /** Draw last, since setting a canvas's font makes the browser recalculate the styles of the whole page. */
   settle() {
     const { base, veil } = this.stale;
     if (base) this.drawBase();
@@ -104,7 +104,7 @@ export class Overview {
     const difference = lanes.gain(this);
     const look = { faster: "sv-saved", slower: "sv-lost" };
     const gained = difference && !difference.fits ? [" · ", dom.h("b", { class: look[difference.word] || "", title: VERDICT }, difference.label)] : [];
-    const parts = this.parting ? ` · texts part ${this.parting}` : "";
+    const parts = this.parting ? ` · texts diverge ${this.parting}` : "";
     this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + parts + now + captured(trace.end));
     const shown = this.zoom.on ? `, steps ${this.stepAt(this.at.from) + 1} to ${this.stepAt(this.at.to) + 1} in the lanes` : "";
     const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
@@ -114,7 +114,7 @@ export class Overview {
     );
   }
 
-  /** Sizes and the clock's scale; a run still going on gets a round scale so that it does not creep at every step. */
+  /** The layout and the time scale; a run in progress gets a rounded scale, which does not change with every step. */
   frame() {
     const { stage } = this;
     const { width, height } = this.size;
@@ -126,7 +126,7 @@ export class Overview {
     if (this.of !== baseline) {
       this.plain = verdict.baselineTimes(baseline);
       this.verdict = verdict.of(stage.trace);
-      [this.parting] = verdict.parting(stage.trace).split(","); // the reason has its place in the badge
+      [this.parting] = verdict.parting(stage.trace).split(","); // the badge gives the reason
     }
     this.of = baseline;
     const longest = Math.max(1, stage.total, this.plain ? this.plain.total : 0);
@@ -141,7 +141,7 @@ export class Overview {
     return { width, height, left, plot, from, to: from + span, span, lane, plain, run, floor, map, top: 4 };
   }
 
-  /** The run as a thin line: the phases of its steps, and how far it is. @param {number} width @param {number} height */
+  /** The layout for a thin line of the run: the phases of its steps, and the progress. @param {number} width @param {number} height */
   line(width, height) {
     const span = Math.max(1, this.stage.total);
     return { width, height, left: 3, plot: width - 6, from: 0, to: span, span, lane: height - 8, run: 4, plain: 2, floor: 0, top: 4, map: height, thin: true };
@@ -165,7 +165,7 @@ export class Overview {
     return pen;
   }
 
-  /** The strokes that do not depend on the clock. New steps are added to the old drawing as long as the scale stays. */
+  /** Draw whatever does not depend on the clock. While the scale is unchanged, new steps are added to the old drawing. */
   drawBase() {
     if (!this.at.width) return;
     const { steps } = this.stage.trace;
@@ -201,7 +201,7 @@ export class Overview {
     Object.assign(this, { scale, steps, mapped: steps.length });
   }
 
-  /** Draw with nothing outside the plot being touched. @param {CanvasRenderingContext2D} pen */
+  /** Draw, clipped to the plot. @param {CanvasRenderingContext2D} pen */
   within(pen, draw) {
     const { left, plot, height } = this.at;
     pen.save();
@@ -212,7 +212,7 @@ export class Overview {
     pen.restore();
   }
 
-  /** What lies after the clock is veiled; the current step is framed. */
+  /** Dim everything after the clock's time, and frame the current step. */
   drawVeil() {
     if (!this.at || !this.at.width) return;
     const pen = this.fit(this.veil);
@@ -251,7 +251,7 @@ export class Overview {
     return { ns, y: event.clientY - frame.top };
   }
 
-  /** The step at a time of the clock; past the end, the last one. @param {number} ns */
+  /** The index of the step at a time; past the end, of the last step. @param {number} ns */
   stepAt(ns) {
     const { ends } = this.stage.trace;
     let low = 0,
@@ -282,7 +282,7 @@ export class Overview {
     const times = PHASES.map((name, place) => `${name} ${format.time(step.times[place])}`);
     return [
       `step ${index + 1} · ${format.time(step.total)}`,
-      `${format.count(step.counts.kept, "token")} kept of ${labels.drafted(step)} drafted${step.bonus ? ", and a bonus" : ""}`,
+      `${step.counts.kept} of ${labels.drafted(step)} drafted tokens accepted${step.bonus ? ", plus a bonus token" : ""}`,
       times.slice(0, 2).join(" · "),
       times.slice(2).join(" · "),
     ];
@@ -300,7 +300,7 @@ export class Overview {
   }
 }
 
-/** Time that went into CUDA graphs, which no lane shows. */
+/** The time spent capturing CUDA graphs, which no lane shows. */
 function captured(end) {
   const ns = end && end.capture_ns;
   return ns > 0 ? ` · CUDA graphs captured in ${format.time(ns)}, not counted` : "";
