@@ -15,7 +15,7 @@ from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_
     ("given", "words"),
     [
         ((), "COMMAND"),
-        (("run", "--method", "telepathy", "--prompt", "x"), "There is no method 'telepathy'; there are: autoregressive,"),
+        (("run", "--method", "telepathy", "--prompt", "x"), "There is no method 'telepathy'; choose one of: autoregressive,"),
         ((*RUN, "--out", "a" * 300), "cannot be written to"),
         ((*RUN, "--picture", "b" * 300), "cannot be written to"),
         (("dance",), "invalid choice: 'dance'"),
@@ -26,7 +26,7 @@ from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_
         ((*RUN, "--param", "nodes"), "--param nodes does not have the form name=value"),
         ((*RUN, "--param", "a=1", "--param", "a=2"), "--param a is given twice"),
         ((*RUN, "--out", "no/such/folder/x.jsonl"), "is not a writable folder"),
-        ((*RUN, "--param", "nodes=1"), "Token Recycling has no parameter 'nodes'; it has: tree, keep."),
+        ((*RUN, "--param", "nodes=1"), "Token Recycling has no parameter 'nodes'; its parameters are: tree, keep."),
         ((*RUN, "--max-new-tokens", "0"), "max_new_tokens is 0"),
         (("run", "--method", "stand", "--prompt", " "), "The prompt is empty"),
         (("run", "--method", "stand", "--prompt-file", "no.txt"), "The prompt file no.txt cannot be read"),

@@ -12,7 +12,7 @@ from specviz.methods.hedgespec import Chooser, arm_names, choosing, recalled
 from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts, switch
 
 GAMMA = number(5, 1, 12, "Tokens drafted in a round.", "tokens")
-KEEP = number(1.0, 0.8, 1.0, "What is left of the past after each round; 1 never forgets.", step=0.01)
+KEEP = number(1.0, 0.8, 1.0, "Share of the past kept after each round; 1 never forgets.", step=0.01)
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class UcbParameters:
     """An arm's bonus depends on its own number of rounds, as in UCB1."""
 
     gamma: int = GAMMA
-    doubt: float = number(0.5, 0.0, 6.0, "How much an arm that was tried rarely is trusted; UCB1's value is 2.", step=0.25)
+    doubt: float = number(0.5, 0.0, 6.0, "Size of the bonus for rarely tried arms; UCB1's value is 2.", step=0.25)
     keep: float = KEEP
-    remember: bool = switch(True, "Go on from your last run's rewards instead of starting anew.")
+    remember: bool = switch(True, "Continue from your last run's rewards instead of starting over.")
 
 
 @Card(name="bandit_ucb", exactness=IN_DISTRIBUTION, family="model", parameters=UcbParameters, weights=("small_draft", "arms"))
@@ -38,10 +38,10 @@ class Exp3Parameters:
 
     gamma: int = GAMMA
     explore: float = number(
-        0.15, 0.01, 1.0, "Share of the rounds that go to arms at random, and the step of the weights.", step=0.05
+        0.15, 0.01, 1.0, "Share of the rounds in which the arm is random, and the weights' step size.", step=0.05
     )
     keep: float = KEEP
-    remember: bool = switch(True, "Go on from your last run's gains instead of starting anew.")
+    remember: bool = switch(True, "Continue from your last run's gains instead of starting over.")
 
 
 @Card(name="bandit_exp3", exactness=IN_DISTRIBUTION, family="model", parameters=Exp3Parameters, weights=("small_draft", "arms"))

@@ -1,4 +1,4 @@
-"""Composition of block-filling drafters (DFlash, DSpark): chains cut where they stop paying, and trees over the same block."""
+"""Composition of block-filling drafters (DFlash, DSpark): chains cut where they stop paying off, and trees over one block."""
 
 from __future__ import annotations
 

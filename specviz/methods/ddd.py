@@ -136,7 +136,7 @@ class CalibratedDepth:
             return CalibratedDepth(rounds, *made_for, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."
+                f"{path.name} is not a depth calibration ({error}); make it with: python -m specviz calibrate ddd."
             ) from error
 
 
@@ -147,20 +147,20 @@ class Parameters:
     threshold: str = choice(
         "calibrated",
         ("calibrated", "paper", "own"),
-        "Least log-probability of the beam to go on: what pays here by a calibration of the EAGLE-3 heads that ship (for "
-        "others the paper's is taken, and said), the paper's -0.3, or log_mass below.",
+        "Log-probability of the beam below which growth stops: the fastest here by a calibration of the included EAGLE-3 "
+        "heads (others use the paper's, with a warning), the paper's -0.3, or log_mass below.",
     )
-    log_mass: float = number(-1.5, -12.0, 0.0, "The threshold when it is your own; -0.3 is 74 % of the mass.", step=0.05)
+    log_mass: float = number(-1.5, -12.0, 0.0, "Your own threshold; -0.3 is 74 % of the mass.", step=0.05)
     levels: str = choice(
         "matching",
         ("matching", "every", "published"),
-        "Where the mass is tested: with the paper's threshold at its levels 5, 7 and 9, as a test made its GPU wait, and "
-        "with another one at every level, as here it costs nothing; or always at every level; or always at those three.",
+        "Where the mass is tested: at levels 5, 7 and 9 with the paper's threshold, whose tests made a GPU wait, and at every "
+        "level with any other, since tests are free here; or always at every level; or always at those three.",
     )
     depth: int = number(8, 1, 12, "Deepest level a round may reach; the paper's value is 11.", "levels")
     width: int = WIDTH
     nodes: int = NODES
-    drafter: str = choice("eagle3", ("eagle", "eagle3"), "Whose drafter; the paper's is EAGLE's.")
+    drafter: str = choice("eagle3", ("eagle", "eagle3"), "Which drafter; the paper uses EAGLE's.")
 
 
 @Card(name="ddd", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("eagle3",))
@@ -187,7 +187,7 @@ def _stop(
     if parameters.threshold == "calibrated":
         calibration = CalibratedDepth.load(resources.tree_file("ddd"))
         if resources.uses_shipped_weights and calibration.drafter == parameters.drafter:
-            assert costs is not None, "a threshold that is calibrated follows from costs"
+            assert costs is not None, "a calibrated threshold requires costs"
             tested = PUBLISHED_LEVELS if parameters.levels == "published" else ()
             ahead = parts.ahead_on(resources.target.device)
             threshold = calibration.threshold_that_pays(costs, parameters.depth, tested, parameters.nodes, ahead)
@@ -195,8 +195,8 @@ def _stop(
         else:
             heads = parameters.drafter if resources.uses_shipped_weights else resources.draft_name
             warnings = (
-                f"The threshold was calibrated on {calibration.drafter} for {calibration.target}, and this run drafts with "
-                f"{heads}: it takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",
+                f"The threshold was calibrated on {calibration.drafter} for {calibration.target}, but this run drafts with "
+                f"{heads}, so it uses the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set another.",
             )
     elif parameters.threshold == "own":
         threshold = parameters.log_mass

@@ -16,11 +16,11 @@ class Parameters:
     drafter: str = choice(
         "medusa",
         ("medusa", "falcon", "masked_lm", "deer"),
-        "Whose block: Medusa's heads, the first block of Falcon, or a masked-diffusion model, as DiffuSpec or DEER trained it. "
+        "What fills the block: Medusa's heads, Falcon's first pass, or the masked-diffusion model of DiffuSpec or of DEER. "
         "With a published block drafter, set the tree of dflash or dspark to best_first.",
     )
     nodes: int = number(0, 0, 200, "Nodes of the tree; 0 keeps as many as pay off in each round on this machine.", "nodes")
-    block: int = number(6, 1, 32, "Tokens of a block that consists of masks.", "tokens")
+    block: int = number(6, 1, 32, "Block length of a masked-diffusion model.", "tokens")
 
 
 @Card(

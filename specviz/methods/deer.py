@@ -13,7 +13,7 @@ class Parameters:
 
     block: int = number(6, 1, 32, "Masks that one denoising step fills; the paper's value is 32.", "tokens")
     aligned: bool = switch(
-        True, "Draft with the model that two more stages of training aligned to the target; off: as it was before them."
+        True, "Draft with the model after two further training stages, which align it with the target; off: before them."
     )
 
 

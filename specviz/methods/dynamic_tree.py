@@ -8,7 +8,7 @@ from typing import Any
 from specviz.methods.registry import choice, number, parts
 from specviz.trace.notes.drafts import TreeDepth
 
-WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+WIDTH = number(6, 1, 16, "Nodes in the beam, and children tried below each; the paper's value is 10.", "nodes")
 NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 59.", "nodes")
 
 
@@ -18,8 +18,8 @@ def tree_depth(default: int, paper: int) -> Any:
     return number(
         0, 0, 12,
         "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
-        f"the drafter was calibrated for this target and width; otherwise {default}. Drawn tokens go as deep as pays off in each "
-        f"round, {default} levels at most. The paper's value is {paper}.",
+        f"the drafter was calibrated for this target and width; otherwise {default}. Drawn trees are as deep as pays off in each "
+        f"round, at most {default} levels. The paper's value is {paper}.",
         "levels",
     )  # fmt: skip
 
@@ -40,7 +40,7 @@ class EagleTree(TreeSize):
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match", "rejection"),
-        "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
+        "When sampling: tokens drawn from the drafter's distribution, as many below each node as pay off, and rejection "
         "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
         "or with rejection of point masses, as published.",
     )

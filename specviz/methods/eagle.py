@@ -15,7 +15,7 @@ class Parameters:
     tree: str = choice(
         "published",
         ("published", "fitted"),
-        "The published 25 nodes, or as many of those most often accepted as pay off on this machine; pictures always get the 25.",
+        "The published 25 nodes, or as many of the most often accepted as pay off on this machine; pictures always use the 25.",
     )
     rule: str = choice(
         "without_replacement",

@@ -24,9 +24,9 @@ class Parameters:
         ("fitted", "published", "drawn"),
         "The most confident nodes, as many as pay off here; the published 165 nodes by rank; or 15 nodes drawn at random.",
     )
-    nodes: int = number(0, 0, 200, "Size of the fitted tree; 0 takes the fastest on this machine.", "nodes")
+    nodes: int = number(0, 0, 200, "Size of the fitted tree; 0 chooses the fastest on this machine.", "nodes")
     forwards: int = number(2, 1, 4, "Drafter passes for the fitted tree, each two levels deep.", "passes")
-    width: int = number(8, 1, 20, "Nodes carried on at each level of the fitted tree, and children of each.", "nodes")
+    width: int = number(8, 1, 20, "Nodes expanded at each level of the fitted tree, and children of each.", "nodes")
 
 
 @Card(
@@ -39,7 +39,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     builder: parts.TreeBuilder[parts.BlockDrafter]
     if parameters.tree == "fitted":
         costs = None if parameters.nodes else tree_costs(resources, network, parameters.width)
-        # The builder counts a forward a level.
+        # The builder counts one forward per level.
         pays = costs and (lambda probabilities, levels: costs(probabilities, -(-levels // block)))
         builder = parts.Dynamic(parameters.forwards * block, parameters.width, parameters.nodes, pays=pays)
     elif parameters.tree == "published":

@@ -28,8 +28,8 @@ class Parameters(TreeSize):
     )  # fmt: skip
     compare: bool = switch(
         False,
-        "Also draft with the drafter as it was before, and have the target score that tree too. Each round then costs "
-        "about two; without recording nothing is compared.",
+        "Also draft with the drafter before its fine-tuning, and have the target score that tree too. Each round then takes "
+        "about as long as two. Nothing is compared without recording.",
     )
 
 

@@ -22,7 +22,7 @@ prompts. The value for 57 is scaled from 24 of these prompts, on which it has 1.
 RESIDUAL = choice(
     "exact",
     ("exact", "aggregated", "repository"),
-    "What a rejection leaves: the exact rule's residual (bound proven), that of the aggregated one, or the published code's.",
+    "Residual after a rejection: the exact rule's (bound proven), the aggregated rule's, or the published code's.",
 )
 
 
@@ -35,7 +35,7 @@ class LanternParameters:
     )
     k: int = number(100, 0, 1024, "Nearest latent codes that are considered, nearest first.", "codes")
     depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass.", "levels")
-    width: int = number(10, 1, 16, "Nodes in the beam, and children each of them offers.", "nodes")
+    width: int = number(10, 1, 16, "Nodes in the beam, and children tried below each.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 58.", "nodes")
     residual: str = RESIDUAL
 
@@ -63,14 +63,14 @@ class LanternPpParameters:
         5.0,
         1.0,
         40.0,
-        "λ: a code may count for at most so many times its own probability; 1 is the exact rule.",
+        "λ: a code may count for at most this many times its own probability; 1 is the exact rule.",
         step=0.1,
     )
     k: int = number(10, 0, 1024, "Nearest latent codes that are considered, nearest first.", "codes")
     tree: str = choice(
         "fitted",
         ("fitted", *TREES),
-        "Drafted nodes: the authors' 57, EAGLE's 25, 12, a chain of 5, or of these the fastest on this machine.",
+        "Drafted nodes: the authors' 57, EAGLE's 25, 12, a chain of 5, or the fastest of these on this machine.",
     )
     residual: str = RESIDUAL
 

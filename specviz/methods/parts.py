@@ -1,4 +1,4 @@
-"""Building blocks of methods, from the rooms that share them. Importing this module imports torch: see ``registry.parts``."""
+"""Building blocks of methods, from the packages that share them. Importing this module imports torch: see ``registry.parts``."""
 
 # ruff: noqa: F401
 from __future__ import annotations

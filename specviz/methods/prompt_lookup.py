@@ -14,7 +14,7 @@ class Parameters:
     longest: int = number(3, 1, 8, "Longest suffix searched for; longer ones are tried first.", "tokens")
     shortest: int = number(1, 1, 8, "Shortest suffix searched for.", "tokens")
     copied: int = number(10, 1, 64, "How many tokens are copied after the match.", "tokens")
-    occurrence: str = choice("earliest", ("earliest", "latest"), "Which earlier occurrence is copied from.")
+    occurrence: str = choice("earliest", ("earliest", "latest"), "Which earlier occurrence to copy from.")
     partial: bool = switch(False, "Allow a shorter copy when the match is near the end of the text.")
 
 

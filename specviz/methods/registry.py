@@ -1,6 +1,6 @@
 """Registry of methods: cards, parameters with units and bounds, and one dict, listed without importing torch.
 
-From a parameter dataclass's fields every control and check is made.
+Every control and check is derived from the fields of a parameter dataclass.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Resources = TypeVar("Resources")
 FAMILIES = {
     "none": "No draft",
     "model": "A second model drafts",
-    "memory": "Drafts from what was said before",
+    "memory": "Drafts from earlier text",
     "features": "Drafts from the target's hidden states",
     "heads": "Several tokens per drafter pass",
     "judge": "Other verification rules",
@@ -106,7 +106,7 @@ def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
     for name in values:
         if name not in known:
             names = ", ".join(known) or "none"
-            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {names}.")
+            raise BadInput(f"{method} has no parameter {shown(name)}; its parameters are: {names}.")
     return parameters(**{name: _value(known[name], value, method) for name, value in values.items()})
 
 
@@ -194,8 +194,8 @@ TOKEN_EXACT, IN_DISTRIBUTION, RELAXED = Exactness(token_exact=True), Exactness()
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """What a method's card says to the user: a table by the method's name in ``cards.toml`` of its folder, or in the TOML file
-    beside its own. Methods of one paper share the table ``paper`` there.
+    """Texts of a method's card: the table of the method's name in its folder's ``cards.toml``, or in the TOML file beside its
+    module. Methods of one paper share the table ``paper`` there.
 
     ``look_at`` tells students what to watch for. ``needs`` states requirements beyond a drafter or a draft model for the target.
     ``claim`` is the paper's reported speed, with its model. ``differs`` explains why results with a small model on a small
@@ -285,8 +285,8 @@ _METHODS: dict[str, Method] = {}
 
 
 def all_methods() -> dict[str, Method]:
-    """Return every method by name. The first call imports this package's modules but ``parts``, the only one that imports
-    torch at its top."""
+    """Return every method by name. The first call imports this package's modules except ``parts``, the only one that
+    imports torch at the top."""
     _load()
     return dict(_METHODS)
 
@@ -312,5 +312,5 @@ def get(name: str) -> Method:
     """Return the method called ``name``. Raises BadInput with the list of known names."""
     known = all_methods()
     if not isinstance(name, str) or name not in known:
-        raise BadInput(f"There is no method {shown(name)}; there are: {', '.join(sorted(known))}.")
+        raise BadInput(f"There is no method {shown(name)}; choose one of: {', '.join(sorted(known))}.")
     return known[name]

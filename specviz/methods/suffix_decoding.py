@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
-REMEMBERED = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+REMEMBERED = number(64, 0, 512, "Number of your earlier outputs that are also searched.", "outputs")
 
 
 def output_store(resources: parts.MethodResources, remembered: int) -> parts.OutputStore | None:
@@ -24,14 +24,14 @@ class Parameters:
 
     most: int = number(64, 1, 64, "Maximum tokens drafted, however long the match.", "tokens")
     factor: float = number(1.0, 0.0, 4.0, "Drafted tokens allowed per matched token; the paper's α.", step=0.25)
-    offset: float = number(0.0, -4.0, 8.0, "Drafted tokens allowed besides that.", "tokens", step=0.5)
+    offset: float = number(0.0, -4.0, 8.0, "Drafted tokens allowed in addition.", "tokens", step=0.5)
     floor: float = number(0.1, 0.01, 1.0, "Minimum product of count shares down to a drafted token.", step=0.01)
     shape: str = choice("tree", ("tree", "path"), "The likeliest tokens as a tree, or only the most frequent path.")
     threshold: float = number(
         0.0,
         0.0,
         16.0,
-        "Draft nothing when the score, the tokens expected to be right, is below this.",
+        "Draft nothing if the score, the expected number of accepted tokens, is below this.",
         "tokens",
         step=0.5,
     )

@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_text_and_another_one_another() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"drafter": "draft_model"}, "drafts chains, and the shape is sparse"),
+        ({"drafter": "draft_model"}, "drafts chains, but the shape is sparse"),
         ({"shape": "binary", "depth": 8}, "510 nodes"),
     ],
 )

@@ -62,7 +62,7 @@ OWNED = '"nodes": 9, "drafter": "eagle3", "target": "tiny"'
 )
 def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) -> None:
     (tmp_path / "depth.json").write_text(text)
-    with pytest.raises(BadInput, match=r"depth.json is no calibrated depth .*calibrate"):
+    with pytest.raises(BadInput, match=r"depth.json is not a depth calibration .*calibrate"):
         CalibratedDepth.load(tmp_path / "depth.json")
     with pytest.raises(BadInput):
         CalibratedDepth.load(tmp_path / "missing.json")

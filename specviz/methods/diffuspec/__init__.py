@@ -14,16 +14,16 @@ class Parameters:
 
     longest: int = number(6, 1, 32, "Maximum masks in a block, and their number if the length is fixed; published: 30.", "tokens")
     shortest: int = number(2, 1, 32, "Minimum masks in a block; published: 20.", "tokens")
-    stride: int = number(2, 0, 32, "Added while all that is drafted is accepted; published: 10.", "tokens")
+    stride: int = number(2, 0, 32, "Masks added while all drafted tokens are accepted; published: 10.", "tokens")
     adaptive: bool = switch(
-        True, "Adapt the length: shorter where an end of the text came into sight, longer while all is accepted; off: the most."
+        True, "Adapt the length: shorter after a drafted end of the text, longer while all is accepted; off: the maximum."
     )
-    mass: float = number(0.8, 0.05, 1.0, "Share of a place's distribution that its column of the lattice holds.", step=0.05)
+    mass: float = number(0.8, 0.05, 1.0, "Share of a position's distribution that its column of the lattice holds.", step=0.05)
     cap: int = number(15, 1, 64, "Maximum tokens in a column.", "tokens")
     beams: int = number(3, 1, 16, "Beams of the search.", "beams")
     weight: float = number(
-        0.5, 0.0, 1.0, "Share of the drafter's distribution in a path's score, the rest is the n-gram model's; 1 takes the "
-        "likeliest token of each place, which is no search.", step=0.05,
+        0.5, 0.0, 1.0, "The drafter's weight in a path's score, the rest being the n-gram model's; 1 takes each position's "
+        "likeliest token without a search.", step=0.05,
     )  # fmt: skip
 
 

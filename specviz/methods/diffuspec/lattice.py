@@ -228,7 +228,7 @@ def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[
 
 
 class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
-    """A block of masks as a chain: the first level is a pass, whose rows [place, support] are the levels. A level's state are
+    """A block of masks as a chain: the first level is a pass, whose rows [place, support] are the levels. A level's state is
     all rows and its number. ``fixed`` gives passes fixed shapes and addresses for CUDA graphs."""
 
     columns = 1 << 30
@@ -238,7 +238,7 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
         super().__init__(model.draft_ids.device)
         self._model, self.fixed, self._text = model, fixed, list[int]()
         self._inputs: dict[int, Tensor] = {}
-        """By number of tokens and masks: a text, and last its length."""
+        """Buffer by number of tokens and masks: a text, then its length."""
 
     def take(self, text: Sequence[int], places: int) -> None:
         """Set the committed text, and the number of masks after it."""
@@ -278,7 +278,7 @@ class MaskedBlock(NullDrafter):
 
     def __init__(self, model: MaskedLM, places: int, fixed: bool | None = None) -> None:
         if not 0 < places < model.config.window:
-            raise ValueError(f"a block of {places} places does not fit the model's window of {model.config.window}")
+            raise ValueError(f"a block of {places} masks does not fit the model's window of {model.config.window}")
         self.model = model
         self.places = places
         self.support: Tensor = model.draft_ids

@@ -13,12 +13,12 @@ class Parameters(TreeSize):
     """The paper keeps 75 % of the visual tokens; its tree has depth 6, width 4 and 32 nodes."""
 
     depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 6.", "levels")
-    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 4.", "nodes")
+    width: int = number(6, 1, 16, "Nodes in the beam, and children tried below each; the paper's value is 4.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 32.", "nodes")
     keep: float = number(
-        0.75, 0.05, 1.0, "Share of the visual tokens that the drafter is shown: those the target looks at most.", step=0.05
+        0.75, 0.05, 1.0, "Share of the visual tokens shown to the drafter: those the target attends to most.", step=0.05
     )
-    cross_attention: bool = switch(True, "Look across into the target's features; off shuts the gates, to see what they bring.")
+    cross_attention: bool = switch(True, "Cross-attention to the target's features; off closes its gates, to show its effect.")
 
 
 @Card(

@@ -14,11 +14,11 @@ class Parameters:
 
     group: int = number(4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers")
     gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target verifies.", "tokens")
-    calibrated: bool = switch(True, "Repair the draft model's cache with one exact pass each round; off shows what errors do.")
+    calibrated: bool = switch(True, "Repair the cache's fuzzy entries with one exact pass each round; off shows their effect.")
     drafter: str = choice(
         "auto",
         ("auto", "small_draft", "copy", "draft"),
-        "Whose layers: six of the small draft model, all of the target's in 8 bits, or those of the draft you named.",
+        "Which layers: the small draft model's six, all of the target's in 8 bits, or those of the draft you named.",
     )
 
 

@@ -27,11 +27,11 @@ class Parameters:
     models that the user named, separated by commas."""
 
     gamma: int = number(5, 1, 12, "Tokens drafted in a round; the paper's K.", "tokens")
-    loss: str = choice("length", ("length", "acceptance"), "What arms are compared by: expected tokens a round, or first drafts.")
-    keep: float = number(0.98, 0.8, 1.0, "What is left of the past after each token; 1, as published, never forgets.", step=0.01)
-    debt: float = number(1.0, 0.0, 1000.0, "How far an arm may fall behind, in losses; 1000 is as published: no bound.", step=0.5)
-    arm: str = choice("all", ("all", *ARMS), "All arms compete, or one of them drafts always.")
-    remember: bool = switch(True, "Go on from your last run's weights instead of starting anew.")
+    loss: str = choice("length", ("length", "acceptance"), "Arms are compared by expected tokens per round, or by first drafts.")
+    keep: float = number(0.98, 0.8, 1.0, "Share of the past kept after each token; 1, as published, never forgets.", step=0.01)
+    debt: float = number(1.0, 0.0, 1000.0, "How far an arm may fall behind, in losses; 1000 is no bound, as published.", step=0.5)
+    arm: str = choice("all", ("all", *ARMS), "All arms compete, or one of them always drafts.")
+    remember: bool = switch(True, "Continue from your last run's weights instead of starting over.")
 
 
 @Card(name="not_a_bandit", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("small_draft", "arms"))
@@ -81,7 +81,7 @@ def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss:
 
 
 class Chooser:
-    """An online learner, which ignores what it does not learn from. ``full_information`` is True if it learns from every arm's
+    """An online learner; feedback that it does not use is ignored. ``full_information`` is True if it learns from every arm's
     loss."""
 
     full_information = False

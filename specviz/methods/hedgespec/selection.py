@@ -255,7 +255,7 @@ class DrafterSelector:
                     judged.append(one.judged(list(islice(numbers, 0 if one.asked is None else one.asked.numel()))))
                 for place in range(context.position + 1, context.position + 1 + len(emitted)):
                     settled += self.queue.add(place, judged)
-            # For a bandit they serve only the display.
+            # For a bandit these calls are made for display only.
             self._hindsight_calls = sum(one.calls for one in hindsights) if informed else 0
         for losses in settled:
             self.chooser.learn(losses)

@@ -16,7 +16,7 @@ class Parameters(TreeSize):
     residuals: str = choice(
         "on",
         ("on", "off", "compare"),
-        "The learned vectors for each step of drafting: on; off, to see what they bring; or compare, which drafts every "
+        "The learned vectors for each step of drafting: on; off, to show their effect; or compare, which drafts every "
         "accepted path a second time without them.",
     )
 

@@ -15,9 +15,9 @@ class Parameters:
     tree: str = choice(
         "fitted",
         ("published", "fitted"),
-        "The published 63 paths, or those that were right most often with the heads that ship here. Other heads get the 63.",
+        "The published 63 paths, or those most often right with the included heads. Other heads use the 63.",
     )
-    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes the fastest on this machine.", "nodes")
+    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 chooses the fastest on this machine.", "nodes")
     rule: str = choice(
         "typical",
         ("typical", "match"),
@@ -29,8 +29,8 @@ class Parameters:
         "With typical acceptance, the token after the accepted ones: a sample at the run's temperature, or the target's most "
         "likely one. Greedy is as published, but writes nearly greedy text at every temperature.",
     )
-    epsilon: float = number(0.09, 0.01, 1.0, "ε: above this probability a token always stays.", step=0.01)
-    delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper takes √ε.", step=0.01)
+    epsilon: float = number(0.09, 0.01, 1.0, "ε: a token above this probability is always accepted.", step=0.01)
+    delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper uses √ε.", step=0.01)
 
 
 @Card(name="medusa", exactness=RELAXED.except_with("rule", "match"), family="heads", parameters=Parameters, weights=("medusa",))
@@ -49,7 +49,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     else:
         paths = paths_of(parts.published_tree("medusa"))
         if parameters.tree == "fitted":
-            warnings = (f"The fitted tree is for the heads that ship, so {resources.draft_name} drafts the published 63 paths.",)
+            warnings = (f"The fitted tree is for the included heads, so {resources.draft_name} drafts the published 63 paths.",)
     typical = Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
     acceptance = parts.Match() if parameters.rule == "match" else typical
     drafter = ParallelDrafter(network)

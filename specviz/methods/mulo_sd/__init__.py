@@ -14,16 +14,16 @@ class Parameters:
     passes."""
 
     tau: float = number(
-        0.05, 0.0, 1.1, "τ: a code fails below this pooled mass; 0 keeps all, above 1 draws all again.", step=0.01
+        0.05, 0.0, 1.1, "τ: a code fails below this pooled mass; 0 keeps all codes, above 1 redraws all.", step=0.01
     )
     pool: int = number(32, 0, 256, "Nearest latent codes whose mass is pooled with a code's own.", "codes")
-    radius: int = number(1, 0, 4, "How far a failed code takes its neighbours with it.", "cells")
-    rows: int = number(1, 1, 4, "Coarse rows a round; each gives two rows of the picture.", "rows")
+    radius: int = number(1, 0, 4, "Distance within which a failed code's neighbours are redrawn too.", "cells")
+    rows: int = number(1, 1, 4, "Coarse rows per round; each gives two rows of the picture.", "rows")
     cache: str = choice(
         "rewritten",
         ("rewritten", "stale"),
-        "Renew the target's cache where codes before it changed, once a block is repaired (between waves kept cells wait, an "
-        "approximation); or never: a coarser one.",
+        "Recompute outdated entries of the target's cache once a block is repaired (between waves kept cells stay outdated, an "
+        "approximation); or never, a coarser one.",
     )
 
 

@@ -18,7 +18,7 @@ class Parameters(TreeSize):
 
     depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 8.", "levels")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 30.", "nodes")
-    probe: bool = switch(True, "A [SPEC] token behind every scored one, whose state the drafter reads too; twice the rows.")
+    probe: bool = switch(True, "Score a [SPEC] token after every token, whose state the drafter reads too; doubles the rows.")
 
 
 @Card(name="owl", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("owl",))
@@ -32,7 +32,7 @@ class HybridParameters(Parameters):
     this run, the suffix trees are expected to yield more than the network's tree."""
 
     bar: str = choice(
-        "weighed", ("weighed", "fixed"), "Adapt the threshold to how trees and network have done in this run, or fix it below."
+        "weighed", ("weighed", "fixed"), "Adapt the threshold to how trees and network performed in this run, or fix it below."
     )
     threshold: float = number(
         1.5,

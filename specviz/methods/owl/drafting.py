@@ -147,8 +147,8 @@ class SpecToken:
             raise ModelUnavailable(f"{target.name} does not support the [SPEC] token; give the parameter probe=false.")
         if target.boundary:
             raise ModelUnavailable(
-                f"{target.name} changes its rotary factors behind {target.boundary} tokens, which a [SPEC] token would bring "
-                "forward; give the parameter probe=false."
+                f"{target.name} changes its rotary factors after {target.boundary} tokens, and a [SPEC] token would trigger "
+                "that early; give the parameter probe=false."
             )
         target.refuse(capacity)
         return SpecTokenSession(target, capacity, tuple(taps), self.embedding)
@@ -233,7 +233,7 @@ class HybridController:
             offer = self._memory_draft = Retrieved().build(self.memory, context)
             self._remembered = len(offer.tree) > 1
             if threshold is None:
-                # Near the end only part of a proposal fits, which is what the network's tree is compared with.
+                # Near the end only part of a proposal fits; that part is compared with the network's tree.
                 threshold, score = self._weighing.bar(), expected(offer)
                 self._remembered &= score >= threshold
             elif offer.notes:  # the memory itself offers nothing below a fixed threshold

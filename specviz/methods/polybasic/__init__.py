@@ -18,10 +18,10 @@ class Parameters:
     middle: str = choice(
         "auto",
         ("auto", *INTERMEDIATES, "draft"),
-        "The intermediate model: the draft you named, else the copy that should pay most here; or one of these.",
+        "The intermediate model: the draft you named, else the copy expected to pay off most here; or one of these.",
     )
     drafter: str = choice(
-        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below; auto: EAGLE-3, or text copied under a draft."
+        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts for it; auto: EAGLE-3, or copied text if you named a draft."
     )
     gathered: int = number(
         0, 0, 32, "μ: tokens the intermediate model gathers before the target verifies; 0: as many as pay off.", "tokens"

@@ -146,7 +146,7 @@ class WeighedModel:
             return f"{self.intermediate.title}, never calibrated"
         return (
             f"{self.intermediate.title}, {forecast.gain:.2f}× the speed of the chain without it: its pass takes "
-            f"{forecast.ratio:.2f} target passes, and by the paper's condition it pays below {forecast.bound:.2f}"
+            f"{forecast.ratio:.2f} target passes, and by the paper's condition it pays off below {forecast.bound:.2f}"
         )
 
     def warning(self, candidates: Sequence[WeighedModel], recipe: str = "") -> str:
@@ -156,15 +156,15 @@ class WeighedModel:
         """
         if self.forecast is None:
             title = self.intermediate.title
-            unknown = f"How much of {title} this target keeps was never calibrated, so whether it pays is unknown"
-            return f"{unknown}: `{recipe}` finds out." if recipe else f"{unknown}."
+            unknown = f"This target's acceptance of {title} was never calibrated, so whether it pays off is unknown"
+            return f"{unknown}: `{recipe}` measures it." if recipe else f"{unknown}."
         if self.forecast.gain > 1:
             return ""
         if len(candidates) == 1:
-            return f"Predicted before the run: this intermediate model is not expected to pay on this machine: {self.describe()}."
+            return f"Before the run, this intermediate model is not expected to pay off on this machine: {self.describe()}."
         descriptions = "; ".join(candidate.describe() for candidate in candidates)
-        said = f"none of the {len(candidates)} intermediate models is expected to pay on this machine: {descriptions}."
-        return f"Predicted before the run: {said}"
+        said = f"none of the {len(candidates)} intermediate models is expected to pay off on this machine: {descriptions}."
+        return f"Before the run, {said}"
 
 
 def weigh(

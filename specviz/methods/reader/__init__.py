@@ -1,4 +1,4 @@
-"""READER (2508.09072): branches retrieved from this text and earlier outputs, grafted on a drafter's tree."""
+"""READER (2508.09072): branches retrieved from this text and earlier outputs, grafted onto a drafter's tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASES: dict[str, tuple[str, dict[str, Any]]] = {
     "small_draft": ("speculative_sampling", {}),
     "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
 }
-"""Base methods on whose drafts branches are grafted, with their parameters."""
+"""Base methods onto whose drafts branches are grafted, with their parameters."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Parameters:
     drafter: str = choice(
         "recycling",
         ("none", *BASES),
-        "What the branches are grafted on: nothing, last seen successors, the small draft model, or EAGLE-3.",
+        "Whose tree is extended: none, Token Recycling's, the small draft model's, or EAGLE-3's.",
     )
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round on this machine.", "nodes")
-    retrieved: int = number(48, 1, 64, "Maximum nodes a memory adds at one node.", "nodes")
-    deepened: int = number(4, 0, 16, "Likeliest leaves of the drafter's tree that are looked up as well.", "leaves")
+    retrieved: int = number(48, 1, 64, "Maximum nodes that a memory adds below one node.", "nodes")
+    deepened: int = number(4, 0, 16, "Number of the drafter's likeliest leaves that are looked up too.", "leaves")
     remembered: int = REMEMBERED
 
 

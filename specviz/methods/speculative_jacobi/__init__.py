@@ -11,8 +11,8 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, part
 class Parameters:
     """The paper's window is 16 codes, filled at random (Lumina-mGPT) or by repeating the left neighbour (LlamaGen)."""
 
-    window: int = number(16, 1, 96, "Places guessed at once.", "codes")
-    fill: str = choice("repeat", ("repeat", "random"), "What stands at a place that is new to the window.")
+    window: int = number(16, 1, 96, "Codes guessed at once.", "codes")
+    fill: str = choice("repeat", ("repeat", "random"), "What fills a position that is new to the window.")
 
 
 @Card(name="speculative_jacobi", modality=("image",), exactness=IN_DISTRIBUTION, family="memory", parameters=Parameters)

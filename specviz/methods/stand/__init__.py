@@ -16,7 +16,7 @@ class Parameters:
     """``nodes`` 0 sizes the tree by this machine's cost curve; the paper uses 80."""
 
     nodes: int = number(
-        0, 0, 80, "Tree size; 0 takes the one that pays off here for an n-gram of that length, the paper's value is 80.", "nodes"
+        0, 0, 80, "Tree size; 0 chooses the fastest here for the length of the known n-gram, the paper's value is 80.", "nodes"
     )
     rule: str = choice(
         "without_replacement",

@@ -51,7 +51,7 @@ def decode(run: Any, cancel: threading.Event, progress: Callable[[str, float | N
             break
     if complete == count or (cancel.is_set() and not stop_reason(cancel)):
         return ""
-    return f"{complete} of {count} earlier trajectories fitted into half the time."
+    return f"{complete} of {count} earlier trajectories fitted into half the time limit."
 
 
 def _alone(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:

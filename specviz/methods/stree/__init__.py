@@ -13,10 +13,10 @@ class Parameters:
     """The published demo drafts four levels with three beams."""
 
     depth: int = number(4, 1, 16, "Depth of the tree; each level takes one drafter pass. The published demo has 4.", "levels")
-    width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
-    nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay off in each round.", "nodes")
+    width: int = number(3, 1, 8, "Beams, and children tried below each; 1 drafts a chain. The published demo has 3.", "nodes")
+    nodes: int = number(12, 0, 96, "Nodes of the tree; 0 (beam only) keeps as many as pay off in each round.", "nodes")
     cooled: float = number(
-        0.33, 0.0, 1.0, "Beams are ranked by probability at the run's temperature, at this one at least; 0 takes it as it is.",
+        0.33, 0.0, 1.0, "Beams are ranked by probability at the run's temperature, but at least this one; 0 always ranks at 1.",
         "temperature", step=0.01,
     )  # fmt: skip
     tree: str = choice(
@@ -46,12 +46,12 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
 
     if not isinstance(resources.target, HybridTarget):
         raise ModelUnavailable(
-            f"STree is about targets with recurrent layers, and all layers of {resources.target.name} attend: choose "
+            f"STree needs a target with recurrent layers, but {resources.target.name} has attention layers only: choose "
             "hybrid-small as the target, or another method."
         )
     draft = resources.draft_model()
     if draft.target is None:
-        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
+        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it cannot draft trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
     drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
@@ -75,7 +75,5 @@ def _paying(parameters: Parameters, resources: parts.TextResources, draft: parts
 
 def _shape(parameters: Parameters) -> parts.TreeShape:
     if not parameters.nodes:
-        raise BadInput(
-            "Only a beam's tree is sized by what pays in a round: choose nodes from 1 to 96 for a fixed or a drawn one."
-        )
+        raise BadInput("Only a beam's tree can choose its size in each round: choose 1 to 96 nodes for a fixed or drawn tree.")
     return parts.best_ranks(parameters.depth, parameters.width, parameters.nodes)

@@ -17,7 +17,7 @@ class Parameters:
     shape: str = choice(
         "sparse",
         ("chain", "binary", "sparse"),
-        "A chain (then this is block verification), two children a node, or EAGLE's published 25 nodes.",
+        "A chain (block verification), a binary tree, or EAGLE's published 25 nodes.",
     )
     depth: int = number(5, 1, 8, "Levels of the chain or the binary tree; the sparse tree has its own five.", "levels")
     drafter: str = choice("eagle3", ("eagle3", "draft_model"), "EAGLE-3's heads, or the draft model, which drafts chains.")
@@ -30,7 +30,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     if parameters.drafter == "draft_model":
         if parameters.shape != "chain":
             raise BadInput(
-                f"A draft model drafts chains, and the shape is {parameters.shape}: choose shape chain, or drafter eagle3."
+                f"A draft model drafts chains, but the shape is {parameters.shape}: choose shape chain, or drafter eagle3."
             )
         return parts.chain_drafter(resources.draft_model(), parts.Sampled(_shape(parameters)), Traversal())
     builder, network = parts.Sampled(_shape(parameters)), resources.drafter_weights("eagle3")
@@ -45,7 +45,7 @@ def _shape(parameters: Parameters) -> parts.TreeShape:
     if parameters.depth > DEEPEST_BINARY:
         nodes = 2 ** (parameters.depth + 1) - 2
         raise BadInput(
-            f"A binary tree of depth {parameters.depth} has {nodes} nodes, more than a pass should hold: choose at most "
+            f"A binary tree of depth {parameters.depth} has {nodes} nodes, too many for one pass: choose a depth of at most "
             f"{DEEPEST_BINARY}."
         )
     return parts.shape_from_counts([[2] * 2**level for level in range(parameters.depth)])

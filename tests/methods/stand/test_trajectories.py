@@ -55,5 +55,5 @@ def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPa
     stop = Stop(lambda: (30.0, "A run has 30 s here."), lambda: float(next(moments)))
     stop.begin()
     found, _, warning = texts(ready(earlier_trajectories=4), monkeypatch, cancel=stop)
-    assert warning == "0 of 4 earlier trajectories fitted into half the time."
+    assert warning == "0 of 4 earlier trajectories fitted into half the time limit."
     assert 0 < len(found[0]) < 5
