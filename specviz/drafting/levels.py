@@ -1,4 +1,4 @@
-"""Levels of a drafter: the interface by which a tree grows on the device, with one copy to the host.
+"""Levels of a drafter: the interface for growing a tree on the device, with one copy to the host.
 
 Axis names: ``row`` (of a level), ``support`` (the drafter's vocabulary).
 """
@@ -17,12 +17,12 @@ Result = TypeVar("Result")
 
 
 class Levels:
-    """One round of a drafter, from the root down. ``deepest`` is the maximum number of levels; unlimited by default."""
+    """One round's logits, level by level from the root. ``deepest`` is the maximum number of levels, unlimited by default."""
 
     deepest: int = 1 << 30
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Run ``work``, which computes exactly one level, the next; return its tensors.
+        """Run ``work``, which computes exactly the next level; return its result.
 
         On CUDA it may be captured once and replayed in later rounds. So it must not read from the host, only from tensors with
         fixed addresses, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
@@ -31,30 +31,30 @@ class Levels:
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root."""
-        raise LookupError("a drafter has a first level")
+        raise LookupError(f"{type(self).__name__} does not implement first()")
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both
         int64."""
-        raise LookupError("a drafter has further levels")
+        raise LookupError(f"{type(self).__name__} does not implement below()")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """Return raw logits of the next level, in a separate step: :meth:`first` without arguments, else :meth:`below` these
-        rows.
+        """Return the next level's raw logits in a separate step: those of :meth:`first` without arguments, else of
+        :meth:`below`.
 
-        For rows chosen outside of captured work, for example with the round's noise.
+        For rows chosen outside captured work, for example with the round's noise.
         """
         return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """Return ``values``, which change from round to round, at the fixed address of ``name``, where captured steps read
-        them."""
+        """Return ``values``, which change from round to round, in a form that captured steps can read: at an address that
+        stays the same for each ``name``."""
         return values
 
 
 class ChainLevels(Levels):
-    """Levels of one row each. ``after`` returns raw logits [support] after a token [1] below the chain so far, or after the root
-    for None. ``asked`` counts the levels so far."""
+    """Levels of one row each. ``after`` returns raw logits [support] after a token [1] that extends the chain so far, or after
+    the root for None. ``asked`` counts the levels so far."""
 
     def __init__(self, after: Callable[[Tensor | None], Tensor], deepest: int) -> None:
         self._after, self.deepest, self.asked = after, deepest, 0
@@ -69,11 +69,11 @@ class ChainLevels(Levels):
 
 
 class LevelDrafter(Protocol):
-    """A drafter that yields logits level by level, all over one vocabulary."""
+    """A drafter that returns logits level by level, all over one vocabulary."""
 
     @property
     def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None for the target's own."""
+        """Token ids of its vocabulary, int64 [support]; None if it is the target's."""
 
     def levels(self, context: Context) -> Levels | None:
         """Return this round's levels, or None if the drafter cannot draft."""

@@ -1,4 +1,4 @@
-"""Non-blocking host-to-device copies through pinned memory, caches of copied tensors, and one blocking copy back."""
+"""Non-blocking copies to a device through pinned memory, caches of copied tensors, and a blocking copy back to the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CACHES: list[_lru_cache_wrapper[Any]] = []
 
 
 def device_cache(maxsize: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
-    """Decorate with ``functools.lru_cache``, for values on a device; :func:`clear_device_caches` empties it."""
+    """Decorate a function of device tensors with ``lru_cache``, which :func:`clear_device_caches` empties."""
 
     def decorate(function: Callable[..., Result]) -> _lru_cache_wrapper[Result]:
         _CACHES.append(lru_cache(maxsize=maxsize)(function))
@@ -24,7 +24,7 @@ def device_cache(maxsize: int) -> Callable[[Callable[..., Result]], _lru_cache_w
 
 
 def clear_device_caches() -> None:
-    """Empty all caches keyed by a device's name, for when another device takes that name."""
+    """Empty every :func:`device_cache`, since their keys name a device and another may take over its name."""
     for one in _CACHES:
         one.cache_clear()
 
@@ -38,7 +38,7 @@ def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dt
 
 
 def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Return ``tensor`` on ``device``; from the host to a GPU through pinned memory, without blocking."""
+    """Return ``tensor`` on ``device``. A copy from the host to a GPU uses pinned memory and does not block."""
     device = torch.device(device)
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
@@ -56,9 +56,9 @@ def copy_into(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
 
 
 def to_host(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Copy device tensors to the host in one blocking transfer; each keeps its shape and dtype.
+    """Copy device tensors to the host in one blocking transfer, and return them with their shapes and dtypes.
 
-    The transfer is float32, or float64 if any tensor is, so integers must be below 2 ** 24.
+    The transfer uses float32, or float64 if any tensor does, so integers must be below 2 ** 24.
     """
     kind = torch.float64 if any(part.dtype == torch.float64 for part in parts) else torch.float32
     flat = torch.cat([part.flatten().to(kind) for part in parts]).cpu().split([part.numel() for part in parts])

@@ -1,6 +1,6 @@
-"""Attention weights of a decoder layer, recomputed from its input without another kernel or a second model.
+"""Attention weights of a decoder layer, recomputed from its input, so that no special kernel or second model is needed.
 
-For Llama-like layers: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
+Llama-like layers only: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specviz.errors import ModelUnavailable
 
 
 def text_part(model: Any) -> Any:
-    """Return the decoder inside a vision-language model."""
+    """Return a model's text decoder, also from inside a vision-language model."""
     base = getattr(model, "model", model)
     for name in ("text_model", "language_model"):
         if hasattr(base, name):
@@ -27,7 +27,7 @@ def text_part(model: Any) -> Any:
 def attention_weights(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
     """Return the causal attention weights [head, row, column] of layer ``layer`` for its input ``hidden`` [row, hidden].
 
-    ``hidden`` is the target's hidden state of the same index. Raises ModelUnavailable for layers that are not Llama-like.
+    ``hidden`` is the target's hidden state with the same index. Raises ModelUnavailable for layers that are not Llama-like.
     """
     block = text_model.layers[layer]
     attention = block.self_attn
@@ -53,17 +53,17 @@ def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tenso
 
 
 def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
-    """Return the last layer's attention weight on each of the positions ``places``, [place], averaged over heads and rows."""
+    """Return the last layer's attention weights on the positions ``places``, [place], averaged over heads and query rows."""
     last = len(text_model.layers) - 1
     return attention_weights(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
 
 
 def most_attended(weights: Tensor, share: float) -> list[int]:
-    """Return indices of the largest weights, a fraction ``share`` of all and at least one, ascending."""
+    """Return, in ascending order, the indices of the largest weights: a fraction ``share`` of all, at least one."""
     count = max(1, round(share * len(weights)))
     return sorted(int(index) for index in weights.topk(count).indices)
 
 
 def middle_layers(layers: int) -> tuple[int, ...]:
-    """Return the candidate layers for the intermediate feature (the layer of least entropy): the first half, except layer 0."""
+    """Return the candidates for the intermediate feature, the layer of least entropy: layers 1 to half of ``layers``."""
     return tuple(range(1, layers // 2 + 1))

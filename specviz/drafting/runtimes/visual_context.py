@@ -1,8 +1,8 @@
 """Visual context of a drafter: none, or every image token.
 
-*Text alone*: visual tokens are removed from the drafter's prompt and the others renumbered; the target's states at text tokens
-still depend on the picture (HiViS, arXiv 2509.23928). *All rows*: visual tokens stay, each with the picture's own embedding or
-the prompt's placeholder's, as in feature drafters adapted from language models.
+*Text alone*: visual tokens are removed from the drafter's prompt and the others renumbered. The target's states at text tokens
+still depend on the picture (HiViS, arXiv 2509.23928). *All rows*: visual tokens stay, embedded as the target embeds the picture
+or as the prompt's placeholder token, as in feature drafters adapted from language models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
 
 EMBEDDINGS = 0
-"""Index of the hidden state that is the target's input, with pictures in place."""
+"""Index of the hidden state that is the target's input: token embeddings, with the pictures' own."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Layout:
     """Layout of a prompt in target and drafter. ``visual`` are the indices of its visual tokens, ``hidden`` those of the tokens
     removed in the text-only view.
 
-    ``positions`` [3, 1, token] are the target's if a token has three (time, height, width); after the prompt all three are the
-    token's index plus ``shift``.
+    ``positions`` [3, 1, token] are the target's positions if it uses three per token (time, height, width). After the prompt,
+    all three are the token's index plus ``shift``.
     """
 
     length: int
@@ -55,8 +55,8 @@ class Layout:
         return torch.cat((places[None], three))
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
-        """Return the note on both prefills: ``kept_places`` are the drafter's visual tokens, ``unseen`` other tokens hidden from
-        it."""
+        """Return the note on both prefills: ``kept_places`` are the visual tokens that the drafter reads, ``unseen`` the other
+        tokens hidden from it."""
         return VisualTokensNote(
             target=self.length,
             drafter=self.length - len(self.visual) + len(kept_places) - len(unseen),
@@ -67,7 +67,7 @@ class Layout:
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:
-    """Return ascending indices as [first, count] of each contiguous stretch."""
+    """Return ascending indices as [first, count] of each contiguous run."""
     runs: list[list[int]] = []
     for place in places:
         if runs and sum(runs[-1]) == place:
@@ -78,8 +78,8 @@ def spans(places: Sequence[int]) -> list[list[int]]:
 
 
 def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, table: Tensor) -> Tensor:
-    """Return embeddings [row, hidden] of prompt tokens [row] from index ``first`` on: from ``table`` [vocab, hidden], and for
-    visual tokens from the target's input ``embeddings`` [token, hidden]."""
+    """Return embeddings [row, hidden] of the prompt's ``tokens`` [row], which begin at index ``first``. Text is looked up in
+    ``table`` [vocab, hidden], visual tokens in the target's input ``embeddings`` [token, hidden]."""
     visual = torch.tensor([place - first for place in layout.visual if 0 <= place - first < len(tokens)], device=tokens.device)
     embedded = F.embedding(tokens, table)
     embedded[visual.long()] = embeddings[visual.long() + first].to(embedded)
@@ -87,8 +87,8 @@ def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, tab
 
 
 class View:
-    """View of a run without some tokens of its prompt. ``kept_places`` are the others' indices; everything after the prompt
-    stays."""
+    """View of a run without some tokens of its prompt. ``kept_places`` are the indices of the prompt tokens that remain;
+    everything after the prompt does."""
 
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
@@ -97,12 +97,12 @@ class View:
         self._places = torch.tensor(self.kept_places)
 
     def context(self, context: Context) -> Context:
-        """Return the context without those tokens."""
+        """Return the context without the removed tokens."""
         ids = [context.ids[place] for place in self.kept_places] + list(context.ids[self._length :])
         return replace(context, ids=ids, prompt_length=len(self.kept_places))
 
     def prefill(self, prefill: TargetPass) -> TargetPass:
-        """Return the target's pass over all but the prompt's last token, without those tokens."""
+        """Return the prefill, which excludes the prompt's last token, without the removed tokens' hidden states."""
         rows = [place for place in self.kept_places if place < self._length - 1]
         return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
 
@@ -114,7 +114,7 @@ class View:
 
 
 class TextAlone:
-    """Wrapper that runs ``drafter`` on the same text without the prompt's picture."""
+    """Wrapper that runs ``drafter`` on the text without the prompt's picture."""
 
     def __init__(self, drafter: Any, layout: Layout) -> None:
         self._drafter = drafter
@@ -138,12 +138,12 @@ class TextAlone:
         return self._drafter.calls()
 
     def levels(self, context: Context) -> Levels | None:
-        """Return the drafter's levels."""
+        """Return the wrapped drafter's levels."""
         return self._drafter.levels(self._view.context(context))
 
     @property
     def placed(self) -> Callable[[Mapping[int, tuple[int, int]]], None] | None:
-        """The drafter's method of this name, if any."""
+        """The wrapped drafter's method ``placed``, if it has one."""
         return getattr(self._drafter, "placed", None)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
@@ -152,8 +152,8 @@ class TextAlone:
 
 
 class AllRows(FeatureDrafter[Any]):
-    """Feature drafter over the whole prompt. The network determines whether visual tokens have the picture's embeddings or the
-    placeholder's, and whether they have the target's three positions."""
+    """Feature drafter over the whole prompt. The network determines whether visual tokens use the picture's embeddings or the
+    placeholder's, and whether they use the target's three positions."""
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         super().__init__(network)
@@ -163,8 +163,8 @@ class AllRows(FeatureDrafter[Any]):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The target's hidden states that the drafter reads: the network's taps, and the target's input for embeddings of
-        pictures."""
+        """Indices of the target's hidden states that the drafter reads: the network's taps, and the target's input if the
+        network uses the pictures' embeddings."""
         return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:

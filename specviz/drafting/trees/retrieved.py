@@ -1,4 +1,4 @@
-"""Tree builder for retrieval: a memory's expected continuations."""
+"""Tree builder for retrieval: the continuations expected from earlier text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specviz.trace.schema import Note
 
 
 class Retrieved:
-    """Tree builder whose tree is the memory's guess, cut to the possible depth."""
+    """Tree builder that drafts the best guess from the retrieval drafter's memories, truncated at the maximum depth."""
 
     def build(self, drafter: Retrieval, context: Context) -> Draft:
         guess, memory_notes = drafter.guess(context)
@@ -19,7 +19,7 @@ class Retrieved:
         shares: list[float | None] = [None]
         place = {0: 0}
         for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
-            # The context's last position is reserved for the bonus token.
+            # The last of the tokens that a round may add is reserved for the bonus token.
             if above not in place or depth[place[above]] + 1 > context.max_depth - 1:
                 continue
             place[node] = len(tokens)
@@ -33,7 +33,7 @@ class Retrieved:
 
 
 def _renumber(note: Note, place: dict[int, int]) -> Note:
-    """Return the note with its rows renumbered to the tree's nodes."""
+    """Return the note with its rows renumbered as the tree's nodes are, without the rows of truncated nodes."""
     rows: Sequence[dict[str, object]] = note.data.get("rows", ())
     kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
     return Note(note.type, {**note.data, "rows": kept_rows})

@@ -23,16 +23,16 @@ from specviz.trace.schema import Note
 
 SHOWN = 12
 WIDE = 1024
-"""Maximum vocabulary of distributions that share a block of noise per level."""
+"""Maximum support size at which the nodes of a level share one block of noise."""
 
 
 class Rows(Protocol):
-    """A drafter that returns the distributions of nodes' children from the tree's tokens on the host."""
+    """A drafter that reads the tree's tokens on the host and returns the distributions of its nodes' children."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """Return the warped distribution of the children of each of ``nodes`` of the tree so far, or None."""
+        """Return, for each of ``nodes`` in the tree so far, the warped distribution of its children, or None."""
 
     def calls(self) -> int:
         """Return the number of drafter forwards since the last call."""
@@ -43,7 +43,7 @@ class Rows(Protocol):
 
 @dataclass
 class TreeInProgress:
-    """A growing tree."""
+    """A tree being drafted."""
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
@@ -71,8 +71,8 @@ class TreeInProgress:
 
 
 class NodeNoise:
-    """Gumbel noise for one round. Small supports share one block, as a call per node would cost more than generating the
-    noise."""
+    """Gumbel noise for one round. Nodes with small supports share one block, since a call per node would cost more than the
+    noise itself."""
 
     WIDTH = 16
 
@@ -92,7 +92,7 @@ class NodeNoise:
         return self._block[node, :size]
 
     def level_keys(self, nodes: Sequence[int], size: int) -> Tensor:
-        """Return the keys of :func:`level_noise` for a level's ``nodes``; ``size`` may be 0, unknown, for one node."""
+        """Return the keys of :func:`level_noise` for a level's ``nodes``; with a single node, ``size`` may be 0 for unknown."""
         turn, context = self._context.round, self._context
         places = [(turn,), (turn, self._nodes, size), *((turn, node) for node in nodes)]
         return context.noise.keys(DRAFT, places, context.device)
@@ -100,7 +100,7 @@ class NodeNoise:
 
 def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tuple[Tensor, Tensor]:
     """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters from which it was
-    generated. The tree has ``total`` nodes. A node has a key of its own, or its part of a block for all nodes."""
+    generated. The tree has ``total`` nodes. A node's noise has its own key, or is its slice of a block for all nodes."""
     if size > WIDE or (len(nodes) == 1 and size > NodeNoise.WIDTH):
         counts, chosen = counters(size, keys.device)[None], keys[2:]
     else:
@@ -111,17 +111,17 @@ def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tu
 
 @device_cache(64)
 def _block(nodes: tuple[int, ...], total: int, width: int, device: torch.device) -> Tensor:
-    """Return the counters of these nodes' parts of a block of ``total`` parts, int64 [node, width]."""
+    """Return the counters of these nodes' slices of a block of ``total`` slices, int64 [node, width]."""
     with torch.inference_mode(False):
         return counters(total * width, device).view(total, width)[to_device(nodes, device)]
 
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions ``q`` [row, support] over the drafter's vocabulary; ``perturbed`` is log q with noise if children
-    are sampled. ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best first.
-    ``host_facts`` [row, 2 * child + 1] are copied to the host: tokens, probabilities, and the size of the support. ``held``
-    keeps tensors alive that a captured step reads."""
+    """A level's distributions ``q`` [row, support] over the drafter's vocabulary; ``perturbed`` is log q plus noise, None unless
+    children are sampled. ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best
+    first. ``host_facts`` [row, 2 * child + 1] are copied to the host: tokens, probabilities, and the size of the support.
+    ``held`` keeps alive the tensors that a captured step reads."""
 
     q: Tensor
     perturbed: Tensor | None
@@ -135,8 +135,8 @@ class _Level:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the indices of the tokens of ``nodes`` among the children [row, child] of the level above, and their rows there,
-    int64 [node]."""
+    """Return two int64 [node]: each node's index among the flattened children [row, child] of the level above, and its row
+    there."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
     with torch.inference_mode(False):
@@ -148,9 +148,9 @@ class Sampled:
     """Tree builder that fills a shape level by level with samples, or at temperature 0 with the drafter's top tokens as point
     masses.
 
-    The shape is fixed, or chosen in each round from the context (never from the samples, which would not be exact). With
-    ``ranked``, children are the drafter's top tokens at any temperature, as point masses, none outside the run's warped support;
-    with ``unwarped``, a drafter's levels keep their own distribution, so that a ranked tree is the same at every temperature.
+    The shape is fixed, or chosen in each round from the context (never from the samples, which would bias the output). With
+    ``ranked``, children are the drafter's top tokens at any temperature, as point masses, none outside the run's warped support.
+    With ``unwarped``, a level drafter's distributions stay unwarped, so that a ranked tree is the same at every temperature.
     """
 
     def __init__(
@@ -192,10 +192,8 @@ class Sampled:
     def _by_levels(
         self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
     ) -> TreeInProgress:  # fmt: skip
-        """Fill the shape on the drafter's device, with one copy to the host at the end. Nodes below children that are missing
-        from the drafter's support are then dropped.
-
-        Noise is keyed by the nodes of the shape.
+        """Fill the shape on the drafter's device, with one copy to the host at the end. Children beyond the size of the
+        drafter's support are then dropped, with the nodes below them. Noise is keyed by the nodes of the shape.
         """
         growing, noise, place = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape)), {0: 0}
         drawn: list[tuple[tuple[int, ...], _Level]] = []
@@ -231,7 +229,7 @@ class Sampled:
         self, levels: Levels, shape: TreeShape, above: tuple[tuple[int, ...], _Level] | None, nodes: tuple[int, ...],
         support: Tensor | None, warp: Warp, keys: Tensor | None,
     ) -> _Level:  # fmt: skip
-        """Sample the children of ``nodes``, themselves children of the level ``above``; without ``keys`` of noise, take the
+        """Sample the children of ``nodes``, which are children of the level ``above``; without noise ``keys``, take the
         drafter's top tokens."""
         held: tuple[Tensor, ...] = ()
         if above is None:
@@ -252,7 +250,7 @@ class Sampled:
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability
-        # For one sample from a wide distribution the support is not counted, since that would wait for a GPU.
+        # A single sample from a wide distribution needs no support size, whose count would wait for a GPU.
         if count > 1 or q.numel() <= NodeNoise.WIDTH:
             count = min(count, int((q > 0).sum()))
         if context.warp.greedy or self._ranked:

@@ -1,9 +1,9 @@
-"""Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the optimal size.
+"""Draft tree merged from a drafter and text memories (suffix trees), joined by shared prefix and pruned to the optimal size.
 
-READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value. Here the acceptance
-probability of each kind of node is estimated while decoding, and a node's value is the product along its path. A parent's value
-is at least its child's, so the best n nodes form a tree. The sum of their values, the expected number of accepted tokens, is the
-largest of any tree of n nodes.
+READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value. Here the
+acceptance probability of each *kind* of node (its source, with a range of confidence, rank or match length) is estimated while
+decoding. A node's value is the product along its path. A parent's value is at least its child's, so the best n nodes form a tree.
+The sum of their values, the expected number of accepted tokens, is the largest of any tree of n nodes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from specviz.trace.schema import MAX_PRUNED, Note
 
 DRAFTER = "drafter"
 LARGEST = 255
-# Prior probability that the only known successor is right, by the length of the match before it in powers of two, in the text
-# itself and elsewhere. Measured on the calibration prompts.
+# Prior probability that the only known successor is right, by the base-2 logarithm of the match length before it: in the run's
+# own text, and in earlier outputs. Measured on the calibration prompts.
 BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
 BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 # Prior of a drafter's token by its rank among its siblings, for drafters without probabilities.
 BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
-# Minimum value of a leaf that is looked up.
+# Minimum value of a drafted leaf for which continuations are retrieved.
 FAINT = 0.02
 
 
 @dataclass
 class _Leaf:
-    """A candidate node. ``sources`` maps each source to the (kind, prior) of its estimate."""
+    """A candidate node. ``sources`` maps each source to the (kind, prior) from which it estimates the acceptance."""
 
     parent: int
     token: int
@@ -46,7 +46,7 @@ class _Leaf:
 
 
 class _Merging:
-    """Candidates by their path: equal tokens below one parent are one node, whatever their source."""
+    """Candidates by path: equal tokens below one parent share a node, whatever their source."""
 
     def __init__(self, root: int, deepest: int) -> None:
         self.leaves = [_Leaf(-1, root, 0)]
@@ -55,7 +55,7 @@ class _Merging:
         self._deepest = deepest
 
     def add(self, parent: int, token: int, source: str, kind: Hashable, prior: float) -> int | None:
-        """Return the node of this token, created if needed; None beyond the end of the context."""
+        """Return the node of this token, created if needed; None beyond the maximum depth."""
         depth = self.leaves[parent].depth + 1
         if depth > self._deepest:
             return None
@@ -74,7 +74,7 @@ class _Merging:
         self, at: int, tokens: Sequence[int], parents: Sequence[int], source: str,
         kind_of: Callable[[int, int], tuple[Hashable, float]],
     ) -> None:  # fmt: skip
-        """Add a tree's nodes, numbered from 1, below ``at``. ``kind_of`` returns the (kind, prior) of a node below a leaf."""
+        """Add a tree's nodes, numbered from 1, below ``at``. ``kind_of`` maps a node and its parent here to its (kind, prior)."""
         place: dict[int, int | None] = {0: at}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
             above = place.get(parent)
@@ -95,7 +95,7 @@ class _Merging:
         self.hang(0, draft.tree.host_tokens[1:], shape.parents[1:], DRAFTER, kind_of)
 
     def graft(self, node: int, held: MemoryGuess) -> None:
-        """Add a memory's proposal for the text that ends at ``node``."""
+        """Add a memory's proposed continuation of the text up to ``node``."""
         guess = held.guess
 
         def kind_of(number: int, above: int) -> tuple[Hashable, float]:
@@ -110,7 +110,7 @@ class _Merging:
             self.grafts.append(Graft(node, held.source, guess.matched, len(guess.tokens)))
 
     def path(self, node: int) -> list[int]:
-        """Return the tokens from below the root down to ``node``."""
+        """Return the tokens on the path to ``node``, without the root."""
         tokens = []
         while node:
             tokens.append(self.leaves[node].token)
@@ -145,8 +145,8 @@ class Merged:
     """Controller that drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: the
     optimal number).
 
-    The ``deepened`` most valuable leaves of the drafter's tree are looked up as well. Trees are deterministic at every
-    temperature: the inner drafter always drafts as at temperature 0.
+    Continuations are retrieved for the root and for the ``deepened`` most valuable leaves of the drafter's tree. Trees are
+    deterministic at every temperature: the inner drafter always drafts as at temperature 0.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Merged:
     def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
     ) -> Draft:
-        """Return the kept nodes as a tree, and the best of the others as pruned nodes, numbered after them."""
+        """Return the draft of the kept nodes, with the best of the others as pruned nodes, numbered after them."""
         nodes, place = [0], {0: 0}
         for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
             place[node] = len(nodes)
@@ -237,18 +237,18 @@ class Merged:
 
 
 def _tenth(share: float) -> int:
-    """Return the decile of a share, 0 to 9."""
+    """Return which tenth of [0, 1] a fraction lies in, 0 to 9."""
     return min(9, int(share * 10))
 
 
 # Weight of a prior, in observations.
 WEIGHT = 6.0
-# Beyond this many observations of a kind, older ones are discounted, so that an estimate follows the text.
+# Beyond this many observations of a kind, older ones are discounted, so that its estimate adapts to the text.
 MOST = 200.0
 
 
 class Estimates:
-    """Estimated acceptance probability by kind of node. The caller may keep the object across runs."""
+    """Estimated acceptance probability of each kind of node. The caller may keep the object across runs."""
 
     def __init__(self) -> None:
         self._counts: dict[Hashable, tuple[float, float]] = {}
@@ -266,7 +266,7 @@ class Estimates:
 
 
 class Ladder:
-    """Tree builder of ``depth`` levels with the top ``width`` tokens each; it stops once the chain's probability is below
+    """Tree builder of ``depth`` levels: the top ``width`` tokens after the chain of top tokens, until its probability is below
     ``floor``. The tokens are chosen deterministically, so every child is a point mass."""
 
     def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:

@@ -1,8 +1,8 @@
 """N-gram store of STAND: for recent n-grams, the target's top ten next tokens with averaged probabilities.
 
 Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned
-from committed positions only and at temperature 1; the run's temperature is applied when a row is read, so trajectories
-at different temperatures can share one store.
+from committed positions only and at temperature 1. The run's temperature is applied when a row is read, so several decodings of
+one prompt (*trajectories*) can share a store at different temperatures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Entry:
     distribution: dict[int, float]
 
     def add(self, distribution: dict[int, float]) -> None:
-        """Update the running mean over visits. A token missing from one side counts as 0 there; the best ten are kept."""
+        """Update the running mean over visits and keep the top ten. A token missing on one side counts as 0 there."""
         weight = 1.0 / (self.visits + 1)
         union = {token: p * (1 - weight) for token, p in self.distribution.items()}
         for token, p in distribution.items():
@@ -56,8 +56,8 @@ class NgramStore:
         self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
 
     def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
-        """Add the target's top next tokens after ``suffix``, which is at least as long as the longest order, or the whole
-        text."""
+        """Add the target's top next tokens after ``suffix``, the end of the text: as long as the longest order, or the whole
+        text if that is shorter."""
         for order in self.orders:
             if len(suffix) < order - 1:
                 continue
@@ -70,7 +70,7 @@ class NgramStore:
             self.entries.popitem(last=False)
 
     def lookup(self, suffix: Sequence[int]) -> tuple[int, Entry] | None:
-        """Return (order, entry) of the longest known n-gram that ends the text, or None."""
+        """Return (order, entry) of the longest known n-gram at the end of ``suffix``, or None."""
         for order in self.orders:
             entry = self.entries.get(tuple(suffix[1 - order :])) if len(suffix) >= order - 1 else None
             if entry is not None:
@@ -78,7 +78,7 @@ class NgramStore:
         return None
 
     def order_at(self, suffix: Sequence[int]) -> int:
-        """Return the order of the longest known n-gram that ends the text, 0 if none is known."""
+        """Return the order of the longest known n-gram at the end of ``suffix``, or 0."""
         hit = self.lookup(suffix)
         return 0 if hit is None else hit[0]
 
@@ -93,7 +93,7 @@ def best_tokens(logits: Tensor) -> list[dict[int, float]]:
 
 
 def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
-    """Return a stored row under the run's warp, summing to 1; plain renormalisation at temperature 0."""
+    """Return a stored row's probabilities under the run's warp, summing to 1; at temperature 0 they are only renormalised."""
     temperature = 1.0 if warp.greedy else warp.temperature
     peak = max(distribution.values())
     scores = [math.exp(math.log(max(p, 1e-30) / peak) / temperature) for p in distribution.values()]
@@ -105,7 +105,7 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
 
 
 class NgramDrafter(NullDrafter):
-    """Drafter that reads the store, and updates it from the target's rows at committed positions."""
+    """Drafter that reads the store, and updates it from the target's logits at committed positions."""
 
     def __init__(self, store: NgramStore) -> None:
         self.store = store
@@ -127,12 +127,12 @@ class NgramDrafter(NullDrafter):
         if hit is None:
             return None
         self._orders[node], entry = hit
-        # On the host for every target device: ten numbers are not worth copies to a GPU and back.
+        # Always on the host: ten numbers are not worth copying to a GPU and back.
         probability = torch.tensor(warped(entry.distribution, context.warp), dtype=torch.float64)
         return Proposal(probability, torch.tensor(list(entry.distribution)))
 
     def calls(self) -> int:
-        """Return 1: all look-ups of a round count as one call, as for every model-free method."""
+        """Return 1: the look-ups of a round count as one call, as for every model-free method."""
         return 1
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:

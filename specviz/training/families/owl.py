@@ -1,8 +1,8 @@
 """OWL's recipe: Lee et al. 2025 (arXiv 2510.07535), on windows of at most 64 tokens.
 
 First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target predict the token after the next.
-Then the recurrence learns to draft, by the cross-entropy to the target's distribution summed over self-fed steps. Some windows
-omit the probe's state, so that the same network can draft without it.
+Then the recurrence learns to draft along the true tokens, by the cross-entropy to the target's distribution, summed over steps.
+Some windows omit the probe's state, so that the same network can draft without it.
 Axis names: ``window``, ``token`` (of a window), ``place`` (a token to draft from), ``start`` (window and place).
 """
 
@@ -32,21 +32,21 @@ from specviz.training.features import DialogueFeatures
 
 LENGTH = 64
 EARLIEST = 8
-"""The first place to draft from: before it a window that begins inside a text has too little context."""
+"""The first place to draft from: at earlier ones, a window that begins inside a text has too little context."""
 SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
-"""Shares of the starts that continue to each step; these weigh more, so that each step counts as if all continued."""
+"""Fraction of the starts that continue to each step. Their loss is divided by it, so that a step counts as if all did."""
 DEPTH_WEIGHT = 0.85
 ANSWERED = 16
 """The minimum number of answer tokens in a window."""
 AT_START = 0.2
-"""Share of the dialogues with their beginning as their first window, if that reaches into the answer."""
+"""Probability that a dialogue's first window is its beginning, if that reaches into the answer."""
 WITHOUT = 0.2
-"""Share of the windows without the probe's state."""
+"""Fraction of the windows trained without the probe's state."""
 
 
 class WindowFeatures(NamedTuple):
-    """The target's features of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
-    hidden], and the probe's ``behind`` [window, place, hidden] after ``places`` [place]."""
+    """The target's features of some windows: ``tokens`` [window, token], their last hidden states ``own`` [window, token,
+    hidden], and those of a probe after each of ``places`` [place], ``behind`` [window, place, hidden]."""
 
     tokens: Tensor
     own: Tensor
@@ -58,11 +58,11 @@ class Windows:
     """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough.
 
     Apart from short remainders and overlaps, every token is read once before any is read again. ``reads`` uint8 [text token]
-    counts the reads of each token, all dialogues end to end, each after the prefix.
+    counts the reads of each token, over all dialogues concatenated, each after the prefix.
     """
 
     def __init__(self, dialogues: Dialogues, markers: Markers, chosen: Sequence[int]) -> None:
-        """Start without any reads. Raises BadInput if no dialogue is long enough."""
+        """Start with no reads. Raises BadInput if no dialogue is long enough."""
         self._dialogues, self._prefix = dialogues, np.asarray(markers.prefix, dtype=np.int64)
         self._chosen = [number for number in chosen if self._offsets(number)]
         if not self._chosen:
@@ -70,7 +70,7 @@ class Windows:
         self.reads = torch.zeros(len(dialogues.tokens) + len(dialogues) * len(self._prefix), dtype=torch.uint8)
 
     def reads_of(self, number: int) -> np.ndarray:
-        """The reads of each token of this dialogue, uint8 [token]; a view of ``reads``."""
+        """The number of reads of each token of this dialogue, uint8 [token]; a view of ``reads``."""
         first, beyond = (int(self._dialogues.starts[at]) + at * len(self._prefix) for at in (number, number + 1))
         return self.reads.numpy()[first:beyond]
 
@@ -84,10 +84,10 @@ class Windows:
         return [number for number in self._chosen if self.reads_of(number).any()]
 
     def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield endless windows int64 [token], each counted in ``reads`` when taken.
+        """Yield windows int64 [token] without end, each counted in ``reads`` when taken.
 
-        Every dialogue supplies one window before any supplies another, also in a resumed training; the window is the one with
-        most unread tokens. Dialogues whose windows are all more than half read are skipped. Once all dialogues are, a new pass
+        Every dialogue supplies one window before any supplies another, also when training is resumed. The window is the one
+        with the most unread tokens. Dialogues whose windows are all more than half read are skipped; once all are, a new pass
         begins.
         """
         times = 1
@@ -115,13 +115,13 @@ class Windows:
 
 
 def random_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
-    """Random places to draft from, int64 [place], ascending. Place i reads the states at token i and token i + 1."""
+    """Random places to draft from, int64 [place], ascending. Drafting from place i begins with token i + 2."""
     room = np.arange(EARLIEST, length - 2)
     return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
 
 
 def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
-    """Run a pass over the windows ``tokens`` [window, token] and one over a probe after each place, unseen by anything else.
+    """Run a pass over the windows ``tokens`` [window, token], then one over a probe after each place, which sees only its text.
 
     Gradients reach the probe alone.
     """
@@ -138,8 +138,8 @@ def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Windo
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
-    """The cross-entropy (nats) of the probe's prediction of token i + 2, after token i, to the target's distribution of it after
-    token i + 1."""
+    """The cross-entropy (nats) between two predictions of token i + 2: the target's, after token i + 1, and the probe's, after
+    token i."""
     _, own, behind, _ = read(model, net, tokens, places)
     with torch.no_grad():
         distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
@@ -148,7 +148,7 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
 
 
 def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator) -> Tensor:
-    """The cross-entropy (nats) to the target's distribution, weighted over steps, per start; each step reads the true token."""
+    """The cross-entropy (nats) per start to the target's distribution, a weighted sum over steps that read the true tokens."""
     count, length = windows.tokens.shape
     device = windows.tokens.device
     window = torch.arange(count, device=device).repeat_interleave(len(windows.places))
@@ -178,7 +178,7 @@ def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator)
 
 
 def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
-    """Acceptance of chains from every place of greedy answers, with the probe and, as ``tau_without_probe``, without."""
+    """Acceptance of chains from every place of greedy answers with the probe; ``tau_without_probe`` is τ without it."""
 
     def draft(probe: float, dialogue: DialogueFeatures, places: Tensor) -> Iterator[Tensor]:
         window, state = read(model, net, dialogue.tokens[None], places), None
@@ -195,7 +195,7 @@ def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[Dialog
 
 
 _NOISE = 0.02
-"""The scale of weights without a fitted start, large enough to grow from."""
+"""Standard deviation of the weights that are not fitted, large enough for training to start from."""
 
 
 @torch.no_grad()
@@ -230,7 +230,7 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
 
 
 def _set_candidate(gates: Tensor, candidate: Tensor) -> None:
-    """Set the cell's candidate to the map [rank, in], once with each sign. The other gates stay half open."""
+    """Set the cell's candidate gate to the map [rank, in], once with each sign. The other gates stay half open."""
     rank, start = len(candidate), 3 * (len(gates) // 4)
     gates[start : start + rank] += candidate.to(gates)
     gates[start + rank : start + 2 * rank] -= candidate.to(gates)
@@ -240,13 +240,13 @@ DEPTH = 5
 FITTED = 240
 """Windows for fitting the linear start."""
 PROBED, PROBE_PLACES = 8, 16
-"""Windows of an update of the probe, and places in each."""
+"""Windows per update of the probe, and places per window."""
 PROBE_PEAK = 0.3
 """The probe's initial learning rate, in units of the embedding's spread."""
 DRAFTING = "drafting"
 """The second stage."""
 FRESH, KEPT, PLACES = 1 / 4, 100, 28
-"""The share of new windows in an update, the size of the replay buffer in updates' windows, and the places to draft from in a
+"""The fraction of new windows in an update; the size of the replay buffer, in updates; and the places to draft from per
 window."""
 
 
@@ -257,7 +257,7 @@ class OwlTraining(DialogueTraining):
     second = (DRAFTING, 0.15)
 
     def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
-        """Start a network whose probe is the mean embedding; it is measured on held-out greedy answers of the six kinds."""
+        """Create a network whose probe is the draft vocabulary's mean embedding. Held-out greedy answers measure it."""
         torch.manual_seed(0)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
@@ -273,12 +273,12 @@ class OwlTraining(DialogueTraining):
         self.known: deque[WindowFeatures] = deque()
 
     def begin(self) -> None:
-        """Start the windows; a resumed training continues with unread ones."""
+        """Start the stream of windows; resumed training continues with unread ones."""
         self.generator = np.random.default_rng([0, self.progress.updates])
         self.stream = self.windows.stream(self.generator)
 
     def enter(self, stage: str) -> None:
-        """Begin the stage with a new optimizer over all but the probe."""
+        """Begin the stage with a new optimizer over all parameters except the probe."""
         super().enter(stage)
         learned = {name: value for name, value in self.net.named_parameters() if name != "probe"}
         self.move(learned, stacked={"first.weight": 4, "later.weight": 4})
@@ -293,21 +293,21 @@ class OwlTraining(DialogueTraining):
         return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def rate(self, share: float) -> float:
-        """The learning rate: a linear fall for the probe, the driver's schedule for the network."""
+        """The learning rate: a linear decay for the probe, the driver's schedule for the network."""
         probing = self.second[1]
         if not self.in_second_stage:
             return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
-        """A milestone's figures, empty before the second stage."""
+        """A milestone's figures; empty before the second stage."""
         return super().measure() if self.in_second_stage else {}
 
     def visited(self) -> list[int]:
         return self.windows.visited()
 
     def distinct(self) -> int:
-        """The number of distinct tokens read: windows of a dialogue overlap by up to a half."""
+        """The number of distinct tokens read, as the windows of a dialogue overlap by up to a half."""
         return self.windows.distinct
 
     def measured(self, numbers: Sequence[int]) -> dict[str, float]:
@@ -350,7 +350,7 @@ class OwlTraining(DialogueTraining):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
+    """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card."""
     inputs = gather(job)
     state = OwlTraining(inputs, driver.settings_for(job, inputs.device))
     run(job, inputs, state, state.net.save, f"windows of {LENGTH} tokens")
