@@ -24,7 +24,7 @@ LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
 )
-"""Prompts on which all sizes are measured, several since the optimal size depends on the text."""
+"""Prompts on which every size is measured; more than one, since the optimal size depends on the text."""
 BUSY = "beside a busy loop"
 
 

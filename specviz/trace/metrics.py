@@ -17,7 +17,7 @@ from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, Step, Trac
 
 FORMULAS: dict[str, str] = tomllib.loads((ASSETS / "formulas.toml").read_text("utf-8"))
 LEVEL = 1.05
-"""Ratio below which two times per token count as equal: repeated runs on one machine differ by as much."""
+"""Ratio below which two times per token count as equal, since repeated runs on one machine differ by as much."""
 DRAWN_RULES = ("ratio", "without_replacement", "traversal")
 """Rules that preserve the target's distribution, not the tokens of one autoregressive run."""
 EQUAL_RULES = ("none", "greedy", "match")

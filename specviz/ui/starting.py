@@ -24,7 +24,7 @@ MENDABLE = 2
 """Exit code for problems that the user can fix, as on the command line."""
 SWITCH_SECONDS = 0.0002
 """The interpreter's switch interval. Threads read and write files beside the event loop, which needs the interpreter hundreds
-of times per response and would wait Python's default of 5 ms each time."""
+of times per response. It would wait Python's default of 5 ms each time."""
 COLLECTIONS = 1000
 """Garbage collections of the middle generation before a full one, which stops every thread for a second while a visitor's
 large trace is read. A trace contains no cycles, so its memory is freed without a full collection."""
@@ -44,7 +44,7 @@ def check(settings: Settings) -> Settings:
     """Return ``settings`` if the app can start with them.
 
     Raises BadInput naming the variable to change when a port, a folder or a model cannot be used. A cache that cannot be
-    written only logs a warning, since models already in it still run.
+    written only causes a warning, since models already in it still run.
     """
     named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
     for variable, model in named:

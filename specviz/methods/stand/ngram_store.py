@@ -56,8 +56,8 @@ class NgramStore:
         self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
 
     def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
-        """Add the target's top next tokens after ``suffix``, the end of the text: as long as the longest order, or the whole
-        text if that is shorter."""
+        """Add the target's top next tokens after ``suffix``, the last tokens of the text: at least as many as the longest
+        order, or the whole text."""
         for order in self.orders:
             if len(suffix) < order - 1:
                 continue
