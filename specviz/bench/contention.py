@@ -1,7 +1,7 @@
-"""The contention suite: tokens per second, idle and beside other programs, by OpenMP's wait policy.
+"""The contention suite: tokens per second, idle and beside other programs, by OpenMP setting.
 
 As a program, this file is one decoder: ``python -m specviz.bench.contention TARGET follow|fixed`` prints a line once its model
-is loaded. For each number of seconds on its input, it then decodes that long and prints its tokens per second.
+is loaded. It then reads durations in seconds, decodes for each, and prints its tokens per second.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "OMP_WAIT_POLICY=PASSIVE": ("fixed", {"OMP_WAIT_POLICY": "PASSIVE"}),
     "OMP_NUM_THREADS=1": ("fixed", {"OMP_NUM_THREADS": "1"}),
 }
-"""Whether the number of threads follows the load, and the settings of OpenMP."""
+"""By label: whether the number of threads follows the load or is fixed, and OpenMP's settings."""
 
 
 class Decoder:
@@ -68,7 +68,7 @@ class Decoder:
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure every setting idle and beside each kind of load, in turn, so that drift affects all alike."""
+    """Measure every setting, idle and beside each kind of load, in alternation, so that drift affects all alike."""
     rounds = 2 if quick else ROUNDS
     chosen = (SHIPPED, FIXED) if quick else tuple(SETTINGS)
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     for name in chosen:
         cells = {scene: f"{median[name, scene]:.1f}" for scene in scenes}
         report.add(Row(name, None, cells={"tokens per second": name, **cells}, table="contention"))
-    detail = f"medians of {rounds} times {SECONDS:g} s, settings and conditions in turn"
+    detail = f"medians of {rounds} runs of {SECONDS:g} s, settings and conditions alternating"
     report.add(
         Row("idle, relative to a fixed number of threads", median[SHIPPED, IDLE] / median[FIXED, IDLE], goal=0.97, detail=detail)
     )
@@ -116,7 +116,7 @@ def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager
     if browser := chromium_path():
         scenes["beside a browser playing a run"] = partial(_browser, browser)
     else:
-        report.say("no browser found: its row is skipped (set SPECVIZ_CHROMIUM to its path)")
+        report.say("no browser found: skipping that condition (set SPECVIZ_CHROMIUM to its path)")
     return scenes
 
 
@@ -127,13 +127,13 @@ def _programs(*commands: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in running:  # and of their child processes
+        for process in running:  # kills their child processes too
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def busy_loops(count: int = 0) -> AbstractContextManager[None]:
-    """Run ``count`` busy loops, by default one per core, during the ``with`` block. They also end if this process does."""
+    """Run ``count`` busy loops, by default one per core, during the ``with`` block. They also end if this process ends."""
     loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
 

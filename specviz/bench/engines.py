@@ -1,7 +1,7 @@
 """The engines suite: the same prompts in specviz and on running servers, each prompt on all of them in turn.
 
-``python -m specviz.bench.engines vllm=http://127.0.0.1:8000 llama.cpp=http://127.0.0.1:8080``. It compares decoding after the
-first step, timed by the client for a server and by step times for specviz; prefill is excluded.
+``python -m specviz.bench.engines vllm=http://127.0.0.1:8000 llama.cpp=http://127.0.0.1:8080`` compares decoding after the first
+step: the client times a server, and specviz's step times are used. Prefill is excluded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOKENS = 96
 
 
 def rate(trace: Trace) -> float:
-    """Return tokens per second after the first step, whose time includes the prefill for a server."""
+    """Return tokens per second after the first step, which for a server includes the prefill."""
     steps = trace.steps[1:]
     return sum(len(step.emitted) for step in steps) / max(1e-9, sum(step.time.total for step in steps) / 1e9)
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One decoded prompt: seconds of decoding without prefill and capturing, its steps, its output."""
+    """One decoded prompt: seconds of decoding, without prefill and capturing, the steps, and the output ids."""
 
     seconds: float
     steps: tuple[Step, ...]
@@ -61,7 +61,7 @@ COMMON: dict[str, Any] = {}
 
 @dataclass
 class Bencher:
-    """Runner of requests on one target. ``settings`` apply to all, beside ``COMMON``."""
+    """Runner of requests on one target. ``settings`` apply to every request, in addition to ``COMMON``."""
 
     target: str
     tokens: int = 96
@@ -88,7 +88,7 @@ class Bencher:
         return prepare(request, memory)
 
     def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
-        """Decode and time, by default with a new composition. Garbage is collected before the run.
+        """Decode a prepared request and time it, by default with a new composition. Garbage is collected first.
 
         Raises SpecvizError if the run failed.
         """
@@ -99,7 +99,7 @@ class Bencher:
         outcome = decoding.outcome
         seconds = time.perf_counter() - started - (outcome.prefill_ns + outcome.capture_ns) / 1e9
         if outcome.reason not in ("eos", "budget", "context"):
-            raise SpecvizError(f"The run ended by {outcome.reason}: {outcome.message}")
+            raise SpecvizError(f"The run ended with {outcome.reason}: {outcome.message}")
         return TimedRun(seconds, steps, tuple(outcome.output_ids))
 
 
@@ -119,7 +119,7 @@ _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, t
 
 @dataclass(frozen=True)
 class Arm:
-    """A method with its parameters, under its own label."""
+    """A method with parameters, under a label."""
 
     label: str
     method: str
@@ -165,15 +165,15 @@ Measure = Callable[[Prepared, TimedRun, "str | PictureQuestion"], Mapping[str, f
 
 @dataclass
 class Samples:
-    """Samples by arm; ``missing`` gives the reason why an arm could not run, ``held_bytes`` its bytes of weights, caches and
-    stores besides the target after its first run."""
+    """Samples by arm. ``missing`` gives the reason why an arm could not run, ``held_bytes`` the bytes of its weights, caches and
+    stores, besides the target, after its first run."""
 
     by_arm: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     held_bytes: dict[str, int] = field(default_factory=dict)
 
     def of(self, label: str) -> list[Sample]:
-        """Return an arm's samples, empty if it could not run."""
+        """Return an arm's samples; an empty list if it could not run."""
         return self.by_arm.get(label, [])
 
     def mean(self, label: str, of: Callable[[Sample], float]) -> float | None:
@@ -214,7 +214,7 @@ def gather(
     remember: bool = False,
     measure: Measure | None = None,
 ) -> Samples:
-    """Run every arm on every prompt, ``between`` of them from one run of the target alone to the next.
+    """Run every arm on every prompt, with a run of the target alone after every ``between`` arms.
 
     With ``remember``, an arm keeps one memory over all prompts, and each kind has its own seed. ``measure`` adds numbers to a
     sample. ``missing`` records why an arm was skipped.
@@ -246,7 +246,7 @@ def gather(
 
 
 def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
-    """Run the arm once, untimed; return whether all its parts exist. A process's first run is not representative."""
+    """Run the arm once, untimed, since a process's first run is not representative; return whether it can run."""
     try:
         ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
         composition = ready.compose()
@@ -264,7 +264,7 @@ def sample_of(
     kind: str, timed: TimedRun, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset(),
     more: Mapping[str, float] | None = None,
 ) -> Sample:  # fmt: skip
-    """Return the sample of a timed run, against ``own`` seconds per token and the text ``alone`` of the target's own run."""
+    """Return the sample of a timed run, compared with the target's own run: ``own`` seconds per token and the ids ``alone``."""
     whole = [step for step in timed.steps if step.cut is None]
     return Sample(
         kind=kind,
@@ -284,7 +284,7 @@ def sample_of(
 
 
 def repetition(ids: Sequence[int], gram: int = 4) -> float:
-    """Return the fraction of a text's n-grams that repeat earlier ones: small models loop when greedy, which is easy to draft."""
+    """Return the fraction of a text's n-grams that repeat earlier ones: greedy small models loop, and loops are easy to draft."""
     grams = [tuple(ids[place : place + gram]) for place in range(len(ids) - gram + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
@@ -327,7 +327,7 @@ def _storage(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _tensors(model: Any) -> Iterable[torch.Tensor]:
-    """Return weights and buffers of a model; empty for None."""
+    """Return the weights and buffers of a model; none for None."""
     return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else ()
 
 

@@ -1,6 +1,7 @@
-"""τ by prompt length: a diary that fills the length, then a question.
+"""τ by prompt length: a diary of that length, then a question.
 
-Every day is different; the diary for copies repeats each week. Trees have one depth and size, so that only the drafters differ.
+Every day is different, but the diary for copies repeats each week. All trees have the same depth and size, so that only the
+drafters differ.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WEEK = 7
 
 
 def diary(question: str, length: int, count: Callable[[str], int], every: int) -> str:
-    """Return the question after enough days for at least ``length`` tokens; the diary repeats after ``every`` days."""
+    """Return the question after a diary, at least ``length`` tokens in all; the diary repeats after ``every`` days."""
 
     def day(number: int) -> str:
         words = {
@@ -36,7 +37,7 @@ def diary(question: str, length: int, count: Callable[[str], int], every: int) -
 
 
 def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
-    """Return a function that makes one set of questions after texts of each length, with one kind per length."""
+    """Return a function that puts the same questions after a diary of each length; each length is a kind."""
 
     def make(bench: Bencher, quick: bool) -> Prompts:
         loaded: Any = bench.prepared("autoregressive", "a").loaded
@@ -61,7 +62,7 @@ LENGTH = {
 
 
 def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False, keep: bool = False) -> None:
-    """Measure τ of every method by length; ``keep`` saves the curves for the app."""
+    """Measure every method's τ by length; ``keep`` saves the curves for the app."""
     curves = []
     for kind, suite in LENGTH.items():
         for samples in suite.run(report, target, methods, quick).values():

@@ -1,7 +1,7 @@
 """The app under load: thirty visitors at once, half of whom leave midway; the cost of waiting and of watching.
 
-The app runs in its own process with its own folder for files. The visitors run in this process and take processor time from
-the same machine, unlike browsers on other machines. Every request goes to this machine's loopback address.
+The app runs in its own process with its own folder for files. The visitors run in this process and, unlike browsers on other
+machines, take processor time from the app. Every request goes to this machine's loopback address.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def paused(request, memory, cancel, progress):
 app["running"].live.stream = paused
 app["demo"].launch(**app["options"])
 """
-"""The app with an engine that computes nothing, so that it spends processor time on waiting alone."""
+"""The app with an engine that computes nothing, so that it spends processor time only on waiting."""
 
 
 @dataclass
@@ -163,7 +163,7 @@ def waiting(report: Report, server: Server, form: Form) -> None:
 
 
 def classroom(form: Form, runs: int) -> list[Outcome]:
-    """Simulate visitors until ``runs`` runs are started; in every second one the visitor leaves at the first update or step."""
+    """Simulate visitors until ``runs`` runs have started; in every second run, the visitor leaves at the first update or step."""
     presses: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(runs):
         presses.put(number)
@@ -214,7 +214,7 @@ def quantiles(report: Report, what: str, times: Sequence[float], goal: float | N
 
 
 def long_trace(steps: int) -> bytes:
-    """Return a trace of ``steps`` steps, made by repeating a recorded run's."""
+    """Return a trace file of ``steps`` steps, made by repeating the steps of a recorded run."""
     run = store.read(RECORDED)
     whole = [step for step in run.steps if step.cut is None]
     made: list[Step] = []
@@ -248,7 +248,7 @@ class Clock:
 
 
 def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
-    """Measure updates per second while another process watches a run, and tokens per second watched against unwatched.
+    """Measure updates per second while another process watches a run, and compare tokens per second with unwatched runs.
 
     The app runs in this process, so that both kinds of run share one model.
     """

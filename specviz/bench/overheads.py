@@ -1,4 +1,4 @@
-"""Overheads of the engine: against transformers' own ``generate``, and of recording."""
+"""Overheads of the engine: its speed against transformers' own ``generate``, and the cost of recording."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from specviz.prompts import prompts
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:
-    """Compare specviz's autoregressive loop with ``generate`` of the model as loaded by transformers, greedy, without early
-    end."""
+    """Compare specviz's autoregressive loop with ``generate`` of the model as loaded by transformers: greedy, ignoring end
+    tokens."""
     ready = bench.prepared("autoregressive", prompts("question answering")[0])
     tokens, target = bench.tokens, ready.target
     model: Any = AutoModelForCausalLM.from_pretrained(fetched(bench.target), dtype=target.dtype, use_safetensors=True)
     run_transformers = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
 
     def run_specviz() -> float:
-        """Return seconds of a whole run without early end, prefill included."""
+        """Return the seconds of a whole run that ignores end tokens, prefill included."""
         decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
         decoding.ignore_eos = True
         started = time.perf_counter()
@@ -40,9 +40,9 @@ def against_transformers(report: Report, bench: Bencher) -> None:
 
 
 def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable[[], float]:
-    """Return a function that times transformers' own greedy decoding, eager, with its growing cache, without early end."""
+    """Return a function that times transformers' own greedy decoding: eager, with a growing cache, ignoring end tokens."""
     ids = torch.tensor([prompt], device=model.device)
-    # Unset values are taken from the model's own settings, so the end token is removed there.
+    # generate takes unset values from the model's own settings, so the end token is removed there.
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True)
 
     def run_transformers() -> float:
@@ -57,7 +57,7 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
 
 
 def recording(report: Report, bench: Bencher) -> None:
-    """Measure the cost of recording every tree, with the method of the largest trees."""
+    """Measure the cost of recording every tree, with the method that has the largest trees."""
     ready = bench.prepared("token_recycling", prompts("question answering")[0], parameters={"tree": "published", "keep": False})
     bench.timed_run(ready)
     ratios = paired(lambda: bench.timed_run(ready, record="tree").seconds, lambda: bench.timed_run(ready).seconds, 9)

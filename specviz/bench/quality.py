@@ -1,4 +1,4 @@
-"""Quality of generated pictures: the latent distance of their codes to the target's own choice, and a retrieval score.
+"""Quality of generated pictures: the latent distance between their codes and the target's own choice, and a retrieval score.
 
 The target scores the finished codes once more, in one pass; each position's noise then yields the code that the baseline would
 have chosen there. A token-exact method has distance 0 except for rounding; one that is exact in distribution lies between 0
@@ -29,7 +29,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class Distances:
-    """Mean distances over a picture's codes: to the target's own choice, and of two independent draws from its distributions."""
+    """Mean distances over a picture's codes: to the target's own choice, and between two independent draws of the target."""
 
     own: float
     independent: float
@@ -37,7 +37,7 @@ class Distances:
 
 @torch.inference_mode()
 def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distances:
-    """Return the distances of a picture's ``codes``, drawn with ``seed``, in the codebook's vectors: at most 2."""
+    """Return the distances of a picture's ``codes``, drawn with ``seed``, between codebook vectors: at most 2."""
     prompt, target, warp = ready.prompt_ids, ready.target, ready.resources.warp
     session = target.open(len(prompt) + len(codes))
     try:
@@ -54,13 +54,13 @@ def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distance
 
 
 def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
-    """Return the mean distance of the codes' vectors, position by position."""
+    """Return the mean distance between the codes' vectors, position by position."""
     gaps = codebook[list(ours)] - codebook[list(others)]
     return float(gaps.norm(dim=-1).mean())
 
 
 def independent(codebook: Tensor, distributions: Tensor) -> float:
-    """Return the expected distance of two independent draws from each of ``distributions`` [position, code], averaged over
+    """Return the expected distance between two independent draws from each of ``distributions`` [position, code], averaged over
     positions."""
     distributions, wide = distributions.double(), codebook.double()
     expected = torch.zeros_like(distributions)

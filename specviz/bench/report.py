@@ -1,4 +1,4 @@
-"""Rows of a suite, each with a number, a goal and its outcome, as a table or as JSON."""
+"""Rows of a suite, each with a number, a goal and whether it was reached, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number. ``goal`` is its lower bound (with ``at_most``, upper bound), None without a goal.
+    """One measured number. ``goal`` is its lower bound (with ``at_most``, its upper bound), or None.
 
-    ``cells`` are columns of the table ``table``.
+    ``cells`` are its columns in the table ``table``.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass
 class Report:
-    """All rows of a suite, with the machine and versions in ``where``."""
+    """All rows of a suite; ``where`` holds the machine and versions."""
 
     suite: str
     where: dict[str, Any]
@@ -89,7 +89,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Ratios of paired runs; above 1, the first of a pair has the larger value."""
+    """Ratios of paired runs; above 1, the first run of a pair has the larger value."""
 
     values: tuple[float, ...]
 

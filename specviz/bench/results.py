@@ -6,18 +6,18 @@ import json
 
 from specviz.methods.results import FILE, Table, tables
 
-HEAD = """# What was measured
+HEAD = """# Measurements
 
-Printed by `python -m specviz.bench.results` from [results.json](../assets/results.json), which holds further
-tables; the [log](LOG.md) tells how the numbers were obtained. The text target is SmolLM2-135M-Instruct. "1.3×" is the
-time of the target's own run over the method's, in one process; τ is tokens written per target pass, the bonus
-included. A *goal* was set before measuring. **Short runs vary by a tenth: smaller differences mean nothing.** `bench`
-is `python -m specviz bench`. The machines:
+Printed by `python -m specviz.bench.results` from [results.json](../assets/results.json), which has further
+tables; the [log](LOG.md) describes how the numbers were obtained. The text target is SmolLM2-135M-Instruct. "1.3×" is
+the time of the target's own run divided by the method's, in one process; τ is the number of tokens per target pass,
+bonus included. A *goal* was set before measuring. **Short runs vary by a tenth: smaller differences mean nothing.**
+`bench` is `python -m specviz bench`. The machines:
 """
 
 
 def page() -> str:
-    """Return the whole of ``RESULTS.md``: every table with a title."""
+    """Return the text of ``RESULTS.md``: every table that has a title."""
     shown = [table for table in tables().values() if table.title]
     machines = json.loads(FILE.read_text("utf-8"))["machines"]
     named = [f"- **{name}**: {machines[name]}." for name in dict.fromkeys(table.machine for table in shown)]

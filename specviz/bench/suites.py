@@ -1,7 +1,7 @@
 """The suites of paired runs, defined in ``suites.toml``: prompts, arms, columns, comparisons and goals.
 
-A speed-up is the target's own seconds per token, from runs just before and after, over the arm's. Means are over the kinds of
-prompts. τ counts the bonus token and excludes cut steps.
+A speed-up is the target's own seconds per token, from runs just before and after, divided by the arm's. Means are over the kinds
+of prompts. τ counts the bonus token and excludes steps cut short.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATE_SPACE_TARGET = "hybrid-small"
 
 @dataclass(frozen=True)
 class Versus:
-    """Ratio of two arms' means in one column, compared prompt by prompt; a ``goal`` of 0 stands for none."""
+    """Ratio of two arms' means in one column, compared prompt by prompt; a ``goal`` of 0 means none."""
 
     what: str
     first: str
@@ -43,7 +43,7 @@ class Versus:
 
 @dataclass(frozen=True)
 class Suite:
-    """Arms on prompts. ``goals`` are by column and arm, ``fastest`` those of the fastest exact arm by temperature and column.
+    """Arms on prompts. ``goals`` are by column and arm; ``fastest`` are the fastest exact arm's, by temperature and column.
 
     ``prompts`` makes the prompts for a bencher, fewer if its flag ``quick`` is set. ``target`` replaces the default text target;
     with ``remember`` an arm keeps one memory over all prompts.
@@ -63,7 +63,7 @@ class Suite:
     fastest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def run(self, report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> dict[float, Samples]:
-        """Gather at every temperature and report each arm, comparison and goal; all arms if ``methods`` is empty."""
+        """Measure at every temperature and report each arm, comparison and goal; ``methods`` limits the arms unless empty."""
         chosen = [arm for arm in self.arms if not methods or arm.method in methods]
         name = self.target if self.target and target == DEFAULT_TEXT_TARGET else target
         bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
@@ -178,7 +178,7 @@ def tries(bench: Bencher, quick: bool) -> Prompts:
 
 
 def stream(bench: Bencher, quick: bool) -> Prompts:
-    """Return prompts on five subjects in two laps."""
+    """Return prompts on five subjects, each of which comes twice."""
     few, subjects = 1 if quick else 3, ("code", "stories", "copying", "translation", "maths")
     return {
         f"{subject}{again}": held_out.prompts(subject)[lap * few : (lap + 1) * few]
@@ -216,7 +216,7 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
 def suite(
     prompts: dict[str, Any], arms: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
 ) -> Suite:  # fmt: skip
-    """Build the suite of an entry in ``suites.toml``. With a ``modality``, its arms are all methods of it except ``EXCLUDED``."""
+    """Build the suite of an entry in ``suites.toml``. With a ``modality``, its arms are all its methods except ``EXCLUDED``."""
     of = dict(prompts)
     make = partial(PROMPTS[of.pop("of")], **of)
     if modality:

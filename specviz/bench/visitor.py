@@ -1,8 +1,7 @@
 """Simulated visitor of the running app: presses *Run live*, times the updates and may leave midway.
 
-The page's events are private, so Gradio's own client refuses them. As a program, it reads values for the page's controls, one
-JSON object per line, and prints the number of updates and the cost of reading them:
-``python -m specviz.bench.visitor ADDRESS``.
+The page's events are private, so Gradio's own client refuses them. As a program, ``python -m specviz.bench.visitor ADDRESS``, it
+reads values for the page's controls, one JSON object per line, and prints the number of updates and the cost of reading them.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from urllib.parse import urlsplit
 TAIL = "specviz/tail"
 STEP_LINE, END_LINE, KEY, FOLLOW, REFUSAL = ('"kind":"step"', '"kind":"end"', '"run":"', '"follow":true', "sp-say-error")
 PATIENCE = 900.0
-"""Timeout in seconds without an answer."""
+"""Seconds without an answer before a timeout."""
 
 
 @dataclass
 class Outcome:
-    """Result of one press: times in seconds since then, None for missing events. ``decoding`` is from the run's end line."""
+    """Result of one press: times in seconds since the press, None for missing events. ``decoding`` is from the run's end line."""
 
     first_update: float | None = None
     first_step: float | None = None
@@ -43,7 +42,7 @@ class Outcome:
         return self.over is not None and not self.left and not self.refused
 
     def take(self, line: str, now: float) -> None:
-        """Process one line of the events or of the run's tail."""
+        """Process one line of the events or of the run's stream."""
         plain = line.replace('\\"', '"')
         if '"process_generating"' in line:
             self.updates.append(now)
@@ -76,7 +75,7 @@ class Form:
         self._inputs = [(components[id].get("elem_id"), components[id].get("value")) for id in found["inputs"]]
 
     def data(self, controls: dict[str, Any]) -> list[Any]:
-        """Return the values of all controls: ``controls`` by element, else the page's defaults."""
+        """Return the values of all controls: those in ``controls``, by element id, else the page's defaults."""
         return [controls.get(name, value) for name, value in self._inputs]
 
     @contextmanager
@@ -105,7 +104,7 @@ class Form:
         yield from self.lines(f"{self.prefix}/queue/data?session_hash={session}")
 
     def lines(self, path: str) -> Iterator[str]:
-        """Yield lines of an answer, until it is closed or breaks off."""
+        """Yield the lines of an answer until it is closed or breaks off."""
         try:
             with self.get(path) as answer:
                 while line := answer.readline():
@@ -137,7 +136,7 @@ class Visitor:
         return outcome
 
     def _lines(self) -> Iterator[str]:
-        """Yield lines of the events; once the run has lines, those of its tail until that ends."""
+        """Yield the lines of the events; once the run streams, yield its lines until the stream ends."""
         key = ""
         for line in self.form.events(self.session):
             yield line

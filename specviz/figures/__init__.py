@@ -1,7 +1,7 @@
-"""Figures of a run for papers, slides and the fold under the stage, each a pure function of its trace.
+"""Figures of a run for papers, slides and the page below the stage, each a pure function of its trace.
 
-The draft tree of one step, and summaries of the whole run. A method's notes on a step are drawn by the stage alone:
-``Trace.show`` shows the stage in a notebook. A step's tree as a networkx graph is ``trace.export.graph``.
+They show the draft tree of one step, or summarise the whole run. Only the stage draws a method's notes on a step;
+``Trace.show`` shows it in a notebook. ``trace.export.graph`` returns a step's tree as a networkx graph.
 """
 
 from __future__ import annotations

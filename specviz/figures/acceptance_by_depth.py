@@ -13,7 +13,7 @@ FEW = 5
 
 
 def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw a point per depth: of the steps with a node to judge there, the share that accepted one."""
+    """Draw a point per depth: the share that accepted a node there, among the steps that judged one."""
     look = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), [judged for _, judged in metrics.verdicts_by_depth(trace.steps)]
     subtitle = "share of steps that accepted a draft, if one was judged at this depth" if shares else "nothing was drafted"
@@ -31,6 +31,6 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     label_stride = max(1, len(depths) // 14)
     labels = [f"{depth}<br>n = {count}" for depth, count in zip(depths, judged, strict=True)]
     ticks = {"tickvals": depths[::label_stride], "ticktext": labels[::label_stride], "range": [0.5, max(len(depths), 1) + 0.5]}
-    fig.update_xaxes(axis(look, "depth in the draft, and how many steps were judged there", grid=False, **ticks))
+    fig.update_xaxes(axis(look, "depth in the draft, and number of steps judged there", grid=False, **ticks))
     fig.update_yaxes(axis(look, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
     return fig

@@ -10,14 +10,14 @@ from specviz.trace.schema import Trace
 
 
 def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw as bar i the number of steps that put exactly i drafted tokens into the output. Bar 0 is hollow."""
+    """Draw bar i as the number of steps that added exactly i drafted tokens to the output. Bar 0 is hollow."""
     look = theme_of(theme)
     counts = metrics.histogram(trace.steps)
     length = metrics.tau(trace.steps)
     cut = sum(step.cut is not None for step in trace.steps)
     subtitle = f"τ = {number(length)} tokens per pass, the bonus token included" if trace.steps else "no finished steps yet"
     if cut:
-        subtitle += f", {cut} step{'s' if cut > 1 else ''} cut short left out"
+        subtitle += f", without {cut} step{'s' if cut > 1 else ''} cut short"
     fig = figure(look, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)
     total = len(trace.steps)
     fig.add_bar(

@@ -1,4 +1,4 @@
-"""Draft tree of one step over its networkx graph: every token with q, p and verdict, left to right by depth, and the bonus."""
+"""Draft tree of one step, drawn from its networkx graph: every token with q, p and verdict, by depth, and the bonus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 ROOMY = 40
 """Maximum number of nodes at which rows are wide and judged nodes show their numbers."""
 MANY = 40
-"""More pruned nodes than this are folded into counts: unsent nodes must not hide the sent ones."""
+"""Pruned nodes beyond this number are folded into counts, so that unsent nodes do not hide the sent ones."""
 _LETTERS = 18
 _MARGIN = {"l": 28, "r": 28, "t": 84, "b": 64}
 
 
 def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figure:
-    """Draw the tree of one step. Unjudged nodes beyond ``most``, and pruned nodes if many, are folded into counts."""
+    """Draw the tree of one step. Unjudged nodes beyond ``most``, and pruned nodes beyond ``MANY``, are folded into counts."""
     look, tree = theme_of(theme), graph(step)
     _fold(tree, most)
     width, height = _place(tree)
@@ -44,7 +44,7 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
 
 
 def _words(step: Step, folded: int) -> tuple[str, str]:
-    """Return title and subtitle. ``folded`` is the number of recorded nodes that are not drawn."""
+    """Return title and subtitle. ``folded`` is the number of recorded nodes that are not shown."""
     carried = sum(node.status == PRUNED for node in step.nodes)
     drafted = len(step.nodes) - 1 + step.pruned - carried
     folded += step.pruned - carried
@@ -88,7 +88,7 @@ def rows(tree: DiGraph) -> dict[str, float]:
     """Return the row of every node: nodes of one depth are at least 1 apart, no edges cross, parents are midway between their
     children. A subtree whose top would overlap the one above it moves down as a whole.
     """
-    from networkx import descendants, dfs_postorder_nodes  # slow to import, and the app draws no such tree when it opens
+    from networkx import descendants, dfs_postorder_nodes  # slow to import, and the app draws no tree when it starts
 
     free: defaultdict[int, float] = defaultdict(float)
     found: dict[str, float] = {}

@@ -18,8 +18,8 @@ MOST = len(_LOOKS)
 
 
 class Lens(NamedTuple):
-    """A hidden state of the target, read by its final norm and head. ``agreement``: the share of positions at which the likeliest
-    token is the target's final one; ``rank``: the median rank of that token; ``tap``: whether the drafter reads this state."""
+    """A hidden state of the target, decoded by its final norm and head. ``agreement``: the share of positions where its top token
+    is the target's final one; ``rank``: the median rank of that token; ``tap``: whether the drafter reads this state."""
 
     layer: int
     agreement: float
@@ -28,10 +28,10 @@ class Lens(NamedTuple):
 
 
 def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: int, theme: str = "light") -> go.Figure:
-    """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that all shallower drafts
-    were. Lines differ in shape and dash as well as in colour."""
+    """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that all shallower ones
+    were accepted. Lines differ in marker and dash as well as in colour."""
     look = theme_of(theme)
-    subtitle = f"teacher-forced from {places} positions of the target's own answers; conditional on the depth before"
+    subtitle = f"teacher-forced from {places} positions of the target's own answers; given acceptance at the depth before"
     fig = figure(look, "Acceptance by depth, as loaded and under other readings", subtitle, width=860, height=430, key=True)
     for (name, line), (shape, dash, colour) in zip(rates.items(), _LOOKS, strict=False):
         depths = list(range(1, len(line) + 1))

@@ -1,7 +1,7 @@
-"""Terms of the speed-up, each with a sentence, as plain data: why a run was faster than its baseline, or not.
+"""Terms of the speed-up, each with a sentence, as plain data: why a run was or was not faster than its baseline.
 
-The identity: speed-up = tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host), the times means over the steps
-that were not cut short.
+The identity is speed-up = tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host), where the times are means over the
+steps that were not cut short.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Step, Trace
 
 SILENT = 0.25
-"""Minimum share of steps without a drafted token at which their term is ``loud``."""
+"""Minimum share of steps without a draft at which their term is ``loud``."""
 FEW_TOKENS = 1.3
 """Tokens per pass below which no saving elsewhere helps much."""
 STANDS_OUT = 0.05
-"""Share of a step below which an overhead is not named."""
+"""Minimum share of a step at which an overhead is named."""
 AGREE = 0.03
-"""Relative error below which a prediction explains the measurement."""
+"""Relative error below which a prediction counts as explaining the measurement."""
 DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit": "Committing", "host": "Host work"}
 
 
@@ -28,8 +28,8 @@ DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit
 class Term:
     """One line of the explanation.
 
-    ``value`` is in ``unit`` ("x", "tokens", "ns", "share" or ""), None if unknown. ``share`` is a cost's part of
-    a step. ``without`` is the predicted speed-up without the cost. ``loud`` marks a term to be seen first.
+    ``value`` is in ``unit`` ("x", "tokens", "ns", "share" or ""), None if unknown. ``share`` is a cost's share of
+    a step. ``without`` is the predicted speed-up without that cost. ``loud`` marks a term to emphasise.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Term:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Means over the target's passes of the steps that were not cut, in nanoseconds: most steps have one pass."""
+    """Mean costs per target pass in nanoseconds, over the steps that were not cut short; most steps have one pass."""
 
     tau: float
     phases: Mapping[str, float]
@@ -79,7 +79,7 @@ def explain(trace: Trace) -> list[Term]:
     measured = found.speedup if found else None
     terms = [_verdict(trace, costs, found), *_steps_without_draft(trace)]
     if costs is not None:
-        sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up, if a step cost no more than a one-token pass."
+        sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up if a step cost no more than a one-token pass."
         terms.append(Term("tau", "tokens per pass, τ", costs.tau, "tokens", sentence))
         if costs.plain is not None:
             one, several = duration(costs.plain), duration(costs.tau * costs.plain)
@@ -90,7 +90,7 @@ def explain(trace: Trace) -> list[Term]:
 
 
 def _costs(trace: Trace) -> _Costs | None:
-    """Return the mean costs; None when every step was cut short, so that no step is typical."""
+    """Return the mean costs; None if every step was cut short, since then no step is typical."""
     uncut, baseline = [step for step in trace.steps if step.cut is None], trace.baseline
     length = metrics.tau(trace.steps)
     if length is None:
@@ -110,12 +110,12 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) 
     loud = found is not None and found.word == "slower"
     if not any(_drafted(step) for step in trace.steps):
         loud = trace.run.method != "autoregressive"
-        sentence = "One token a pass: this is the autoregressive run itself, nothing is drafted."
+        sentence = "One token per pass: this is the autoregressive run itself, which drafts nothing."
         if loud:
             steps = count(len(trace.steps), "step")
-            sentence = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
+            sentence = f"The drafter proposed nothing in any of {steps}, so every pass gave one token and nothing could be saved."
     else:
-        sentence = "How much faster this was is unknown: no autoregressive run was recorded beside it."
+        sentence = "The speed-up is unknown: no autoregressive run was recorded with this one."
         if found is not None:
             sentence = f"{found.sentence}."
         if costs is not None:
@@ -124,7 +124,7 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) 
 
 
 def bottleneck(trace: Trace) -> str | None:
-    """Return the name of the term that limits the speed-up most: a phase, "tau", or None when nothing stands out."""
+    """Return the name of the term that limits the speed-up most: a phase or "tau", or None if nothing stands out."""
     costs = _costs(trace) if trace.steps else None
     return _bottleneck(costs) if costs is not None else None
 
@@ -144,24 +144,24 @@ def _bottleneck_sentence(costs: _Costs) -> str:
         return f"No cost stands out: a step costs about one target pass and gives {costs.tau:.2f} tokens."
     if term_name == "verify" and costs.plain is not None:
         passes = costs.phases[term_name] / costs.plain
-        sentence = f"Verifying is the largest overhead: a pass over the draft takes {passes:.1f} one-token passes."
+        sentence = f"Verifying is the largest overhead: a pass over the draft costs as much as {passes:.1f} one-token passes."
     else:
         share = percent(costs.phases[term_name] / costs.total)
         sentence = f"Beyond the one target pass that a step needs, {DOING[term_name].lower()} costs most: {share} of each step."
     without = costs.speedup(costs.loss(term_name))
     if without is not None:
-        wish = "it took one" if term_name == "verify" else "it were free"
+        wish = "it cost only one" if term_name == "verify" else "it were free"
         sentence += f" If {wish}, the speed-up would be {without:.2f}×."
     return sentence
 
 
 def _steps_without_draft(trace: Trace) -> list[Term]:
-    """Return the term on steps without a draft, if some but not all steps had none; otherwise an empty list."""
+    """Return the term for steps without a draft if some, but not all, had none; otherwise an empty list."""
     silent = sum(not _drafted(step) for step in trace.steps)
     if silent in (0, len(trace.steps)):
         return []
     share = silent / len(trace.steps)
-    sentence = f"The drafter proposed nothing in {silent} of {len(trace.steps)} steps; each gave one token at full price."
+    sentence = f"The drafter proposed nothing in {silent} of {len(trace.steps)} steps; each gave one token at full cost."
     return [Term("silence", "steps without a draft", share, "share", sentence, loud=share >= SILENT)]
 
 
@@ -170,7 +170,7 @@ def _cost(costs: _Costs, phase: str) -> Term:
     share = metrics.ratio(spent, costs.total)
     sentence = f"{DOING[phase]} takes {percent(share)} of each step."
     if phase == "verify" and costs.plain:
-        sentence += f" A pass over the draft costs {spent / costs.plain:.2f} one-token passes."
+        sentence += f" A pass over the draft costs as much as {spent / costs.plain:.2f} one-token passes."
     loss = costs.loss(phase)
     without = costs.speedup(loss) if loss else None
     return Term(phase, phase, spent, "ns", sentence, share=share, without=without)
@@ -178,7 +178,7 @@ def _cost(costs: _Costs, phase: str) -> Term:
 
 def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list[Term]:
     if trace.baseline is None:
-        sentence = "No autoregressive run was recorded, so there is no speed-up to explain; run again with the baseline."
+        sentence = "No autoregressive run was recorded, so there is no speed-up to explain; run again with a baseline."
         return [Term("measured", "measured speed-up", None, "x", sentence)]
     predicted = costs.speedup() if costs else None
     terms = []
@@ -196,12 +196,12 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list
 
 
 def _gap(trace: Trace, predicted: float | None, measured: float | None) -> str:
-    """Compare the prediction with the measurement: they differ only by the steps that the prediction leaves out."""
+    """Compare the prediction with the measurement; they differ only in the steps that the prediction leaves out."""
     if measured is None:
-        return "Nothing to measure: no time or no tokens were recorded."
+        return "There is nothing to measure: no time or no tokens were recorded."
     if predicted is None:
         return f"{measured:.2f}×, but every step was cut short, so there is no prediction to compare it with."
     if abs(predicted / measured - 1) < AGREE:
         return f"{measured:.2f}×, as predicted: the terms above explain the run."
     cut = count(sum(step.cut is not None for step in trace.steps), "step")
-    return f"{measured:.2f}×, not {predicted:.2f}×: {cut} cut short gave fewer tokens for the full price."
+    return f"{measured:.2f}×, not {predicted:.2f}×: {cut} cut short gave fewer tokens at full cost."

@@ -33,12 +33,12 @@ class Bin(NamedTuple):
 
 
 def reliability(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw a point per bin with its 95 % interval over the diagonal of a perfectly calibrated drafter; below, the counts."""
+    """Draw a point per bin with its 95 % interval over a perfectly calibrated drafter's diagonal, and the counts below."""
     return of_bins(calibration(trace.steps), theme)
 
 
 def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
-    """Draw the same diagram of given bins, such as those of an inspected drafter."""
+    """Draw the same diagram for given bins, such as those of an inspected drafter."""
     look = theme_of(theme)
     fig = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
     fig.add_scatter(
@@ -58,9 +58,9 @@ def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
 
 
 def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
-    """Bin the verified tokens whose parent was accepted by the drafter's confidence; empty bins are left out.
+    """Bin, by the drafter's confidence, the judged tokens whose parent was accepted; empty bins are left out.
 
-    A token that was never verified, because a sibling was accepted before its turn, is not counted.
+    A token that was never judged, because a sibling was accepted first, does not count.
     """
     guesses = []
     for step in steps:
@@ -72,7 +72,7 @@ def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
 
 
 def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]:
-    """Bin guesses, each with its confidence and whether it was accepted, by confidence; empty bins are left out."""
+    """Bin guesses (confidence, accepted) by confidence; empty bins are left out."""
     guesses_by_bin: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for confidence, accepted in guesses:
         guesses_by_bin[min(bins - 1, int(confidence * bins))].append((confidence, accepted))
@@ -90,13 +90,13 @@ def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]
 
 
 def calibration_error(bins: Sequence[Bin]) -> float | None:
-    """Expected calibration error: mean distance of acceptance from confidence, bins weighted by tokens; None without tokens."""
+    """Return the expected calibration error: mean gap between acceptance and confidence, weighted by tokens; None without any."""
     judged = sum(bucket.judged for bucket in bins)
     return sum(bucket.judged * abs(bucket.share - bucket.confidence) for bucket in bins) / judged if judged else None
 
 
 def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a fraction: it stays inside 0 and 1, and is reliable for few tokens."""
+    """Return Wilson's interval for a fraction: it stays between 0 and 1, and is reliable even for few tokens."""
     share, wide = accepted / judged, z * z / judged
     middle = (share + wide / 2) / (1 + wide)
     half = z * math.sqrt(share * (1 - share) / judged + wide / (4 * judged)) / (1 + wide)

@@ -1,4 +1,4 @@
-"""Speed-up as two bars: the cost of one step of this run, and the cost of the step's tokens in the baseline."""
+"""Speed-up as two bars: the cost of one step of this run, and the cost of that step's tokens in the baseline."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
-            insidetextfont={"size": 13},  # without a colour Plotly takes one that is legible on the bar
+            insidetextfont={"size": 13},  # without a colour, Plotly picks one that is legible on the bar
             hovertext=f"{duration(spent)}. {term.sentence}",
             hoverinfo="text",
         )

@@ -20,7 +20,7 @@ TEXT = 12.5
 TITLE = 16
 
 _WHITESPACE_MARKS = {" ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"}
-# Invisible or direction-changing characters could make a figure lie about a token; they are spelled out instead.
+# Invisible or direction-changing characters could make a figure misrepresent a token; they are spelled out instead.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _CONTROLS = frozenset(
     map(chr, (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
@@ -29,7 +29,7 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
 
 
 def theme_of(name: str) -> Theme:
-    """Return the theme called ``name``. Raises BadInput when it is neither light nor dark."""
+    """Return the theme called ``name``. Raises BadInput if it is neither light nor dark."""
     if name not in THEMES:
         raise BadInput(f"There is no theme {name!r}; choose light or dark.")
     return THEMES[name]
@@ -48,7 +48,7 @@ def _show_character(character: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape text for Plotly, which interprets a subset of HTML, and LaTeX between dollar signs."""
+    """Escape text for Plotly, which interprets a subset of HTML and LaTeX between dollar signs."""
     return "".join(_ENTITIES.get(character, character) for character in text)
 
 
@@ -74,7 +74,7 @@ def _cells(character: str) -> int:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Format a probability or ratio: fixed digits, a dash for None, scientific when it would read as zero."""
+    """Format a probability or ratio: fixed digits, a dash for None, scientific notation if it would round to zero."""
     if value is None:
         return "–"
     return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.0e}".replace("e-0", "e-")

@@ -10,7 +10,7 @@ from specviz.trace.schema import PHASES, Trace
 
 MEANING = {
     "draft": "the drafter proposes",
-    "verify": "the target's one pass",
+    "verify": "the target's pass",
     "judge": "the rule decides",
     "commit": "the cache keeps one path",
     "host": "everything else",
@@ -18,7 +18,7 @@ MEANING = {
 
 
 def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw a bar per phase, its length the mean time of a step. Prefill is left out, as in every rate this app shows."""
+    """Draw a bar per phase: its mean time per step. Prefill is left out, as in every rate that this app shows."""
     look = theme_of(theme)
     spent = metrics.seconds(trace.steps)
     steps = len(trace.steps)

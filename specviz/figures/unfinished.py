@@ -1,4 +1,4 @@
-"""Image of a run that ended early: its finished rows, then plain squares."""
+"""Image of a run that ended early: its finished rows, then squares of plain colour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = (238, 238, 238)
 UNKNOWN = (200, 200, 200)
 """Colour of a code that the codebook does not hold."""
 _SIDE = 8
-"""Side of a cell in pixels, without a finished row to derive it from."""
+"""Side of a cell in pixels, if there is no finished row to derive it from."""
 _MOST = 4096
 """Maximum side, in pixels, of a row's picture in a trace."""
 
@@ -27,7 +27,7 @@ _MOST = 4096
 def unfinished(trace: Trace) -> str:
     """Return the base64 of a PNG: rows from the steps' notes, other cells in the mean colour of their code, the rest grey.
 
-    Empty for a run without a picture, or without rows and codes of known colour. Raises BadTrace when a row is damaged.
+    Empty for a run without a picture, or without rows and codes of known colour. Raises BadTrace if a row is damaged.
     """
     if trace.run.grid is None:
         return ""
@@ -75,5 +75,5 @@ def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
         except (binascii.Error, ValueError, UnidentifiedImageError, OSError):
             pixels = None
         if pixels is None:
-            raise BadTrace(f"{where}: png is not a picture of {columns} cells a row; the trace is damaged.")
+            raise BadTrace(f"{where}: png is not a picture with {columns} cells per row; the trace is damaged.")
         yield row, pixels

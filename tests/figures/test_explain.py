@@ -66,7 +66,7 @@ def test_a_drafter_that_never_spoke_is_the_headline() -> None:
     found = trace(SILENT, SILENT, SILENT)
     verdict = explain(found)[0]
     assert verdict.loud
-    assert verdict.sentence.startswith("The drafter proposed nothing in all of 3 steps")
+    assert verdict.sentence.startswith("The drafter proposed nothing in any of 3 steps")
     assert "The drafter proposed nothing" in figures.speed_explained(found).layout.title.subtitle.text
     assert 'role="alert"' in figures.speed_table(found)
 

@@ -1,4 +1,4 @@
-"""Calibration of a cascade: the acceptance of each intermediate model's chain, the input of its insertion condition."""
+"""Calibration of a cascade: the acceptance of each intermediate model's chain, which its insertion condition requires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
 """The drafter's tree, both directly under the target and under each intermediate model."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
-"""The drafter alone if a named model is the intermediate one: text copied up to K levels."""
+"""The drafter used alone if the intermediate model is chosen by name: copies of up to two tokens from the context."""
 LENGTHS = TREES / "polybasic.json"
 TOKENS = 64
 
@@ -55,18 +55,18 @@ class ChainCounts:
 
     @property
     def alone(self) -> Lengths:
-        """Lengths of target and drafter alone: tokens and drafter forwards per target pass."""
+        """Lengths for target and drafter alone: tokens and drafter forwards per target pass."""
         return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
 
     @property
     def between(self) -> Lengths:
-        """Lengths with the intermediate model: a token's acceptance, and tokens and drafter forwards per intermediate pass."""
+        """Lengths with the intermediate model: acceptance rate of a token; tokens and drafter forwards per intermediate pass."""
         passes = max(1, self.passes)
         return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
 
 def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> ChainCounts:
-    """Run greedily with notes; return the counts."""
+    """Decode the texts greedily, with notes, and return the counts."""
     counts = ChainCounts()
     for prompt in texts:
         ready = bench.prepared(method, prompt, parameters=dict(parameters))
@@ -77,17 +77,17 @@ def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: M
 def calibrate(
     target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
 ) -> Path:
-    """Measure every intermediate model's chain on the calibration prompts, with EAGLE-3 below, and return ``out``.
+    """Measure every intermediate model's chain on the calibration prompts, with EAGLE-3 as its drafter, and return ``out``.
 
-    With ``draft``, measure only the chain with that intermediate model and copied text below. The results join those of other
-    targets in ``out``.
+    With ``draft``, measure only the chain with that intermediate model and copied text as its drafts. Results are added to those
+    of other targets in ``out``.
     """
     bench, texts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), prompts("calibration"), "eagle3"
     kinds, without = dict.fromkeys(INTERMEDIATES, ""), DRAFTER_ALONE
     if draft:
         below, kinds, without = "copy", {"draft": draft}, COPY_ALONE
     alone = count_chain(bench, texts, *without).alone
-    report(f"target and drafter: {alone.below:.2f} tokens a pass")
+    report(f"target and drafter: {alone.below:.2f} tokens per pass")
     middles = {}
     for kind, name in kinds.items():
         try:

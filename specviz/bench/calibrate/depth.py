@@ -1,9 +1,9 @@
 """Calibration of dynamic trees: the acceptance of each depth and size.
 
-The target writes its answers one token at a time, and a tree is grown to the full depth at every position. It contains every
-shallower and smaller tree: the beams are the same, and the best nodes of fewer levels are among those of more. One text
-therefore shows the accepted path of each depth and size at each position. Following the text round by round yields a run's tokens
-per round at that depth and size, since verification by matching reproduces the target's text.
+The target writes its answers one token at a time, and a tree is grown to full depth at every position. It contains every
+shallower and smaller tree: the beams are the same, and a shallower tree's best nodes are among a deeper one's candidates.
+One text therefore shows the accepted path for each depth and size at each position. Following the text round by round yields a
+run's tokens per round at that depth and size, since verification by matching reproduces the target's text.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 class GrownPosition:
     """Position in a text where a tree was grown.
 
-    ``ranks[d - 1][j]`` is the rank of the text's node at depth ``j + 1`` among the nodes of at most ``d`` levels. The list ends
-    where the tree has no such node.
+    ``ranks[d - 1][j]`` is the rank of the text's node at depth ``j + 1`` among the nodes up to depth ``d``. The list ends where
+    the tree has no such node.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -50,7 +50,7 @@ class GrownPosition:
 
 
 def compare_tree(tree: Draft, following: Sequence[int], deepest: int) -> GrownPosition:
-    """Compare ``tree``, with all its candidates, with the text that followed its root."""
+    """Compare all candidates of ``tree`` with the text that followed its root."""
     tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
     value, node, path = [0.0], 0, []
     for parent, probability in zip(parents[1:], tree.confidence[1:], strict=True):
@@ -90,7 +90,7 @@ def positions_of(collector: TreeCollector, output: Sequence[int], deepest: int) 
 
 
 def tau(texts: Sequence[Sequence[GrownPosition]], depth: int, nodes: int) -> float:
-    """Return tokens per round of trees of that depth and size, each round starting at the last one's end."""
+    """Return tokens per round for trees of that depth and size; each round starts where the previous one ended."""
     rounds = tokens = 0
     for places in texts:
         at = 0

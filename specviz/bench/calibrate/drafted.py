@@ -1,5 +1,5 @@
-"""Calibration of trained drafters: acceptance of each node of EAGLE's and Medusa's trees, and a beam's probability mass by
-level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+"""Calibration of trained drafters: the acceptance of each node in EAGLE's and Medusa's trees, and a beam's probability mass by
+level, which sets the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DRAFTER = "eagle3"
 """Drafter whose beams calibrate the threshold of Dynamic Depth Decoding."""
 
 DEPTH = 8
-"""Levels of that drafter's rounds."""
+"""Number of levels that it drafts in a round."""
 
 
 def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Count each published tree node's acceptances on greedy answers; write ``assets/trees/eagle.json`` and return its path."""
+    """Count how often each node of the published tree is accepted on greedy answers; write ``eagle.json`` and return its path."""
     counts: Counter[tuple[int, ...]] = Counter()
     rounds = 0
     for number, steps in enumerate(_decoded_steps("eagle", {"tree": "published"}, target, tokens), start=1):
@@ -61,7 +61,7 @@ def ranks(step: Step) -> tuple[int, ...]:
 
 def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
     """Draft to full depth on greedy answers and record each level's beam mass; write ``assets/trees/ddd.json`` and return its
-    path. Raises BadInput without an uncut round."""
+    path. Raises BadInput if every round was cut short."""
     rounds: list[CalibratedRound] = []
     nodes = 0
     never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published", "depth": DEPTH}
@@ -71,7 +71,7 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
         nodes += sum(step.verified for step, _ in whole)
         report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")
     if not rounds:
-        raise BadInput("Every round was cut short: calibrate on more tokens.")
+        raise BadInput("Every round was cut short: calibrate with more tokens.")
     source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}"
     found = CalibratedDepth(tuple(rounds), nodes / len(rounds), DRAFTER, target, source)
     for threshold in (-4.0, -3.0, -2.0, -1.0, -0.5):
@@ -83,7 +83,7 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
 
 
 def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:
-    """Yield the steps of every calibration prompt, greedy, with their notes."""
+    """Yield the steps of every calibration prompt, decoded greedily, with their notes."""
     for prompt in CALIBRATION:
         ready = prepare(Request(method, prompt, target, max_new_tokens=tokens, parameters=parameters))
         yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())

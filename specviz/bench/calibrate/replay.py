@@ -1,8 +1,8 @@
 """Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, with counts of correct rank paths.
 
-STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
-(arXiv 2408.08696) searches likewise. Here the target writes one token at a time and its rows are kept. At every position, the
-drafter's state from earlier text alone determines the ranks that lead to the following text. This yields the same counts for
+STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 accepted most often; Token Recycling
+(arXiv 2408.08696) searches similarly. Here the target writes one token at a time and its logits are stored. At every position,
+the drafter's state, built from earlier text alone, gives the ranks of the tokens that follow. This yields the same counts for
 all possible paths at once, without a pass over a wide tree.
 """
 
@@ -76,7 +76,7 @@ class Text:
 
 
 class RowRecorder(NullDrafter):
-    """Drafter that proposes nothing and stores the target's rows at committed positions."""
+    """Drafter that proposes nothing and stores the target's top tokens at committed positions."""
 
     def __init__(self) -> None:
         self.rows: list[dict[int, float]] = []
@@ -88,7 +88,7 @@ class RowRecorder(NullDrafter):
 
 
 def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Calibrate ``name`` on ``target``; write ``assets/trees/NAME.json`` and return its path. Raises BadInput for others."""
+    """Calibrate ``name`` on ``target``; write ``assets/trees/NAME.json`` and return its path. Raises BadInput for other names."""
     if name not in DEEPEST:
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
     tallies: defaultdict[int, Tally] = defaultdict(Tally)
@@ -98,13 +98,13 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
-            if followed is not None:  # without a match nothing is drafted, so this position carries no information on trees
+            if followed is not None:  # without a match nothing is drafted, so the position carries no information about trees
                 tallies[0].add(followed.path)
                 if followed.evidence:
                     tallies[followed.evidence].add(followed.path)
         whole = tallies[0]
         reached = whole.counts.total() / max(1, whole.places)
-        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} positions, {reached:.2f} matched at each")
+        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} positions, {reached:.2f} tokens matched at each")
     source = f"{len(CALIBRATION)} prompts, {target}"
     trees = {evidence: tally.tree(source) for evidence, tally in sorted(tallies.items())}
     out = TREES / f"{name}.json"
@@ -122,7 +122,7 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
-    """Yield, at every position of every text, the ranks of the following tokens in the matrix at that time.
+    """Yield, at every position of every text, the ranks of the following tokens in the matrix as it was then.
 
     None if the matrix had no row for the position's token.
     """
@@ -147,13 +147,13 @@ def _recycled_path(following: Sequence[int], token: int, matrix: SuccessorMatrix
 
 
 def replay_stand(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
-    """As :func:`replay_recycling`, for the n-gram store filled by earlier trajectories and this one so far. Ranks are draw
-    orders."""
+    """Like :func:`replay_recycling`, for the n-gram store filled by earlier trajectories and this one so far. Ranks follow the
+    order of sampling."""
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):
             before = [*text.prompt, *text.output[:place]]
-            if number or place >= len(text.output) // 2:  # a nearly empty store carries no information on shapes
+            if number or place >= len(text.output) // 2:  # a nearly empty store carries no information about shapes
                 known, noise = store.order_at(before), Noise(number * 100_003 + place)
                 yield MatchedRanks(_drawn_path(text.output[place:], before, store, warp, noise), known) if known else None
             store.learn(before, row)

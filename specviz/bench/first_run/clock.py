@@ -1,4 +1,4 @@
-"""Timings of a model of random weights: autoregressive decoding against memory bandwidth and transformers, a draft of five
+"""Timings of a model with random weights: autoregressive decoding against memory bandwidth and transformers, a draft of five
 levels against a target pass, and the cost of recording."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from specviz.trace.schema import Step
 
 LEVELS = 5
 BANDWIDTH, TRANSFORMERS, DRAFT, RECORDING = 60.0, 2.0, 1.0, 3.0
-"""Goals: per cent of the memory's bandwidth, multiple of transformers' speed, target passes per draft, per cent of time."""
+"""Goals: percentage of memory bandwidth, multiple of transformers' speed, target passes per draft, percentage of time."""
 TREE = {"depth": LEVELS, "width": 10, "nodes": 59, "rule": "match"}
-"""The paper's tree, five levels of it drafted."""
+"""The paper's tree, drafted to five levels."""
 
 
 def bytes_of_a_pass(model: Any, columns: float) -> float:
-    """Return the bytes that a pass over one token after ``columns`` tokens must read: every weight once, keys and values.
+    """Return the bytes that a one-token pass after ``columns`` tokens must read: every weight once, and the keys and values.
 
     An embedding separate from the head is not counted, since only one row of it is read.
     """
@@ -58,7 +58,7 @@ def copy_bandwidth(sizes: Sizes) -> float:
 
 
 def autoregressive(report: Report, sizes: Sizes) -> None:
-    """Measure tokens per second, the bandwidth used, and the speed-up over ``generate`` of the same model in alternating runs."""
+    """Measure tokens per second, bandwidth used, and the speed-up over the same model's ``generate`` in alternating runs."""
     copied = copy_bandwidth(sizes)
     report.add(Row("memory bandwidth of a copy", copied / 1e9, "GB/s"))
     bench = Bench.with_random_weights(sizes)
@@ -82,7 +82,7 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
 
 
 def draft(report: Report, sizes: Sizes) -> None:
-    """Compare five levels of EAGLE-3's tree with one target pass over one token, by the steps' own times."""
+    """Compare five levels of EAGLE-3's tree with one target pass over one token, using the steps' own times."""
     bench = Bench.with_random_weights(sizes)
     bench.run("eagle3", TREE), bench.run("autoregressive")  # captures
     ratios, drafts, passes = [], [], []

@@ -46,7 +46,7 @@ Say = Callable[[str], None]
 Command = Callable[[str, Path], list[str]]
 """Function from a part's name and its file of rows to the command that runs it."""
 PATIENCE = 4
-"""Factor of each part's limit in a dry run: machines without a GPU are slow to start."""
+"""Factor on each part's limit in a dry run: machines without a GPU are slow to start."""
 
 
 def run(

@@ -1,4 +1,4 @@
-"""A language model of random weights, with the resources of a run on it: sufficient for timings, without a network."""
+"""A language model with random weights and the resources for a run on it: enough for timings, without network access."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
 
 
 class Numbers:
-    """Token texts of a model without a tokenizer: the ids."""
+    """Token texts for a model without a tokenizer: the ids."""
 
     def of(self, token: int) -> str:
         return f"{token} "
@@ -88,14 +88,14 @@ class RandomResources(TextResources):
         return self.net.runtime()
 
     def _none(self, *what: Any, **more: Any) -> Any:
-        raise ModelUnavailable("The model of random weights has an EAGLE-3 drafter and no other.")
+        raise ModelUnavailable("The model with random weights has no drafter other than EAGLE-3.")
 
     draft_model = draft_models = intermediate = grouped = cost_curve_of = _none
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of decoding by the steps' times (without prefill and capturing), seconds of the whole run, and the steps."""
+    """Decoding time from the steps' times (without prefill and capturing) and time of the whole run, in seconds; the steps."""
 
     decoding: float
     whole: float
@@ -108,7 +108,7 @@ class Timed:
 
 @dataclass
 class Bench:
-    """The model with its drafter as a target in the graph tier."""
+    """The model as a target in the graph tier, with its drafter."""
 
     sizes: Sizes
     model: Any
@@ -128,7 +128,7 @@ class Bench:
         return Bench(sizes, model, target, resources, prompt)
 
     def run(self, method: str, values: Mapping[str, Any] | None = None, record: str = "off") -> Timed:
-        """Run once for ``tokens`` tokens. Raises SpecvizError if the run ends otherwise."""
+        """Run once for ``tokens`` tokens. Raises SpecvizError if the run ends for any other reason."""
         card = get(method)
         composition = card.compose(build(card.parameters, dict(values or {}), method), self.resources)
         decoding = Decoding(
@@ -139,5 +139,5 @@ class Bench:
         steps = tuple(decoding.steps())
         whole = time.perf_counter() - started
         if decoding.outcome.reason != "budget":
-            raise SpecvizError(f"{method} ended by {decoding.outcome.reason}: {decoding.outcome.message}")
+            raise SpecvizError(f"{method} ended with {decoding.outcome.reason}: {decoding.outcome.message}")
         return Timed(sum(step.time.total for step in steps) / 1e9, whole, steps)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a Llama of random weights. ``draft_vocab`` is its EAGLE-3 drafter's vocabulary."""
+    """Shape of a Llama with random weights. ``draft_vocab`` is the size of its EAGLE-3 drafter's vocabulary."""
 
     hidden: int
     inner: int
@@ -20,8 +20,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes: ``tokens`` per run, ``pairs`` of runs per median, ``prompts`` per method, ``whole`` seconds for all parts. Only the
-    suite methods in ``methods`` are run, all if it is empty; ``targets`` are by suite."""
+    """Sizes: ``tokens`` per run, ``pairs`` of runs per median, ``prompts`` per method, ``whole`` seconds for all parts. Only
+    ``methods`` run in the suites, or all methods if it is empty; ``targets`` are by suite."""
 
     device: str
     dtype: str
@@ -30,10 +30,10 @@ class Sizes:
     pairs: int
     prompts: int
     copied: int
-    """Bytes of the tensor whose copy measures the memory's bandwidth."""
+    """Size in bytes of the tensor that is copied to measure memory bandwidth."""
     targets: dict[str, str]
     tests: tuple[str, ...]
-    """Arguments of pytest, beside the folder."""
+    """Arguments for pytest, besides the folder."""
     whole: float = 480.0
     methods: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The tests of ``tests/gpu``, and every method of a modality against the target's own runs, in turn for each prompt."""
+"""The tests of ``tests/gpu``, and every method of a modality against the target's own runs, alternating on each prompt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
 
 
 def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
-    """Measure one method at its modality's default temperature; a method that cannot run reports the reason."""
+    """Measure one method at its modality's default temperature; the row of a method that cannot run gives the reason."""
     temperature = 1.0 if name == "image" else 0.0
     gains, taus, tier = list[float](), list[float](), ""
     try:
@@ -87,7 +87,7 @@ def tests(report: Report, sizes: Sizes) -> None:
 
 
 def rows_of_junit(file: Path) -> list[Row]:
-    """Return rows of a JUnit file. Raises SpecvizError if no test was run, which is not a pass."""
+    """Return the rows of a JUnit file. Raises SpecvizError if no test ran, since that is not a pass."""
     cases = list(xml.parse(file).getroot().iter("testcase"))
     by_kind: dict[str, list[str]] = {"failed": [], "skipped": [], "passed": []}
     for case in cases:
