@@ -85,7 +85,7 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """Return an error message if transformers is too old, as on a rented machine with preinstalled packages, else None."""
+    """Return an error message if transformers is too old, else None. Rented machines come with preinstalled packages."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None

@@ -257,7 +257,7 @@ class OwlTraining(DialogueTraining):
     second = (DRAFTING, 0.15)
 
     def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
-        """Create a network whose probe is the draft vocabulary's mean embedding. Held-out greedy answers measure it."""
+        """Create a network whose probe is the draft vocabulary's mean embedding. It is measured on held-out answers."""
         torch.manual_seed(0)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
