@@ -36,7 +36,7 @@ def test_a_panel_says_what_its_numbers_mean(
     given = {"step": step(kind, NOTES[kind] | change), "kind": kind, "moment": moment}
     text, _ = node(PAGE + MOMENT, given)
     assert [word for word in words if word not in text] == []
-    assert "takes the end" not in text or change.get("ended"), "the fence is no end"
+    assert "end-of-text token" not in text or change.get("ended"), "the fence is no end"
     assert "at most" not in text or isinstance(change.get("depth", {}).get("levels", 1), int)
 
 
@@ -117,7 +117,7 @@ def sample(ms: float, drafts: int, *accepted: int) -> dict[str, Any]:
 
 def test_each_place_has_a_line_of_what_was_kept_so_far(node: Evaluate) -> None:
     said, paths = over_time(node, 2, [sample(250, 4, 4, 2)], [], [sample(500, 8, 6, 2), sample(750, 10, 8, 3)])
-    assert "Of 10 drafts so far the server kept, by place in the draft: 80 %, 30 %." in said and "sampled 3 times" in said
+    assert "Of 10 drafts so far the server kept, by position in the draft: 80 %, 30 %." in said and "sampled 3 times" in said
     curves = [path for path in paths if "sv-curve" in path["class"]]
     assert [path["class"] for path in curves] == ["sv-curve sv-curve-0", "sv-curve sv-curve-1"]
     assert all(path["d"].count("L") == 2 for path in curves)

@@ -27,7 +27,7 @@ function path(step, id) {
   return tokens;
 }
 
-/** The look from which the chosen node was guessed: that of its parent's row. @param {Trace.AttentionEntropyNote} note @param {Step} step @param {Stage} stage */
+/** The attention from which the chosen node was guessed: that of its parent's row. @param {Trace.AttentionEntropyNote} note @param {Step} step @param {Stage} stage */
 function lookOf(note, step, stage) {
   const node = stage.selected;
   const parent = node && node.id !== 0 ? node.parent : 0;
@@ -67,9 +67,9 @@ function map(data, stage) {
   const marks = data.chosen.map((layer, column) =>
     layer >= many ? null : cell(layer, column, "sv-chosen-cell"),
   );
-  const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
+  const below = text(stage, left, low + 15 * u, "positions in the prompt", { kind: "sv-mute" });
   const of = `of layers ${data.middle.join(", ")} the least scattered is outlined`;
-  const spoken = `Entropy of attention in ${many} layers at ${data.columns} places; ${of}.`;
+  const spoken = `Entropy of attention in ${many} layers at ${data.columns} positions; ${of}.`;
   const parts = [heat(data, left, top, wide, high), marks, name(0), name(many - 1), below];
   return svgKit.frame(stage.column, low + 20 * u, spoken, parts);
 }
@@ -123,7 +123,7 @@ function draw(note, step, stage) {
   const visualNote = noteOf(step, "visual_tokens");
   const visible = new Set(promptImage.places(visualNote ? visualNote.kept : []));
   const layers = data.middle.join(", ");
-  const legend = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
+  const legend = `Target: dark means scattered attention. The most focused of layers ${layers} is outlined; it taught the drafter.`;
   return dom.h(
     "div",
     {},

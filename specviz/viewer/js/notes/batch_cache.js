@@ -1,5 +1,5 @@
 // @ts-check
-// A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
+// A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes them.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -22,7 +22,7 @@ function read(note) {
   });
 }
 
-/** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. @param {Data} data */
+/** Where the picture begins: most of a long prompt that all rows keep whole is left out. @param {Data} data */
 function begin(data) {
   const most = Math.max(1, ...data.map((row) => row.kept + row.holes));
   const whole = Math.min(...data.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
@@ -58,7 +58,7 @@ function picture(data, note, stage, moment) {
   const end = 50 * u + (Math.max(...data.map((row) => row.kept)) - from) * scale,
     low = data.length * 20 * u;
   if (swept) parts.push(line(end, 0, end, low, "sv-threshold-line"));
-  const first = from ? `from slot ${from + 1}: all before it is kept in every row` : "from the first slot";
+  const first = from ? `from slot ${from + 1}: every row keeps all earlier ones` : "from the first slot";
   parts.push(text(stage, 50 * u, low + 12 * u, first, { kind: "sv-mute" }));
   return svgKit.frame(stage.column, low + 18 * u, sentence(data, note, moment), parts);
 }
@@ -67,9 +67,9 @@ function picture(data, note, stage, moment) {
 function sentence(data, note, moment) {
   const holes = data.reduce((sum, row) => sum + row.holes, 0);
   if (moment.key === "swept")
-    return `The sweep moved what is kept to the front: ${format.count(holes, "hole")} gone, no key computed again.`;
+    return `The sweep moved the kept entries to the front: ${format.count(holes, "hole")} closed, no key recomputed.`;
   const every = note.every ? `; every ${format.count(note.every, "round")} a sweep closes them` : "";
-  return `Each row writes behind its own last kept entry. ${format.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
+  return `Each row writes after its own last kept entry. ${format.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
 }
 
 /** @param {Trace.BatchCacheNote} note @param {Step} step @param {Stage} stage */

@@ -29,7 +29,7 @@ function sentence(data) {
   return `After level ${stopped} the beam holds ${format.probability(masses[stopped - 1])} of the drafter's probability, less than ${bar}: growing stops.`;
 }
 
-/** What stopping brought, and how the threshold was found. */
+/** What stopping saved, and how the threshold was found. */
 function background({ stopped, limit, tested, below, forward }) {
   const price =
     forward === null || !tested.size
@@ -41,10 +41,10 @@ function background({ stopped, limit, tested, below, forward }) {
     rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
   const saved = limit - stopped;
   const spared = saved > 0 ? ` ${format.count(saved, "drafter pass", "drafter passes")} of ${limit} saved.` : "";
-  return `Deeper guesses would be right too seldom.${quantile}${spared}${price && ` ${price}`}`;
+  return `Deeper guesses would rarely be right.${quantile}${spared}${price && ` ${price}`}`;
 }
 
-/** The blade: it falls behind the last level that was grown. @param {Stage} stage @param {number} x */
+/** The blade, which falls after the last level that was grown. @param {Stage} stage @param {number} x */
 function blade(stage, x, top, floor) {
   const w = 9 * stage.u;
   const edge = floor - (floor - top) * 0.35;
@@ -121,7 +121,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, picture(data, stage), svgKit.key(...legend), svgKit.caption(sentence(data)), more && svgKit.more(stage, svgKit.caption(more)));
 }
 
-/** In the main tree: a line behind the deepest level that was grown. @param {Trace.BeamMassNote} note */
+/** In the main tree: a line after the deepest level that was grown. @param {Trace.BeamMassNote} note */
 function overlay(note) {
   const { stopped } = read(note);
   if (stopped === null) return null;

@@ -40,7 +40,7 @@ function sentence(data, step, moment) {
 /** @param {Data} data */
 const of = (data, level) => data.blocks.findIndex((block) => level >= block.from && level <= block.to);
 
-/** Rows: the level that is written; columns: what it may look at. Its own block is a full square, hence the steps. @param {Data} data @param {Stage} stage @param {number} side */
+/** Rows: the level being written; columns: the levels it may see. A block is a full square, hence the steps. @param {Data} data @param {Stage} stage @param {number} side */
 function mask(data, stage, moment, side) {
   const { u } = stage;
   const left = 58 * u,
@@ -70,7 +70,7 @@ function mask(data, stage, moment, side) {
   return { parts, left, end: left + data.levels * cell };
 }
 
-/** How many tokens every pass brought, as rows of dots: each pass one row of k levels. @param {Data} data @param {Step} step @param {Stage} stage @param {number} x @param {number} side */
+/** How many tokens each pass brought, and how many were kept, as one line of text per pass. @param {Data} data @param {Step} step @param {Stage} stage @param {number} x @param {number} side */
 function harvest(data, step, stage, moment, x, side) {
   const { u } = stage;
   const pitch = Math.min(40 * u, side / Math.max(1, data.blocks.length));
@@ -106,14 +106,14 @@ function draw(note, step, stage) {
     dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const legend = svgKit.key(
-    [square("sv-own-block"), "own block: seen both ways"],
-    [square("sv-earlier-block"), "before: seen"],
+    [square("sv-own-block"), "own block: visible both ways"],
+    [square("sv-earlier-block"), "earlier: visible"],
     [square("sv-unseen"), "later: hidden"],
   );
   return dom.h("div", {}, scrubber.make(stage, "blocks", moments(data), drawMoment), legend);
 }
 
-/** In the main tree: a band behind the levels of each pass; what is not written yet is dim. @param {Trace.BlocksNote} note @param {Step} step @param {Stage} stage */
+/** In the main tree: a band behind the levels of each pass; levels not written yet are dim. @param {Trace.BlocksNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return null;

@@ -1,5 +1,5 @@
 // @ts-check
-// A chain of three models: the drafter feeds the intermediate model, whose buffer fills to μ before the target moves once.
+// A chain of three models: the drafter feeds the intermediate model, whose buffer fills to μ before the target runs once.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -28,8 +28,8 @@ function read(note) {
 }
 
 /**
- * Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes, and the gain
- * by the exact form, all times counted; or null.
+ * Tokens per target pass without and with the model, those kept per pass of the model, its cost in target passes, and the
+ * gain by the exact form, which counts all times; or null.
  * @param {Trace.CascadeNote} note
  */
 function balances(note) {
@@ -58,15 +58,15 @@ const bound = (without, point, at) => point.below * (1 / without - 1 / at);
 /** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   if (!moment.pass) {
-    const tail = step.veiled ? "" : ` It kept ${step.path.length} and added its own.`;
+    const tail = step.veiled ? "" : ` It kept ${step.path.length} and added one of its own.`;
     return `The target judges ${format.count(data.length, "token")} in one pass, by the intermediate model's probabilities.${tail}`;
   }
   const { pass, place } = moment;
   const filled = data.before(place + 1);
   const drafted = pass.drafted
     ? `Of ${format.count(pass.drafted, "drafted node")} the intermediate model took ${pass.kept} and added its own token`
-    : "The drafter had nothing; the intermediate model wrote a token itself";
-  const full = filled >= data.capacity ? "full: now the target looks" : `${filled} of μ = ${data.capacity}`;
+    : "The drafter offered nothing; the intermediate model wrote a token itself";
+  const full = filled >= data.capacity ? "full: now the target verifies" : `${filled} of μ = ${data.capacity}`;
   return `${drafted}. Buffer: ${full}.`;
 }
 
@@ -78,7 +78,7 @@ function belt(stage, y, name, high, moving) {
   ];
 }
 
-/** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. @param {Data} data @param {Step} step @param {Stage} stage @param {number} y @param {number} high */
+/** The buffer's slots; the tokens of the pass on show are highlighted, the drafter's and the model's own in different colours. @param {Data} data @param {Step} step @param {Stage} stage @param {number} y @param {number} high */
 function slots(data, step, stage, moment, y, high) {
   const left = 98 * stage.u,
     wide = (stage.column - 106 * stage.u) / data.slots,
@@ -152,15 +152,15 @@ function axes(stage, at, balance) {
   return [
     line(left, floor, right, floor, "sv-axis"),
     line(left, top, left, floor, "sv-axis"),
-    text(stage, right, floor + 15 * stage.u, "tokens a target pass", { anchor: "end", kind: "sv-mute" }),
+    text(stage, right, floor + 15 * stage.u, "tokens per target pass", { anchor: "end", kind: "sv-mute" }),
     text(stage, left, floor + 15 * stage.u, format.probability(balance.without), { anchor: "middle", kind: "sv-mute" }),
     text(stage, left - 6, top + 10 * stage.u, "cost", { anchor: "end", kind: "sv-mute" }),
   ];
 }
 
 /**
- * What a pass of the model may cost by the published condition, by how many tokens the target keeps with it. It leaves out
- * the drafter's time and the target's wider pass; the verdict and a point's color follow the exact form.
+ * What a pass of the model may cost by the published condition, by the tokens per target pass with it. The condition leaves
+ * out the drafter's time and the target's wider pass; the verdict and a point's colour follow the exact form.
  * @param {Stage} stage
  */
 function curve(balance, stage) {
@@ -188,15 +188,15 @@ function curve(balance, stage) {
   const margin = bound(balance.without, now, now.at) - now.ratio;
   const summary =
     `A pass of the intermediate model costs ${format.probability(now.ratio)} of a target pass and may cost ` +
-    `${format.probability(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
-    `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
+    `${format.probability(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted, the chain ` +
+    `is ${now.gain.toFixed(2)} times as fast as without it: it ${now.gain > 1 ? "pays off" : "does not pay off"} here.`;
   const parts = [
     dom.s("path", { d: area, class: "sv-region" }),
     dom.s("path", { d: `M${path.join("L")}`, class: "sv-break-even-curve" }),
     axes(stage, at, balance),
     points,
   ];
-  const short = `All times counted the chain runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
+  const short = `With all times counted, the chain is ${now.gain.toFixed(2)} times as fast as without it: it ${now.gain > 1 ? "pays off" : "does not pay off"} here.`;
   return [svgKit.frame(stage.column, at.floor + 20 * u, summary, parts), svgKit.caption(short), svgKit.more(stage, svgKit.caption(summary))];
 }
 
@@ -218,7 +218,7 @@ function draw(note, step, stage) {
   const balance = balances(note);
   const chart = balance
     ? curve(balance, stage)
-    : dom.h("p", { class: "sv-mute" }, "What the target alone would do here was not measured: there is no break-even curve.");
+    : dom.h("p", { class: "sv-mute" }, "The chain without this model was not measured here, so there is no break-even curve.");
   return dom.h("div", {}, scrubber.make(stage, "cascade", moments, drawMoment), key, chart);
 }
 

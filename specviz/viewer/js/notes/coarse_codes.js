@@ -1,5 +1,5 @@
 // @ts-check
-// Rows drafted at half the resolution: the coarse cells, and the fine ones the up-sampler made of them, in one frame.
+// Rows drafted at half the resolution: the coarse cells, and the fine ones that the upsampler made of them, in one frame.
 import * as codes from "../kit/codes.js";
 import * as dom from "../kit/dom.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -26,12 +26,12 @@ export function chain(note, stage, most = 26 * stage.u) {
   return [
     dom.h("h4", {}, `1 · Drawn at low resolution: ${small.length} codes`),
     grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
-    dom.h("h4", {}, `2 · The up-sampler makes ${fine.length} of them`),
+    dom.h("h4", {}, `2 · The upsampler turns them into ${fine.length}`),
     grid(fine, columns, size, book, stage, `${fine.length} fine codes`),
   ];
 }
 
 /** @param {Trace.CoarseCodesNote} note @param {Step} step @param {Stage} stage */
-const draw = (note, step, stage) => dom.h("div", { class: "sv-chain" }, chain(note, stage), svgKit.caption("One pass of the small model a code, none of the target yet."));
+const draw = (note, step, stage) => dom.h("div", { class: "sv-chain" }, chain(note, stage), svgKit.caption("One pass of the small model per code, none of the target yet."));
 
 noteRegistry.register("coarse_codes", { title: "Coarse rows", draw });

@@ -13,7 +13,7 @@ noteRegistry.register("copy", {
       return dom.h(
         "p",
         {},
-        "The last tokens stand nowhere else in the text, so there is nothing to copy: the target adds one token by itself.",
+        "The last tokens occur nowhere else in the text, so there is nothing to copy: the target adds one token by itself.",
       );
     const context = noteRegistry.contextOf(stage, step);
     const matchStart = source - length;
@@ -33,7 +33,7 @@ noteRegistry.register("copy", {
     const now = excerpt(context, start - 8, start + length, ending, "Where the text is now");
     const summary =
       `The last ${format.count(length, "token")}, ${format.quote(context.slice(start, start + length).join(""))}, ` +
-      `stood in the text before. What followed there, ${format.count(copied, "token")}, became the draft` +
+      `occurred earlier in the text. What followed there, ${format.count(copied, "token")}, became the draft` +
       (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
     return dom.h("div", {}, arrows(earlier, now, stage), dom.h("p", { class: "sv-explanation" }, summary));
   },
@@ -54,7 +54,7 @@ function excerpt(context, from, to, mark, name) {
   );
 }
 
-/** The two excerpts with an arrow in their margin, from the suffix up to where it stood before. */
+/** The two excerpts with an arrow in their margin, from the suffix up to its earlier occurrence. */
 function arrows(earlier, now, stage) {
   const path = dom.s("path", { class: "sv-arrow" });
   const head = dom.s("path", { class: "sv-arrowhead" });

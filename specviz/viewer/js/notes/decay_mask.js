@@ -139,7 +139,7 @@ function size(bytes) {
   return bytes >= 1e3 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${bytes} B`;
 }
 
-/** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. @param {Data} data @param {Stage} stage @param {number} x */
+/** Three bars on one scale, each below its name: what a state for each node would take, and what is actually kept. @param {Data} data @param {Stage} stage @param {number} x */
 function memory(data, stage, x, top) {
   const { u } = stage;
   const { carried, each, replay } = data.bytes;
@@ -213,7 +213,7 @@ function draw(note, step, stage) {
   }
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const legend = svgKit.key(
-    [square("sv-decay"), "left of what an ancestor wrote"],
+    [square("sv-decay"), "what is left of an ancestor"],
     [square("sv-unseen"), "another branch: nothing"],
     [square("sv-tap-ring"), "read by the convolution"],
   );

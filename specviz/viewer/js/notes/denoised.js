@@ -1,5 +1,5 @@
 // @ts-check
-// A block drafter: masks behind the text, resolved at once, perhaps corrected by the token before, and cut; how long accepted blocks were.
+// A block drafter: masks after the text, resolved at once, perhaps corrected by the previous token, and cut; and the accepted lengths.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -36,7 +36,7 @@ function read(note, step) {
 const momentsOf = (data, step) =>
   MOMENTS.filter(({ key }) => (key !== "corrected" || data.some((slot) => slot.given.length)) && (key !== "verdict" || !step.veiled));
 
-/** The correction that changed most: place, token, probability before and after. @param {Data} data */
+/** The largest correction: position, token, probability before and after. @param {Data} data */
 function largest(data) {
   const changes = data.flatMap((slot, at) => slot.given.map((after, rank) => ({ at, rank, before: slot.probability[rank], after })));
   return changes.sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before))[0];
@@ -45,26 +45,26 @@ function largest(data) {
 /** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   const masks = format.count(data.length, "mask");
-  if (moment.key === "masks") return `${masks} stand behind the text: nothing is drafted yet.`;
+  if (moment.key === "masks") return `${masks} after the text: nothing is drafted yet.`;
   if (moment.key === "resolved") {
     return (
-      `One drafter pass resolves all ${masks} at once. Every place sees the text, and none knows what its ` +
+      `One drafter pass resolves all ${masks} at once. Every position sees the text, but none knows what its ` +
       "neighbours become."
     );
   }
   const sent = data.filter(({ node }) => node && node.status !== "pruned").length;
   const cut = sent < data.length;
   const few = data[sent]?.rate ?? null;
-  const end = cut ? ` The block is cut before place ${sent + 1}${few === null ? "" : `, whose predicted acceptance is ${format.probability(few)}`}.` : "";
+  const end = cut ? ` The block is cut before position ${sent + 1}${few === null ? "" : `, whose predicted acceptance is ${format.probability(few)}`}.` : "";
   if (moment.key === "corrected") {
     const { at, rank, before, after } = largest(data);
     const word = format.quote(data[at].texts[rank] || `#${data[at].tokens[rank]}`);
-    return `The token before each place corrects it: at place ${at + 1} ${word} goes from ${format.probability(before)} to ${format.probability(after)}.${end}`;
+    return `The token before each position corrects it: at position ${at + 1} ${word} goes from ${format.probability(before)} to ${format.probability(after)}.${end}`;
   }
-  if (step.veiled) return "The target has not looked at the block yet.";
+  if (step.veiled) return "The target has not verified the block yet.";
   const acceptedCount = step.path.length;
   const all = acceptedCount === data.length ? " The whole block was right." : "";
-  return `The target kept ${format.count(acceptedCount, "token")} of ${sent}: the first one that it rejects ends the block.${all}${end}`;
+  return `The target kept ${format.count(acceptedCount, "token")} of ${sent}: the first rejection ends the block.${all}${end}`;
 }
 
 /** @param {Stage} stage @param {Data} data */
@@ -101,7 +101,7 @@ function cell(step, stage, data, at, moment, number) {
   return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most, moment), rate);
 }
 
-/** The place's likeliest tokens, with bars; once corrected, a tick where the bar ended before. @param {Stage} stage @param {number} width */
+/** The position's likeliest tokens, with bars; once corrected, a tick where the bar used to end. @param {Stage} stage @param {number} width */
 const guesses = (stage, slot, left, top, width, most, moment) =>
   slot.texts.slice(0, SHOWN).map((word, rank) => {
     const { u } = stage;
@@ -123,7 +123,7 @@ function picture(data, step, stage, moment) {
   return svgKit.pickable(figure, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
-/** How many steps so far accepted how many tokens: blocks of a diffusion drafter have a long tail. @param {Stage} stage @param {Step} step */
+/** Histogram of the tokens accepted per step: blocks of a diffusion drafter have a long tail. @param {Stage} stage @param {Step} step */
 function lengths(stage, step) {
   /** @type {number[]} */
   const counts = [];
@@ -150,7 +150,7 @@ function lengths(stage, step) {
   return dom.h(
     "div",
     { class: "sv-length-chart" },
-    dom.h("b", {}, "Accepted in a step, over the run"),
+    dom.h("b", {}, "Accepted tokens per step, over the run"),
     svgKit.frame(stage.column, floor + 20 * u, spoken, rule, bars),
   );
 }
@@ -164,11 +164,11 @@ function draw(note, step, stage) {
   const moments = momentsOf(data, step);
   const bar = box(-7, -1, 14, 2.4, "sv-q", 1);
   const corrected = data.some((slot) => slot.given.length);
-  const legend = svgKit.key([bar, "how likely in its place"], ...(corrected ? [[line(0, -4, 0, 4, "sv-threshold-line"), "before the correction"]] : []));
+  const legend = svgKit.key([bar, "probability at its position"], ...(corrected ? [[line(0, -4, 0, 4, "sv-threshold-line"), "before the correction"]] : []));
   return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), legend, svgKit.more(stage, lengths(stage, step)));
 }
 
-/** In the main tree: while the masks stand there, nothing is drafted. @param {Trace.DenoisedNote} note @param {Step} step @param {Stage} stage */
+/** In the main tree: while the masks are shown, drafted nodes are dim. @param {Trace.DenoisedNote} note @param {Step} step @param {Stage} stage */
 function overlay(note, step, stage) {
   const moments = momentsOf(read(note, step), step);
   const now = scrubber.place(stage, "denoised", moments, moments.length - 1);

@@ -38,16 +38,16 @@ function sentence(data) {
 
 /** What choosing another arm would have brought, where that is known. @param {Data} data @param {Step} step */
 function hindsightOf(data, step) {
-  if (!data.expected.length) return "This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.";
-  if (step.veiled) return "What the others would have brought is known once the target has looked.";
+  if (!data.expected.length) return "This chooser learns only from the arm that drafted, so the others were not evaluated.";
+  if (step.veiled) return "What the others would have brought is known once the target has verified.";
   const best = data.expected.indexOf(Math.max(...data.expected));
   const other =
     best === data.drafted ? "No other would have brought more" : `${data.names[best]} would have brought the most`;
-  const why = data.informed ? "" : " This chooser does not get to know that.";
+  const why = data.informed ? "" : " This chooser does not learn that.";
   return `${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
 }
 
-/** A row an arm: its probability of drafting over the steps, as height; a tick below where it drafted. A click goes to the step. @param {Data} data @param {Stage} stage */
+/** One row per arm: its probability of drafting over the steps, as height; a tick below where it drafted. A click goes to the step. @param {Data} data @param {Stage} stage */
 function river(data, stage, tall) {
   const { u } = stage;
   const { steps } = stage.trace;
@@ -91,7 +91,7 @@ function river(data, stage, tall) {
   return figure;
 }
 
-/** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. @param {Data} data @param {Stage} stage */
+/** One row per arm: how likely each written token was to be accepted from its chain. Filled: the arm that actually drafted. @param {Data} data @param {Stage} stage */
 function ghosts(data, stage) {
   const { u } = stage;
   const left = 84 * u,
@@ -119,7 +119,7 @@ function ghosts(data, stage) {
     ];
   });
   const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.expected[arm])} tokens`).join(", ");
-  const label = text(stage, 0, 11 * u, "what each chain would have got, tokens a round", { kind: "sv-mute" });
+  const label = text(stage, 0, 11 * u, "what each chain would have brought, tokens per round", { kind: "sv-mute" });
   return svgKit.frame(stage.column, top + data.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
 }
 

@@ -25,14 +25,14 @@ function read(note, step) {
   return { value, beams, marks, sent, cut, levels, lowest, chosen: chosen(note.depth) };
 }
 
-/** Why trees are as deep as they are, where no depth was stated. */
+/** Why trees are as deep as they are, if no depth was given. */
 function chosen(depth) {
   if (!depth) return "";
   const { levels, gain } = depth;
   const most = format.count(levels, "level");
   return gain === null
-    ? ` Trees have at most ${most}, the usual depth: no measurement says what others bring with this drafter and beam.`
-    : ` Trees have at most ${most}: by the calibration and by what passes of drafter and target cost here, that pays most; ` +
+    ? ` Trees have at most ${most}, the default depth: other depths were not measured with this drafter and beam.`
+    : ` Trees have at most ${most}: by the calibration and the cost of drafter and target passes here, that is fastest; ` +
         `the forecast is ${gain.toFixed(2)}× the target alone.`;
 }
 
@@ -67,7 +67,7 @@ function sentence(data, step, moment) {
       : `the ${format.count(grown, "ringed token")} of level ${moment.level - 1}`;
   const next = beams[moment.level] ? beams[moment.level].size : 0;
   const deeper = next && moment.level < levels;
-  const on = deeper ? `The best ${next} are ringed: they alone are grown further.` : "Here the growing ends.";
+  const on = deeper ? `The best ${next} are ringed: only they are expanded further.` : "The tree ends here.";
   return `The drafter continues ${from}: ${format.count(born, "candidate")} shown. ${on}`;
 }
 
@@ -198,7 +198,7 @@ function legend(moment) {
     const quiet = [disc(0, 0, 3, "sv-unverified-mark"), "not verified"];
     return svgKit.key([disc(0, 0, 5, "sv-accepted-mark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
   }
-  const beam = [[disc(0, 0, 3.5, "sv-candidate-mark"), disc(0, 0, 5.5, "sv-beam-ring")], "beam, grown on"];
+  const beam = [[disc(0, 0, 3.5, "sv-candidate-mark"), disc(0, 0, 5.5, "sv-beam-ring")], "beam, expanded"];
   const all = [disc(0, 0, 4, "sv-candidate-mark"), "candidate"];
   return moment.level ? svgKit.key(all, beam) : svgKit.key(all, beam, [rhombus(0, 0, 4, "sv-pruned-mark"), "pruned"]);
 }

@@ -33,7 +33,7 @@ function place(data, step, stage) {
     pitch = 22 * u;
   const room = Math.floor((stage.tall - 128 * u - top) / pitch);
   const longest = Math.max(1, ...data.map((head) => head.tokens.length));
-  // As many as there is room for, and in any case what the tree took.
+  // As many as there is room for, and in any case those in the tree.
   const used = data.map((head) => head.tokens.findLastIndex((token) => verdict(step, head.number, token)) + 1);
   const rows = Math.min(longest, Math.max(room, ...used, 4));
   return {
@@ -96,7 +96,7 @@ function draw(note, step, stage) {
   const parts = data.map((head, number) => column(step, at, stage, head, number));
   parts.push(box(middle - 44 * at.u, 0, 88 * at.u, 18 * at.u, "sv-hidden-state", 9));
   parts.push(text(stage, middle, 13 * at.u, "hidden state", { anchor: "middle", kind: "sv-hidden-state-label" }));
-  const spoken = `${format.count(data.length, "head")}: ${data.map((head) => `head ${head.number} says first ${format.token(head.texts[0] || "", 16)}`).join("; ")}`;
+  const spoken = `${format.count(data.length, "head")}: ${data.map((head) => `head ${head.number}'s top guess is ${format.token(head.texts[0] || "", 16)}`).join("; ")}`;
   const figure = svgKit.pickable(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) =>
     Tip.about(step, step.nodes[id]),
   );

@@ -1,5 +1,5 @@
 // @ts-check
-// Drafts from the last token's state: tokens a pass against the length of the text, and which half drafted each step.
+// Drafts from the last token's state: tokens per pass against the length of the text, and which half drafted each step.
 import * as curves from "../kit/curves.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -17,23 +17,23 @@ const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 /** @param {Trace.LastStateNote} note */
 function reach(note) {
   const length = format.count(size(note.length), "token");
-  const probe = note.probed ? " and the state of a [SPEC] token behind it, which nothing else reads" : "";
-  return `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
+  const probe = note.probed ? " and the state of a [SPEC] token after it, which nothing else reads" : "";
+  return `Of ${length} of text the network sees only the last one's state${probe}: its cost does not grow with the text.`;
 }
 
 /** Why this half drafts; empty where there is no choice. @param {Trace.LastStateNote} note */
 function choice(note) {
   const { score, threshold } = note;
   if (threshold === null) return "";
-  if (score === null) return `${HALF[note.half]} drafts.`;
+  if (score === null) return `Drafted by: ${HALF[note.half]}.`;
   const bar = format.probability(threshold);
   if (note.half === "suffix")
-    return `The memories expect ${format.probability(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
-  if (score >= threshold) return "The memories know nothing to draft here, so the network drafts.";
+    return `The memories expect ${format.probability(score)} right tokens, at least ${bar}, so they draft and the network does not.`;
+  if (score >= threshold) return "The memories have nothing to draft here, so the network drafts.";
   return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts.`;
 }
 
-/** (length, tokens, half) of every step that tells of them. @param {Stage} stage @param {Trace.LastStateNote} note @param {Step} step */
+/** (length, tokens, half) of every step that records them. @param {Stage} stage @param {Trace.LastStateNote} note @param {Step} step */
 function points(stage, note, step) {
   const { steps } = stage.trace;
   const from = Math.max(0, Math.min(stage.cursor - MOST / 2, steps.length - MOST));
@@ -74,7 +74,7 @@ function chart(note, step, stage) {
   const path = mean.map(([a, b], at) => `${at ? "L" : "M"}${svgKit.round(a)} ${svgKit.round(b)}`).join("");
   const current = series.find((point) => point.at === stage.cursor) || series[0];
   const parts = [
-    text(stage, left, 11 * u, "tokens a pass, by length of the text", { kind: "sv-mute" }),
+    text(stage, left, 11 * u, "tokens per pass, by length of the text", { kind: "sv-mute" }),
     grid,
     marks,
     dom.s("path", { d: path, class: "sv-mean-line" }),
@@ -82,7 +82,7 @@ function chart(note, step, stage) {
     text(stage, left, top + high + 15 * u, `${first} tokens`, { kind: "sv-mute" }),
     text(stage, left + wide, top + high + 15 * u, String(last), { anchor: "end", kind: "sv-mute" }),
   ];
-  const spoken = `Tokens a pass from a text of ${first} to one of ${last} tokens; this step brought ${step.emitted.length}`;
+  const spoken = `Tokens per pass from a text of ${first} to one of ${last} tokens; this step wrote ${step.emitted.length}`;
   const figure = svgKit.frame(stage.column, top + high + 22 * u, spoken, parts);
   figure.addEventListener("click", (event) => {
     const mark = dom.closest(event, "[data-step]");
@@ -102,7 +102,7 @@ function draw(note, step, stage) {
     .filter(({ rows }) => rows.length);
   const summary = counts.map(({ half, rows }) => {
     const mean = rows.reduce((sum, point) => sum + point.tokens, 0) / rows.length;
-    return `${HALF[half]}: ${format.count(rows.length, "step")}, ${format.probability(mean)} tokens a pass`;
+    return `${HALF[half]}: ${format.count(rows.length, "step")}, ${format.probability(mean)} tokens per pass`;
   });
   const key = svgKit.key(
     [disc(0, 0, 5, "sv-accepted-mark"), "network"],
@@ -112,7 +112,7 @@ function draw(note, step, stage) {
   const totals = dom.h("p", { class: "sv-mute" }, summary.join("; ") + ".");
   const run = [badge, figure, key];
   const measured = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", current, Math.min(330 * stage.u, stage.tall - 130 * stage.u));
-  // A hybrid's story is which half drafts; that of the network alone is that long texts do not confuse it.
+  // A hybrid shows which half drafts; the network alone shows that long texts do not confuse it.
   if (measured && note.threshold === null)
     return dom.h("div", {}, measured.figure, svgKit.caption(measured.sentence), svgKit.more(stage, run, svgKit.caption(reach(note)), totals, measured.source));
   return dom.h("div", {}, run, svgKit.caption(choice(note)), svgKit.more(stage, svgKit.caption(reach(note)), totals, measured ? [measured.figure, svgKit.caption(measured.sentence), measured.source] : null));

@@ -1,5 +1,5 @@
 // @ts-check
-// A lattice of guesses that do not know each other, the beams that were led through it, and the gauge of the draft's length.
+// A lattice of independent guesses, the beams of the search through it, and the gauge of the draft's length.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -29,7 +29,7 @@ function read(note) {
   return { columns, beams, path: best(beams), fence, ended: ended ?? fence !== null, gauge, weight };
 }
 
-/** The rows that the best beam took, first place first. */
+/** The rows that the best beam took, first position first. */
 function best(beams) {
   const rows = [];
   let at = 0;
@@ -43,25 +43,25 @@ function best(beams) {
 /** @param {Data} data */
 const moments = (data) => [
   { key: "lattice", label: "Lattice", upTo: -1 },
-  ...data.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, place ${at + 1}`, upTo: at })),
+  ...data.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, position ${at + 1}`, upTo: at })),
   { key: "path", label: "Path", upTo: data.beams.length, done: true },
 ];
 
 /** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   if (moment.upTo < 0) {
-    return "One drafter pass gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
+    return "One drafter pass gave every position a distribution. Its likeliest tokens form a column; no column knows the others.";
   }
   if (!moment.done) {
     const beam = data.beams[moment.upTo];
-    const share = data.weight === null ? "" : ` Score: ${format.probability(data.weight)} of the drafter's probability, the rest an n-gram model.`;
-    return `At place ${moment.upTo + 1} the ${format.count(beam.picks.length, "best beam")} survive.${share}`;
+    const share = data.weight === null ? "" : ` Score: ${format.probability(data.weight)} of the drafter's log-probability, the rest from an n-gram model.`;
+    return `At position ${moment.upTo + 1} the ${format.count(beam.picks.length, "best beam")} survive.${share}`;
   }
   const swapped = data.path.filter((row, at) => row > 0 && at < data.path.length).length;
-  const other = swapped ? ` At ${format.count(swapped, "place")} it is not the likeliest token that was taken.` : "";
+  const other = swapped ? ` At ${format.count(swapped, "position")} it does not take the likeliest token.` : "";
   const outcome = step.veiled ? "" : ` The target kept ${step.path.length} of ${data.path.length}.`;
-  const cut = " At the fence the text should be over: no place follows it.";
-  const end = (data.fence === null ? "" : cut) + (data.ended ? " The path takes the end of the text." : "");
+  const cut = " At the fence the text is expected to end: no position follows.";
+  const end = (data.fence === null ? "" : cut) + (data.ended ? " The path ends with an end-of-text token." : "");
   return `The best beam is the draft.${other}${end}${outcome}`;
 }
 
@@ -133,7 +133,7 @@ function picture(data, step, stage, moment) {
   return dom.h("div", { class: "sv-lattice" }, figure);
 }
 
-/** How long the draft may be: masks now, and the two running means that the next length comes from. @param {Data} data @param {Stage} stage */
+/** Length of the draft: masks now, and the two running means that determine the next length. @param {Data} data @param {Stage} stage */
 function gauge(data, stage) {
   const { u } = stage;
   const longest = Math.max(1, data.gauge.longest);
@@ -169,7 +169,7 @@ function draw(note, step, stage) {
   const drawMoment = (moment) =>
     dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
   const legend = svgKit.key(
-    [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
+    [box(-7, -1, 14, 2.4, "sv-q", 1), "probability at its position"],
     [line(-7, 0, 7, 0, "sv-beam-line"), "beams that survive"],
     [line(-7, 0, 7, 0, "sv-beam-line sv-path-line"), "the draft"],
     ...(data.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-threshold-line"), "shortest draft"]] : []),

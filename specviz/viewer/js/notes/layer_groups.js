@@ -1,5 +1,5 @@
 // @ts-check
-// Layers side by side: the draft model's stack collapses into rows, and its fuzzy cache cells turn exact once a round.
+// Layers side by side: the draft model's stack collapses into rows, and its fuzzy cache cells become exact once per round.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -29,15 +29,15 @@ function sentence(data, moment) {
   if (moment.key === "stack") return `The draft model has ${format.count(data.whole, "layer")}, one after the other.`;
   if (moment.key === "rows") {
     return (
-      "Drafting, layers in one row attend at the same time, all from what the row above wrote: " +
-      `${format.count(data.groups.length, "stage")} instead of ${data.whole}. Feed-forward stays in order. First and last layer are always alone.`
+      "While drafting, the layers in a row attend at the same time, all from the output of the row above: " +
+      `${format.count(data.groups.length, "stage")} instead of ${data.whole}. Feed-forward layers stay sequential. The first and last layer are always alone.`
     );
   }
   if (!data.calibrated) return `Nothing is repaired: ${format.count(data.fuzzy, "cached token")} stay fuzzy.`;
-  if (data.mean === null) return "No drafted token of the last round stayed, so there was nothing to repair.";
+  if (data.mean === null) return "No drafted token of the last round was kept, so there was nothing to repair.";
   return (
     `One exact pass over ${format.count(data.exact, "token")} overwrote ` +
-    `${format.count(data.repaired, "fuzzy one")}, which were ${format.probability(data.mean)} like the exact ones (cosine).`
+    `${format.count(data.repaired, "fuzzy one")}, whose cosine similarity to the exact ones was ${format.probability(data.mean)}.`
   );
 }
 
@@ -67,7 +67,7 @@ function stack(data, stage, moment) {
   return { parts, high: at.high };
 }
 
-/** Cache cells of the tokens that the exact pass overwrote: layer by token, orange as far as a cell was off. @param {Data} data @param {Stage} stage */
+/** Cache cells of the tokens that the exact pass overwrote: layer by token, the more orange the further off a cell was. @param {Data} data @param {Stage} stage */
 function cells(data, stage, moment) {
   const { u } = stage;
   const left = stage.column * 0.5,
@@ -114,7 +114,7 @@ function draw(note, step, stage) {
     [square("sv-fuzzy-cell"), "fuzzy cell"],
   );
   const where = data.devices.length
-    ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(data.devices)].join(", ")}.`)
+    ? dom.h("p", { class: "sv-mute" }, `Layers are on ${[...new Set(data.devices)].join(", ")}.`)
     : null;
   return dom.h("div", {}, scrubber.make(stage, "layer_groups", moments, drawMoment), key, where);
 }

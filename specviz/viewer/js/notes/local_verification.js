@@ -34,16 +34,16 @@ function read(note, step) {
   return cells;
 }
 
-/** Nodes whose cache entries were left as they were although something in front of them changed. @param {Trace.LocalVerificationNote} note */
+/** Nodes whose cache entries were not recomputed although an earlier node changed. @param {Trace.LocalVerificationNote} note */
 export function stale(note, cells) {
   if (note.rewritten) return new Set();
   if (note.stale) return new Set(note.stale);
-  // An older trace does not list them: what was kept behind the first code resampled.
+  // An older trace does not list them: they are the codes kept after the first resampled one.
   const first = Math.min(...cells.filter((cell) => cell.wave).map((cell) => cell.id));
   return new Set(cells.filter((cell) => !cell.wave && cell.id > first).map((cell) => cell.id));
 }
 
-/** A cell's share of the bar, darker for less: what stands above the bar is white. */
+/** A cell's heat: the darker the further its mass is below the bar; white above it. */
 const heat = (mass, tau) => Math.max(0, Math.min(1, 1 - mass / Math.max(tau, 1e-9)));
 
 function edges(cell, cells, at) {
@@ -84,7 +84,7 @@ function board(cells, note, stage, moment, { top, rows, columns, size, last }) {
   return svgKit.pickable(svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts), stage, (id) => {
     const cell = cells.find((other) => other.id === id);
     const lines = [`row ${cell.row + 1}, column ${cell.column + 1}`, `pooled mass ${format.probability(cell.mass)}, bar ${format.probability(note.tau)}`];
-    if (cell.wave) lines.push(cell.failed ? `failed; resampled in wave ${cell.wave}` : `taken along; resampled in wave ${cell.wave}`);
+    if (cell.wave) lines.push(cell.failed ? `failed; resampled in wave ${cell.wave}` : `near a failure; resampled in wave ${cell.wave}`);
     return lines;
   });
 }
@@ -95,7 +95,7 @@ function sentence(cells, note) {
   if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)} in one target pass.`;
   return (
     `${failed} of ${format.count(cells.length, "cell")} failed; ${cells.filter((cell) => cell.wave).length} in ${format.count(note.islands.length, "island")} ` +
-    `were resampled, by ${format.count(note.passes, "target pass", "target passes")}.`
+    `were resampled, in ${format.count(note.passes, "target pass", "target passes")}.`
   );
 }
 
@@ -105,15 +105,15 @@ function draw(note, step, stage) {
   if (!cells.length) return svgKit.caption("No row was drafted in this step.");
   const last = Math.max(0, ...cells.map((cell) => cell.wave));
   const moments = [{ key: -1, label: "pooled mass" }];
-  for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "what stays" });
+  for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "kept cells" });
   const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
-  if (!note.rewritten) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
-  const wait = last > 1 && note.rewritten ? "Between waves kept cells' cache entries wait: an approximation." : "";
+  if (!note.rewritten) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "outdated cache entry"]);
+  const wait = last > 1 && note.rewritten ? "Between waves the cache entries of kept cells stay outdated: an approximation." : "";
   const coarse = noteOf(step, "coarse_codes");
   const top = Math.min(...cells.map((cell) => cell.row));
   const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
   const columns = Math.max(...cells.map((cell) => cell.column)) + 1;
-  // All grids stand in one scale, as large as their words leave room for.
+  // All grids share one scale, as large as their texts leave room for.
   const high = Math.floor((stage.tall - (coarse ? 185 : 120) * stage.u) / ((coarse ? 3 : 1) * rows));
   const size = Math.max(11, Math.min(26 * stage.u, high, Math.floor((stage.column - 6) / columns)));
   const story = scrubber.make(stage, "local_verification", moments, (moment) => board(cells, note, stage, moment.key, { top, rows, columns, size, last }));

@@ -1,5 +1,5 @@
 // @ts-check
-// A tree of several sources: the main tree takes their colours, and the pane counts what each of them brought.
+// A tree of several sources: the main tree takes their colours, and the pane counts what each of them contributed.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -31,7 +31,7 @@ function tally(note, step) {
   return counts.filter((row) => row.sent);
 }
 
-/** A bar a source: as long as its nodes, filled as far as they were kept. @param {Stage} stage */
+/** One bar per source, as long as its number of nodes and filled by the number kept. @param {Stage} stage */
 function bars(rows, stage) {
   const { u } = stage;
   const left = 104 * u,
@@ -54,7 +54,7 @@ function bars(rows, stage) {
 /** @param {Trace.MergedTreeNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const rows = tally(note, step);
-  if (!rows.length) return svgKit.caption("Neither the drafter nor the memories had anything that paid in this step.");
+  if (!rows.length) return svgKit.caption("Neither the drafter nor the memories offered a node that pays off in this step.");
   const sent = note.kept - 1;
   const longest = [...note.grafts].sort((a, b) => b.matched - a.matched)[0];
   const summary =
@@ -62,7 +62,7 @@ function draw(note, step, stage) {
     `their whole path. Expected ${format.probability(note.expected)} tokens` +
     (step.veiled ? "." : `, got ${step.emitted.length}.`);
   const graft = longest
-    ? `The longest match was ${format.count(longest.matched, "token")}; ${format.count(longest.count, "token")} hung from it.`
+    ? `The longest match was ${format.count(longest.matched, "token")}; ${format.count(longest.count, "token")} grew from it.`
     : "The memories knew no continuation.";
   const mark = (key) => [box(-7, -5, 14, 10, `sv-src-${key}`, 3), KINDS[key]];
   const key = svgKit.key(...rows.map((row) => mark(row.key)));

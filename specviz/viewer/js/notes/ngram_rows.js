@@ -11,9 +11,9 @@ const MOST_STEPS = 400,
   MOST_CELLS = 1200;
 /** @param {Trace.NgramRowsNote} note */
 const count = (note) => Math.max(0, note.entries);
-const WORDS = { 4: "the last three tokens", 3: "the last two tokens", 2: "the last token", 1: "nothing but how often tokens come" };
+const WORDS = { 4: "the last three tokens", 3: "the last two tokens", 2: "the last token", 1: "only how often each token occurs" };
 
-/** Of every step of the run around this one: its place, n-grams in the store, and n of the longest one found (0: none). @param {Stage} stage */
+/** For each step of the run around this one: its index, n-grams in the store, and n of the longest one found (0: none). @param {Stage} stage */
 function history(stage) {
   const { steps } = stage.trace;
   const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, steps.length - MOST_STEPS));
@@ -26,7 +26,7 @@ function history(stage) {
 /** @param {Trace.NgramRowsNote} note */
 const longest = (note) => Math.min(4, Math.max(0, ...note.rows.map((row) => (row.node === 0 ? row.order : 0))));
 
-/** The store as cells, a row of it each: filled before the run, in the run, by the last step, and those still to come. @param {Trace.NgramRowsNote} note @param {Stage} stage */
+/** The store as cells of one or more n-grams: filled before the run, in the run, by the last step, and later. @param {Trace.NgramRowsNote} note @param {Stage} stage */
 function store(series, note, stage) {
   const { u } = stage;
   const first = series[0].entries,
@@ -45,12 +45,12 @@ function store(series, note, stage) {
     const [x, y, side] = [(cell % across) * size, top + Math.floor(cell / across) * size, size - 1.2].map(svgKit.round);
     paths[kind] += `M${x} ${y}h${side}v${side}h${-side}z`;
   }
-  const label = text(stage, 0, 12 * u, `memory: ${now.toLocaleString("en")} n-grams, ${(now - first).toLocaleString("en")} of this run`, { bold: true });
+  const label = text(stage, 0, 12 * u, `memory: ${now.toLocaleString("en")} n-grams, ${(now - first).toLocaleString("en")} from this run`, { bold: true });
   const parts = kinds.map((kind, at) => (paths[at] ? dom.s("path", { d: paths[at], class: kind }) : null));
   return svgKit.frame(stage.column, top + Math.ceil(all / each / across) * size + 2, `${now} n-grams in memory`, label, parts);
 }
 
-/** The longest n-gram found, step by step: the taller the surer. A click goes to the step. @param {Stage} stage */
+/** The longest n-gram found, step by step: a taller bar is a longer match. A click goes to the step. @param {Stage} stage */
 function matches(series, stage) {
   const { u } = stage;
   const left = 96 * u,
@@ -74,7 +74,7 @@ function matches(series, stage) {
   return figure;
 }
 
-/** The tokens that were looked up, and what memory says follows them: filled as far as it became a draft. @param {Step} step @param {Stage} stage */
+/** The tokens that were looked up, and the followers that memory expects, marked if they were drafted. @param {Step} step @param {Stage} stage */
 function hit(row, step, stage) {
   const { u } = stage;
   const path = [];
@@ -119,7 +119,7 @@ noteRegistry.register("ngram_rows", {
   draw(note, step, stage) {
     const rows = note.rows.filter((row) => step.nodes[row.node]);
     const series = history(stage);
-    if (!rows.length) return dom.h("div", {}, store(series, note, stage), matches(series, stage), svgKit.caption("The store holds no n-gram that ends here yet, so nothing was drafted."));
+    if (!rows.length) return dom.h("div", {}, store(series, note, stage), matches(series, stage), svgKit.caption("The store holds no n-gram that matches here yet, so nothing was drafted."));
     const row = stage.picked ? noteRegistry.focus(rows, stage) : rows[0];
     const summary = `Memory knew ${WORDS[row.order] || `a ${row.order}-gram`}: ${format.count(row.picked, "follower")} became the draft.`;
     const noise =

@@ -1,5 +1,5 @@
 // @ts-check
-// Relaxed acceptance: the codebook as a map with a drafted code's nearest latent codes shaded, and the sum that decided about it.
+// Relaxed acceptance: the codebook as a map with a drafted code's nearest latent codes shaded, and the sum that decided its fate.
 import * as codes from "../kit/codes.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -35,7 +35,7 @@ const isKept = (row) => row.status === "accepted" || row.status === "relaxed";
 /** @param {Trace.RelaxedNote} note @returns {[string, number]} */
 const setting = (note) => (note.delta === null ? ["λ", note.factor || 1] : ["δ", note.delta]);
 
-/** How many of them the map shades; an older trace knows the ids of ten at most, and says so. */
+/** How many nearest codes the map shades; an older trace has the ids of at most ten. */
 export function shading(row, shaded) {
   const all = format.count(row.count, "nearest latent code");
   return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
@@ -134,8 +134,8 @@ function sentence(row, note) {
     : `Rejected: draw ${format.probability(row.draw)} ≥ P / q = ${format.probability(bar)}.`;
   const exactly =
     row.draw < strict
-      ? `Strictly too: p / q = ${format.probability(strict)}.`
-      : `Strictly, p / q = ${format.probability(strict)}: rejected.`;
+      ? `The exact rule keeps it too: p / q = ${format.probability(strict)}.`
+      : `The exact rule rejects it: p / q = ${format.probability(strict)}.`;
   return `${verdict} ${exactly}`;
 }
 
@@ -149,7 +149,7 @@ function massUnder(row, name, value) {
 
 const walked = new WeakMap();
 
-/** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. @param {Trace.RelaxedNote} note @param {Step} step @param {string} name @param {number} value */
+/** Walk the recorded judgements again. `unsure`: the walk reached a node of which not every child was judged. @param {Trace.RelaxedNote} note @param {Step} step @param {string} name @param {number} value */
 export function replayPath(note, step, name, value) {
   const key = name + value;
   if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, replay: walk(note, step, name, value) });
@@ -199,16 +199,16 @@ function overall(stage, name, value) {
   return [all, before, open];
 }
 
-const APPROXIMATE = "Approximate: the recording is judged again.";
+const APPROXIMATE = "Approximate: the recorded draft is judged again.";
 const WHY =
-  "Another limit would have changed later drafts; a sibling's p is what the codes tried before it left; and the sums over " +
-  "nearest latent codes are known for 1–6, 8, 10, 12, 16 … of them, so a looser limit may take more. “Or more”: the walk came to codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
+  "Another limit would have changed later drafts; a sibling's p is the residual of the codes tried before it; and sums over " +
+  "nearest latent codes are recorded for 1–6, 8, 10, 12, 16 … of them, so a looser limit may accept more. “Or more”: the walk reached codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
 
 /** @param {Trace.RelaxedNote} note @param {Step} step @param {Stage} stage */
 function slider(note, step, stage) {
   const rows = read(note, step);
   if (!rows.some((row) => row.draw !== null)) {
-    const message = "No other limit can be tried at temperature 0: the recording lacks what else would lead.";
+    const message = "No other limit can be tried at temperature 0: the recording does not say which other code would lead.";
     return rows.length ? dom.h("small", { class: "sv-mute" }, message) : null;
   }
   const [name, value] = setting(note);
@@ -267,7 +267,7 @@ function draw(note, step, stage) {
   const beside = book && stage.column > 430 && stage.tall < 400 * u;
   const wide = beside ? Math.floor(stage.column * 0.46) : stage.column;
   const height = beside ? Math.max(70 * u, stage.tall - 110 * u) : Math.min(wide * 0.72, stage.tall - 330 * u);
-  // A lower map tells nothing: the patches below it then stand alone.
+  // A lower map is unreadable: then only the patches below it are shown.
   const look = book ? [height < 64 * u ? null : map(focused, book, stage, wide, Math.min(height, wide * 0.72)), codes.kin(book, focused.near, focused.count)] : null;
   const sums = [bars(focused, note, stage, beside ? stage.column - wide - 16 : stage.column), beside ? null : told, slider(note, step, stage), more];
   return beside

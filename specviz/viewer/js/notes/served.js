@@ -1,5 +1,5 @@
 // @ts-check
-// What a production engine tells of a round: drafted tokens as boxes, those without a name hatched, and who shared the pass.
+// What a production engine reports of a round: drafted tokens as boxes, unnamed ones dashed, and how many requests shared the pass.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";

@@ -28,7 +28,7 @@ const share = (sample, place) => Math.min(1, Math.max(0, (sample.accepted[place]
 function draw(note, step, stage) {
   const all = samples(step, stage);
   const last = all.at(-1);
-  if (!last || !last.accepted.length) return svgKit.caption("The server's counters have not moved yet.");
+  if (!last || !last.accepted.length) return svgKit.caption("The server's counters have not changed yet.");
   const { u, column: width } = stage;
   const height = Math.min(width * 0.6, Math.max(120 * u, stage.tall - 110 * u));
   const [left, right, top, floor] = [40 * u, width - 52 * u, 10 * u, height - 20 * u];
@@ -51,8 +51,8 @@ function draw(note, step, stage) {
   parts.push(text(stage, left, height - 3, "0 s", { kind: "sv-mute" }), text(stage, right, height - 3, `${(last.ms / 1e3).toFixed(1)} s`, { anchor: "end", kind: "sv-mute" }));
   const rates = Array.from({ length: places }, (_, place) => percent(share(last, place))).join(", ");
   const words =
-    `Of ${format.count(last.drafts, "draft")} so far the server kept, by place in the draft: ${rates}. ` +
-    `These are its own counters, sampled ${format.count(all.length, "time")}; what it did for others meanwhile is in them.`;
+    `Of ${format.count(last.drafts, "draft")} so far the server kept, by position in the draft: ${rates}. ` +
+    `These are its own counters, sampled ${format.count(all.length, "time")}; they include requests of others.`;
   return dom.h("div", {}, svgKit.frame(width, height, words, parts), svgKit.caption(words));
 }
 

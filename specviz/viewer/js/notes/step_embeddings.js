@@ -46,10 +46,10 @@ function bars(data, stage) {
 /** @param {Data} data */
 function sentence(data) {
   if (data.compared)
-    return "Of the tokens that came, how many the drafter would have guessed first: with its vectors, and without.";
+    return "How many of the written tokens were the drafter's first guess: with its vectors, and without.";
   const off = data.norms.every((norm) => norm === 0);
   const switched = off ? "; the vectors are switched off" : "";
-  return `Of the levels reached so far, how often the target took a drafted token${switched}.`;
+  return `At the levels reached so far, how often the target accepted a drafted token${switched}.`;
 }
 
 /** @param {Trace.StepEmbeddingsNote} note @param {Step} step @param {Stage} stage */

@@ -12,10 +12,10 @@ noteRegistry.register("successors", {
   draw(note, step, stage) {
     const { rows } = note;
     const summary = rows.length
-      ? "A row became the children of one node: the tokens that the target last ranked highest after it."
+      ? "Each row became the children of one node: the tokens that the target last ranked highest after it."
       : "The matrix knows no successor of this token yet, so nothing was drafted.";
-    const anew = note.updated ? `After this pass ${format.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.` : "";
-    const first = step.nodes.length - 1 > rows.length && rows.length ? `The first ${format.count(rows.length, "row")} of this tree.` : "";
+    const anew = note.updated ? `After this pass ${format.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} rewritten, including those of rejected nodes.` : "";
+    const first = step.nodes.length - 1 > rows.length && rows.length ? `Shown: the first ${format.count(rows.length, "row")} of this tree.` : "";
     return dom.h(
       "div",
       {},
@@ -26,7 +26,7 @@ noteRegistry.register("successors", {
   },
 });
 
-/** As many successors as there is room for, likeliest first; one further back that was drafted and kept takes the last place. @param {Step} step */
+/** As many successors as there is room for, likeliest first; a later one that was drafted and kept takes the last column. @param {Step} step */
 function shownRanks(row, step, room) {
   const count = row.texts.length;
   const ranks = Array.from({ length: Math.min(count, room) }, (_, rank) => rank);

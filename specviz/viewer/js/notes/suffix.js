@@ -1,5 +1,5 @@
 // @ts-check
-// Suffix trees: how long the match is, what it allows, the score of each match length, and what followed how often.
+// Suffix trees: how long the match is, what it allows, the score of each match length, and how often each token followed.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -14,7 +14,7 @@ const WHERE = { context: "this text", outputs: "earlier outputs" };
 function sentence(note, step) {
   const { suffix_length: matched, source } = note;
   if (source === "none" || !matched)
-    return "Nothing is known to have followed the end of this text, so nothing is drafted: the target adds one token.";
+    return "No continuation of this text is known, so nothing is drafted: the target adds one token.";
   const times = format.count(note.occurrences, "time");
   const allowed = format.count(note.limit, "token");
   const opening = `The last ${format.count(matched, "token")} occur ${times} in ${WHERE[source]}; a match that long allows ${allowed}.`;
@@ -22,7 +22,7 @@ function sentence(note, step) {
   return opening + (step.veiled ? "" : ` The target kept ${step.counts.kept} of ${step.counts.drafted}.`);
 }
 
-/** Score by match length, each under the most it could reach; the threshold across. @param {Trace.SuffixNote} note @param {Stage} stage */
+/** Score by match length, with the threshold as a line across. @param {Trace.SuffixNote} note @param {Stage} stage */
 function chart(note, stage) {
   const tried = note.tried.slice(0, MOST);
   if (!tried.length) return null;

@@ -1,5 +1,5 @@
 // @ts-check
-// Leaf-to-root verification: a cursor walks the tree in post-order, every node a tank that its weight fills.
+// Leaf-to-root verification: a cursor walks the tree in post-order, and each node is a tank filled to its weight.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -43,19 +43,19 @@ function sentence(step, visit) {
   const node = step.nodes[visit.node];
   const name = format.quote(node.text);
   if (!visit.node) {
-    return "Every branch failed, so nothing that was drafted is kept: the next token is drawn from what the target is still owed.";
+    return "Every branch failed, so no drafted token is kept: the next one is drawn from the target's residual.";
   }
   if (visit.outcome === "passed") {
-    return `${name} lies on the path that was kept, so it is kept with it: no coin of its own is needed.`;
+    return `${name} is on the accepted path, so it is kept with it, without a coin of its own.`;
   }
   if (visit.draw === null) return `${name} needed no coin: it ${visit.outcome === "accepted" ? "is kept" : "fails"}.`;
-  const coin = `The coin ${format.probability(visit.draw)} is ${visit.outcome === "accepted" ? "below" : "not below"} it`;
-  const leaf = sentChildren(step, node).length ? "All below it failed, so now it is asked itself" : "A leaf";
+  const coin = `The coin ${format.probability(visit.draw)} is ${visit.outcome === "accepted" ? "below" : "not below"} that`;
+  const leaf = sentChildren(step, node).length ? "Everything below it failed, so now it is tested itself" : "A leaf";
   const end =
     visit.outcome === "accepted"
       ? "the whole path down to here is kept at once"
-      : "it fails, and what it leaves goes to its next sibling or its parent";
-  return `${leaf}: ${name} weighs ${format.probability(visit.weight)}. ${coin}: ${end}.`;
+      : "it fails, and the residual passes to its next sibling or its parent";
+  return `${leaf}: ${name} has weight ${format.probability(visit.weight)}. ${coin}: ${end}.`;
 }
 
 /** The tank of the visited node, with the coin as a line across it. @param {Step} step @param {Stage} stage */
@@ -95,7 +95,7 @@ function scales(step, visit, stage) {
   );
 }
 
-/** What came through without a coin is kept for sure. */
+/** A node that passed without a coin is certainly kept. */
 const fill = (visit) => visit.weight ?? Number(visit.outcome === "passed");
 
 /** Every visit as a small tank, in the order of the walk. */
@@ -117,7 +117,7 @@ function row(data, stage, { place, visit: current }, high) {
   });
 }
 
-/** A star, for what was rescued. @param {number} x @param {number} y */
+/** A star for a rescued node. @param {number} x @param {number} y */
 function star(x, y, r) {
   const points = Array.from({ length: 10 }, (_, at) => {
     const far = at % 2 ? r * 0.45 : r;
@@ -138,7 +138,7 @@ function result(data, step) {
     more > 0
       ? `going up from the leaves rescued ${format.count(more, "token")}.`
       : more < 0
-        ? "the other order was luckier here; on average going up never keeps less."
+        ? "the other order was luckier here; on average going up never keeps less on a chain, and rarely less on a tree."
         : "no difference here.";
   const other = ` Judged from the root down, with the same coins, this tree would have kept ${data.topDown}: ${side}`;
   return svgKit.caption(dom.h("b", {}, `${acceptedCount} kept.`), other);

@@ -37,7 +37,7 @@ function read(note, step) {
   return { after, before, branches, reward: note.reward, was: note.before };
 }
 
-/** Paths of a tree that the written text goes down: the root's, then one more for every token that was right. */
+/** Paths of a tree along the written text: the root's, then one for each right token. */
 function rightPaths(nodes, written) {
   const paths = [];
   for (let at = nodes[0], token = 0; at; token += 1) {
@@ -48,14 +48,14 @@ function rightPaths(nodes, written) {
   return paths;
 }
 
-/** What was written from this step on: either tree would have been held against it. */
+/** Tokens written from this step on, with which either tree is compared. */
 function writtenFrom(steps, at) {
   const tokens = [];
   for (let place = at; place < steps.length && tokens.length < 64; place += 1) tokens.push(...steps[place].emitted);
   return tokens;
 }
 
-/** Accepted length as far as text was written: behind the end of a run nothing says what the other tree would have got. @param {Step} step */
+/** Accepted length within the written text: beyond the end of a run, the other tree's length is unknown. @param {Step} step */
 const judged = (step, written) => Math.min(step.path.length, written.length);
 
 /** Rows of leaves from top to bottom, parents in the middle of their children. @param {number} width @param {number} height */
@@ -147,7 +147,7 @@ function history(stage) {
   });
   const apart = rows.map(([now, was]) => Math.abs(now - was));
   const at = apart.indexOf(Math.max(...apart));
-  // On an early step both may be alike: the step that tells most is one click away.
+  // In an early step the trees may be alike: the step in which they differ most is one click away.
   if (!apart[at] || from + at === stage.cursor) return figure;
   const label = `Step ${from + at + 1}: ${rows[at][0]} instead of ${rows[at][1]}`;
   return [figure, dom.h("div", { class: "sv-chooser" }, dom.button(label, "Where the two trees differ most", () => stage.go(from + at)))];
@@ -204,14 +204,14 @@ function sentence(data, step, now, was) {
   const [before, after] = [paths(data.before), paths(data.after)];
   const gained = [...after].filter((path) => !before.has(path)).length;
   const lost = [...before].filter((path) => !after.has(path)).length;
-  const kept = step.veiled ? "the target has not looked yet" : now === was ? `${now} accepted either way` : `${now} accepted instead of ${was}`;
+  const kept = step.veiled ? "the target has not judged them yet" : now === was ? `${now} accepted either way` : `${now} accepted instead of ${was}`;
   return gained + lost ? `Training gained ${format.count(gained, "node")} and lost ${lost} here: ${kept}.` : `The same tree: ${kept}.`;
 }
 
-/** What training went by. @param {Data} data */
+/** The reward that training increased. @param {Data} data */
 function reward(data) {
   const was = data.was === null ? "" : `, before training ${data.was.toFixed(2)}`;
-  return `Tree reward: log Σ exp(L) over the branches, L the tokens of a branch that the target is expected to keep: ${data.reward.toFixed(2)}${was}.`;
+  return `Tree reward: log Σ exp(L) over the branches, where L is the number of a branch's tokens that the target is expected to keep: ${data.reward.toFixed(2)}${was}.`;
 }
 
 noteRegistry.register("tree_reward", { title: "Tree reward", draw });

@@ -1,5 +1,5 @@
 // @ts-check
-// Typical acceptance: a guess stays when the target's p of it is above a bar that sinks where the target is unsure.
+// Typical acceptance: a guess is kept if its p is above a bar, which is lower where the target is unsure.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -62,7 +62,7 @@ function grid(at, stage) {
   }
   parts.push(text(stage, 0, 11 * stage.u, "p of the guess", { kind: "sv-mute" }));
   parts.push(
-    text(stage, at.width, 11 * stage.u, "across: entropy of the target, nats", { anchor: "end", kind: "sv-mute" }),
+    text(stage, at.width, 11 * stage.u, "across: the target's entropy in nats", { anchor: "end", kind: "sv-mute" }),
   );
   return parts;
 }

@@ -51,7 +51,7 @@ function sentence(data) {
   return `Hidden from the drafter: ${all}. Its prefill is ${share} % of the target's.`;
 }
 
-/** The picture as each of the two gets it, and below how long the prompt is that it reads. @param {Data} data @param {Stage} stage */
+/** The picture as each of the two sees it, and below it the length of the prompt that it reads. @param {Data} data @param {Stage} stage */
 function pictures(data, picture, stage) {
   const { u } = stage;
   const wide = (stage.column - 14 * u) / 2;
