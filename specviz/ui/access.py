@@ -1,8 +1,8 @@
-"""Access to the app: the visitor's address, the host name used, proxies in between, concurrent requests, and who still reads.
+"""Access to the app: visitors' addresses, host names, proxies, concurrent requests, and which readers are still connected.
 
-Gradio runs an event whether or not a client reads its answers, and drops the oldest session when many new ones come. So the
-streams that a page holds open are counted here. A run whose reader never connected or left releases its place, and an open
-page keeps its state however many requests come from other sessions.
+Gradio runs an event whether or not a client reads its answers, and drops the oldest session when many new ones arrive. So this
+module counts the streams that a page holds open. A run whose reader left or never connected gives up its place in the queue, and
+an open page keeps its state however many requests other sessions send.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from specviz.ui.widgets.downloads import PATH
 FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-host", "cf-connecting-ip", "via")
 """Headers that proxies and tunnels add and browsers never send."""
 COMING_SECONDS = 10.0
-"""Seconds that a run waits for its reader's first connection; a page connects within a moment of its request."""
+"""Seconds that a run waits for its reader's first connection; a page connects moments after its request."""
 
 LEAVING_SECONDS = 1.0
-"""Seconds that a run may be without a reader that was connected before."""
+"""Seconds that a run goes on after its reader has disconnected."""
 
 MOST_CLOSED = 8
 """Number of closed pages whose state is kept."""
 
 MOST_KEPT = 64
-"""Number of open sessions per address that are protected from eviction: more than a class behind one router has."""
+"""Number of open sessions per address that are protected from eviction: more than a class behind one router opens."""
 FOREIGN_HOST = (
-    "This app answers only where it runs, as localhost or 127.0.0.1. To let others reach it, start it with "
+    "This app answers only on its own machine, as localhost or 127.0.0.1. To let others reach it, start it with "
     "GRADIO_SERVER_NAME=0.0.0.0."
 )
 
 
 def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
-    """Return the visitor's address behind proxies: the last public one in X-Forwarded-For, ``peer`` without that header.
+    """Return the visitor's address behind proxies: the last public one in X-Forwarded-For, or ``peer`` without that header.
 
-    The visitor may have written the entries before it; those after it are proxies.
+    Earlier entries may be forged by the visitor; later ones are proxies.
     """
     forwarded = ",".join(value for name, value in headers if name.lower() == "x-forwarded-for")
     entries = [entry for part in forwarded.split(",") if (entry := part.strip())]
@@ -58,7 +58,7 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
         try:
             address = ipaddress.ip_address(_without_port(entry))
         except ValueError:
-            return entry[:64]  # a proxy wrote it, though it is no address: no entry before it can be trusted
+            return entry[:64]  # a proxy wrote something other than an address: no earlier entry can be trusted
         address = getattr(address, "ipv4_mapped", None) or address
         if address.is_global:
             return str(address)
@@ -71,7 +71,7 @@ def _without_port(host: str) -> str:
 
 @dataclass(eq=False)
 class Gate:
-    """Middleware of a private app: refuses foreign host names, by which another site's page could reach the app, and calls
+    """Middleware of a private app: refuses foreign host names, through which another site's page could reach the app, and calls
     ``expose`` when a request comes through a proxy."""
 
     app: ASGIApp
@@ -83,11 +83,11 @@ class Gate:
             headers = Headers(scope=scope)
             if any(name in headers for name in FORWARDING):
                 logging.getLogger(__name__).warning(
-                    "A proxy or tunnel brings visitors: what only this machine may do is off. Where it adds their addresses, "
-                    "start the app with SPECVIZ_PROXIED=1."
+                    "Requests arrive through a proxy or tunnel, so the settings for public access now apply. If the proxy adds "
+                    "visitors' addresses, start the app with SPECVIZ_PROXIED=1."
                 )
                 self.expose()
-            # A program may omit the header.
+            # A program may omit the Host header.
             elif scope["type"] == "http" and (host := headers.get("host")) and not is_loopback(_without_port(host).rstrip(".")):
                 return await PlainTextResponse(FOREIGN_HOST, 421)(scope, receive, send)
         await self.app(scope, receive, send)
@@ -103,19 +103,19 @@ class Kind:
 
 
 PAGE = Kind(2, 5.0)
-"""The page and its configuration, which a thread renders in a twentieth of a second."""
+"""The page and its configuration, which take a thread a twentieth of a second."""
 EVENT = Kind(4, 1.0)
-"""POST requests, and files that are made when asked for. A burst would block the event loop for seconds; one that waits for a
-job lets others in after a second."""
+"""POST requests, and files made on demand. A burst would block the event loop for seconds; a request that waits for a job lets
+the next one in after a second."""
 WAITING = 256
-"""Number of requests of one kind and address that may wait, enough for several classes behind one router."""
+"""Maximum number of waiting requests per kind and address, enough for several classes behind one router."""
 LEAST_BODY = 8_000_000
-"""Bytes that any request may send at least: a page sends back the runs that it kept."""
-CROWDED = f"{WAITING} requests from your address wait already. Try again in a minute."
+"""Bytes that any request may always send: a page sends back the runs that it stored."""
+CROWDED = f"{WAITING} requests from your address are already waiting. Try again in a minute."
 
 
 def kind(scope: Scope) -> Kind | None:
-    """Return the kind of a request that is costly for its size; None for uploads, files and streams."""
+    """Return the kind of a costly request; None for uploads, static files and streams."""
     if scope["type"] != "http":
         return None
     path = scope["path"].rstrip("/")
@@ -135,8 +135,8 @@ class Line:
 
 @dataclass(eq=False)
 class Turns:
-    """Middleware that shares the event loop fairly: a few requests of an address run at once, others wait, and beyond a
-    bound they are refused. A body is read before its request's turn, up to the size of an upload."""
+    """Middleware that shares the event loop fairly: a few requests per address run at once, others wait, and those
+    beyond a bound are refused. A request's body is read before its turn, up to ``most_bytes``."""
 
     app: ASGIApp
     address: Callable[[Scope], str]
@@ -147,7 +147,7 @@ class Turns:
         if (wanted := kind(scope)) is None:
             return await self.app(scope, receive, send)
         if (body := await self._body(receive)) is None:  # read first: a slow sender delays nobody else
-            detail = f"This request sends more than {self.most_bytes:,} bytes, the most there may be. Send less."
+            detail = f"This request sends more than {self.most_bytes:,} bytes, the maximum. Send less."
             return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
         key = self.address(scope), wanted
         line = self._lines.setdefault(key, Line(asyncio.Semaphore(wanted.at_once)))
@@ -178,7 +178,7 @@ class Turns:
             del self._lines[key]
 
     async def _body(self, receive: Receive) -> deque[Message] | None:
-        """Read the messages of a whole body; return None for one that is too long."""
+        """Read all messages of a body; return None if it is too long."""
         messages: deque[Message] = deque()
         size = 0
         while not messages or messages[-1].get("more_body"):
@@ -191,7 +191,7 @@ class Turns:
 
 @dataclass(eq=False)
 class Caller:
-    """Sender of a request for runs: the page's session, its address, and whether it reads the events."""
+    """Sender of a run request: the page's session, its address, and whether it reads the events."""
 
     session: str | None = None
     address: str = ""
@@ -209,7 +209,7 @@ class Caller:
 
     @property
     def gone(self) -> bool:
-        """Whether it left, or did not connect in time."""
+        """Whether it has left, or did not connect in time."""
         return not self.connected and time.monotonic() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
 
 
@@ -226,7 +226,7 @@ class Presence:
 
     @contextmanager
     def connected(self, name: str, address: str, reading: bool) -> Iterator[None]:
-        """Count a stream of that name as open in this context; ``reading``: it carries events, not only a heartbeat."""
+        """Count a stream of that name as open in this context; ``reading`` means that it carries events, not only a heartbeat."""
         with self._lock:
             self._open[address, name, reading] += 1
         try:
@@ -241,7 +241,7 @@ class Presence:
             return any(reading and name in names for _, name, reading in self._open)
 
     def sessions_to_keep(self) -> list[str]:
-        """Names of open sessions, at most :data:`MOST_KEPT` of each address."""
+        """Names of open sessions, at most :data:`MOST_KEPT` per address."""
         with self._lock:
             opened = dict.fromkeys((address, name) for address, name, _ in self._open)
         counts, names = Counter[str](), []
@@ -255,7 +255,7 @@ class Presence:
         """Record that this session's page was closed, and drop the state of all but the last few closed pages.
 
         ``holder`` is Gradio's state by session. Gradio would keep several megabytes per page until many more sessions have
-        opened. The last few stay, for a page whose connection broke off only for a moment.
+        opened. The last few stay, in case a page lost its connection only for a moment.
         """
         with self._lock:
             if session:
@@ -269,7 +269,7 @@ class Presence:
                         holder.time_last_used.pop(gone, None)
 
     def caller(self, request: gr.Request) -> Caller:
-        """Return the sender of this event. A program may read under the event's id instead of its session's name."""
+        """Return this event's sender. A program may read the stream of the event's id instead of its session's."""
         session, event = request.session_hash, LocalContext.event_id.get(None)
         return Caller(session, self.address_of(request), lambda: self.hears(session, event))
 
@@ -279,7 +279,7 @@ class Presence:
         return visitor(request.headers.items(), peer) if self.proxied else peer
 
     def address_in(self, scope: Scope) -> str:
-        """Address from which a request comes, before Gradio has made an event of it."""
+        """Address from which a request comes, before Gradio has turned it into an event."""
         return self.address_of(HTTPConnection(scope))
 
 
@@ -317,7 +317,7 @@ def stream(scope: Scope) -> tuple[str, bool]:
 def refresh(app: Any, names: list[str]) -> None:
     """Mark these sessions as the last used, so that Gradio drops the state and unread events of others first.
 
-    The unread events are in a private part of Gradio, which has no public bound on how many sessions may drop them.
+    The unread events are in a private attribute: Gradio has no public setting for how many sessions keep them.
     """
     state, unread = app.state_holder, app.get_blocks()._queue.pending_messages_per_session
     for name in names:

@@ -31,7 +31,7 @@ def register(shared: AppState) -> None:
         """Decode speculatively and return the trace.
 
         The last answer is the whole trace file, one JSON object per line: a run line, a line per step, an end line. With
-        baseline, the file up to its first end line comes before. An error is one sentence with a remedy.
+        baseline, an earlier answer is the file up to its first end line. An error is one sentence with a remedy.
 
         Args:
             method: a name that /methods lists.
@@ -42,9 +42,9 @@ def register(shared: AppState) -> None:
             top_p: draw only from the most likely tokens that together have this probability.
             top_k: draw only from this many of the most likely tokens; 0 keeps all.
             raw: continue the prompt instead of answering it.
-            baseline: afterwards time the autoregressive run too; a second end line carries it.
+            baseline: afterwards time the autoregressive run too; a second end line holds its times.
             target: a model's name; empty for the app's default.
-            draft: a draft model's name, for methods that need one; empty for the one that ships.
+            draft: a draft model's name, for methods that need one; empty for the included one.
             parameters: the method's own parameters as a JSON object.
         """
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
@@ -73,7 +73,7 @@ def asked(
     if draft and not get(method).needs_draft:
         raise BadInput(f"{get(method).title} takes no draft model; leave draft empty.")
     for name in SWITCHES:
-        if not isinstance(common[name], bool):  # the page's own forms send words as well
+        if not isinstance(common[name], bool):  # only the page's own forms may send text
             raise BadInput.of_field(name, name, f"is {shown(common[name])}; give true or false.")
     try:
         parameters = msgspec.json.decode(own or "{}", type=dict[str, Any])

@@ -28,7 +28,7 @@ from specviz.ui.widgets.gallery import Gallery
 LOOK_SECONDS = 120
 """Timeout of the hardware check in seconds; a process that takes longer to load torch is assumed to hang."""
 TIERS = {"graph": "captured graphs", "eager": "eager passes"}
-FAILED = "PyTorch does not start here, so nothing can run live; recorded runs play. The app's log says why."
+FAILED = "PyTorch does not start here, so only recorded runs play. The app's log says why."
 
 Look = Callable[[str], Mapping[str, Any]]
 
@@ -50,7 +50,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
         more = f", one of {facts['count']} GPUs" if facts["count"] > 1 else ""
         return f"Runs on {facts['name']}: {facts['memory_gb']:.0f} GB, {facts['dtype']}, {tier}{more}."
     cores = f"{facts['cores']} core{'' if facts['cores'] == 1 else 's'}"
-    idle = " A GPU is here that this PyTorch cannot use: install a CUDA build." if facts["unused_gpu"] else ""
+    idle = " This PyTorch cannot use the GPU here: install a CUDA build." if facts["unused_gpu"] else ""
     return f"Runs on {facts['name']}: {cores}, {facts['dtype']}, {tier}.{idle}"
 
 
@@ -70,7 +70,7 @@ class Hardware:
                 try:
                     self._said = sentence(self._look(self._device))
                 except (OSError, ValueError, subprocess.SubprocessError):
-                    logging.getLogger(__name__).exception("the hardware could not be looked at")
+                    logging.getLogger(__name__).exception("the hardware check failed")
                     self._said = FAILED
             return self._said
 
@@ -87,11 +87,11 @@ class AppState:
     hardware: Hardware
 
     async def read(self, names: Iterable[str], job: Callable[[], Result], request: gr.Request) -> Result:
-        """Await a ``job`` that reads these runs, for the sender of ``request``, without holding a thread."""
+        """Await a ``job`` that reads these runs, for the sender of ``request``, without holding one of Gradio's threads."""
         return await self.archive.of(names, job, self.presence.address_of(request))
 
     def expose(self) -> None:
-        """Switch to the settings for public access, once a proxy turns out to forward visitors to an app assumed private."""
+        """Switch to the settings for public access, once a proxy forwards visitors to an app that was assumed private."""
         if self.settings.exposed is not None:
             self.settings = self.settings.exposed
             self.live.seconds = most_seconds(self.settings)

@@ -1,6 +1,6 @@
-"""Runs by name, recorded ones of the app and those of a session in the store, and the pool in which the latter are read.
+"""Runs by name, recorded ones that come with the app and stored ones of a session, and the pool that reads the stored ones.
 
-The pool is bounded in number. Gradio has forty threads for all visitors; a request for a run waits here without holding one.
+The pool is bounded. Gradio has forty threads for all visitors; a request for a run waits here without holding one of them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from specviz.ui.widgets.gallery import Gallery, Groups, Titles
 from specviz.viewer.component import control
 
 MINE = "mine:"
-"""Prefix of the key of a run in the store. Such a name is private to one page, so no link carries it."""
+"""Prefix of a stored run's name; its key follows. The name is private to one page, so no link carries it."""
 
 
 SESSION = "This session"
 """Heading of this session's runs."""
 POOL = "pool"
-"""Beginning of the names of the pool's threads."""
+"""Prefix of the names of the pool's threads."""
 WORKERS = 2
-"""Number of concurrent jobs. A parsed run takes ten times the memory of its text; one interpreter gains nothing from more."""
+"""Number of concurrent jobs. A parsed run takes ten times the memory of its text; more jobs gain nothing in one interpreter."""
 WAITING = 64
 """Number of jobs that may wait, enough for two classes at once. One address may have half of them."""
 SECONDS = 30.0
-"""Maximum processor seconds for one file, several times those of the largest valid one."""
+"""Maximum processor seconds for one file, several times what the largest valid one takes."""
 
 LOST = "The file did not arrive whole. Choose it again."
 
@@ -79,13 +79,13 @@ class Pool:
         return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may await the same job
 
     def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
-        """Return the result of ``job``, blocking the calling thread; a job of this pool runs it directly."""
+        """Return the result of ``job``, blocking the calling thread; inside a job of this pool, run it directly."""
         return job() if threading.current_thread().name.startswith(POOL) else self.submit(job, key).result()
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A file that was read and kept: the run's name and its title."""
+    """The run stored from a file: its name and its title."""
 
     name: str
     title: str
@@ -93,18 +93,18 @@ class Opened:
 
 @dataclass(frozen=True)
 class Archive:
-    """Recorded runs and kept runs under one naming scheme."""
+    """Recorded runs and stored runs under one naming scheme."""
 
     gallery: Gallery
     store: TraceStore
     pool: Pool = field(default_factory=Pool)
-    """The only reader of kept runs."""
+    """The only reader of stored runs."""
     seconds: float = SECONDS
     _known: dict[str, Opened] = field(default_factory=dict)
     """Files in the store, by the digest of their content."""
 
     def text(self, name: str) -> str:
-        """Return the trace file's text. Raises BadInput when no run has that name any more."""
+        """Return the trace file's text. Raises BadInput if no run has that name any more."""
         if name.startswith(MINE):
             return self.store.text(name.removeprefix(MINE))
         return self.gallery.get(name).text
@@ -116,7 +116,7 @@ class Archive:
         return self.pool.result(lambda: self.store.trace(name.removeprefix(MINE)), ("trace", name))
 
     async def of(self, names: Iterable[str], job: Callable[[], Result], owner: str = "") -> Result:
-        """Await a ``job`` that reads these runs: in the pool if one of them is a kept run, else in a thread."""
+        """Await a ``job`` that reads these runs: in the pool if one of them is a stored run, else in a thread."""
         if any(name.startswith(MINE) for name in names):
             return await self.pool.do(job, owner=owner)
         return await asyncio.to_thread(job)
@@ -139,20 +139,20 @@ class Archive:
         return recording.watch if recording else ""
 
     def feed(self, name: str) -> str:
-        """Return the run's feed for a stage, which follows a kept run. Empty without a name, so that a page without recordings
-        still opens."""
+        """Return the run's text for a stage; the stage itself fetches the lines of a stored run. Empty without a name, so that a
+        page without recordings still opens."""
         if name.startswith(MINE):
-            self.store.lines(name.removeprefix(MINE), 0, 0)  # raises if the run is not kept any more
+            self.store.lines(name.removeprefix(MINE), 0, 0)  # raises if the run is no longer stored
             return control("recorded", name, follow=True, message="Fetching the run")
         note = self.note(name)
         return control("recorded", name, **{"watch": note} if note else {}) + self.text(name) if name else ""
 
     async def open(self, path: str | Path, owner: str = "") -> Opened:
-        """Read the run in an uploaded file. Raises BadTrace naming the wrong line and field, BadInput when the pool is full."""
+        """Read the run in an uploaded file. Raises BadTrace naming the invalid line and field, BadInput when the pool is full."""
         return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: self._lines(Path(path)), owner)
 
     async def take(self, read: Callable[[], Trace], key: str, owner: str = "") -> Opened:
-        """Keep the run that ``read`` returns, in the pool, from what a page had kept: the ``key``. Raises as :meth:`open`."""
+        """Store the run that ``read`` restores, in the pool, from the text ``key`` kept by a page. Raises like :meth:`open`."""
         digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
         return await self._opened(digest, lambda: traces.lines(read()), owner)
 
@@ -169,7 +169,7 @@ class Archive:
         return self._known[digest] if digest in self._known else await self.pool.do(keep, digest, owner)
 
     def _lines(self, path: Path) -> list[str]:
-        """Return the file's lines, checked. Raises BadInput without its path when it cannot be read or takes too long."""
+        """Return the file's lines, checked. Raises BadInput, without its path, if it cannot be read or takes too long."""
         started, lines = time.thread_time(), list[str]()
         try:
             with path.open("rb") as file:
@@ -180,14 +180,14 @@ class Archive:
             lines.append(line)
             if time.thread_time() - started > self.seconds:
                 raise BadInput(
-                    f"Checking this file takes more than {self.seconds:g} seconds, which is all that one may take here. "
+                    f"Checking this file takes more than {self.seconds:g} seconds, the limit here. "
                     "`python -m specviz validate FILE` checks it on your own machine; record fewer steps or smaller trees."
                 )
         return lines
 
 
 def _digest(path: Path) -> str:
-    """The file's SHA-256. Raises BadInput without its path when it cannot be read."""
+    """The file's SHA-256. Raises BadInput, without its path, if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -196,7 +196,7 @@ def _digest(path: Path) -> str:
 
 
 def title(trace: Trace) -> str:
-    """One line that tells runs of a session apart."""
+    """One line that tells a session's runs apart."""
     run = trace.run
     prompt = " ".join(run.prompt.split())
     temperature = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""

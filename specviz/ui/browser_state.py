@@ -1,7 +1,7 @@
 """State that a page keeps in its browser across a reload or a restart of the server: its forms, and the visitor's own run.
 
 The browser stores it for one tab (``sessionStorage``) and returns it when the page opens. It is no more trusted than an
-uploaded file: a run is checked line by line, and of a form only values with a field are used.
+uploaded file: a run is checked line by line, and only form values that have a field are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_LETTERS = 3_000_000
 NAMES = ("method", "target", "prompt", "basics", "advanced", "own")
 """Controls of every run's tab, in the order in which the page keeps them; a tab may append more."""
 
-BROKEN_OFF = "The page was loaded anew, or its server restarted, while it went on."
+BROKEN_OFF = "The page was reloaded, or its server restarted, during the run."
 
 TAKE = """(_, ...rest) => {
   let kept = {};
@@ -31,7 +31,7 @@ TAKE = """(_, ...rest) => {
   const again = opened && (opened.type !== "navigate" || opened.name === kept.href);
   return [again && kept.parts ? JSON.stringify(kept.parts) : "", ...rest];
 }"""
-"""Returns the state of the last page in this tab if this one replaces it, but not to a visitor who follows a link."""
+"""Returns the state of this tab's previous page if this page replaces it, but not if the visitor followed a link."""
 
 
 def remember(place: str) -> str:
@@ -46,12 +46,12 @@ class Kept(msgspec.Struct, frozen=True):
     lines: str = ""
 
     def values(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the values by name; empty if they are not texts of this number."""
+        """Return the values by name; empty unless there is exactly one text per name."""
         texts = [value for value in self.form or () if isinstance(value, str)]
         return dict(zip(names, texts, strict=True)) if len(names) == len(texts) == len(self.form or ()) else {}
 
     def run(self) -> Trace:
-        """Return the run, with an end record if it lacks one. Raises BadTrace if it is no trace."""
+        """Return the run, with an end record if it lacks one. Raises BadTrace if the lines are no trace."""
         trace = traces.read(self.lines.encode())
         if trace.end is None:
             end = stopped(trace, "")

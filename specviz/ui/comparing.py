@@ -25,10 +25,10 @@ from specviz.ui.widgets.gallery import Gallery, Titles
 from specviz.viewer import pair
 
 METHOD = "method:"
-"""Prefix of the name of a method without a recorded run: it can be chosen, and shows something after its first run."""
+"""Prefix of the name of a method without a recorded run, which can be chosen but shows nothing until it has run."""
 
 ROUNDS = 2
-"""Number of times that both are run, in turn: A, B, A, B, each beside its own autoregressive run. A machine that slows down then
+"""Number of rounds, with alternating sides: A, B, A, B, each with its own autoregressive run. A machine that slows down then
 slows both, and the range shows the remaining noise."""
 
 
@@ -40,9 +40,9 @@ def listed(archive: Archive, runs: Titles) -> Titles:
 
 
 def requests(shared: AppState, form_state: FormState, names: tuple[str, str]) -> list[Request]:
-    """Return the requests of both sides, on the form's prompt and temperature, each beside its autoregressive run.
+    """Return the requests of both sides, for the form's prompt and temperature, each with an autoregressive run.
 
-    Length and seed are those of the left run, so that a recording is reproduced. A method without a run has its default
+    Length and seed are those of the left run, so that a recording is reproduced. A method without a run uses its default
     parameters. Raises BadInput.
     """
     archive = shared.archive
@@ -58,7 +58,7 @@ def requests(shared: AppState, form_state: FormState, names: tuple[str, str]) ->
     for run, name in zip(runs, names, strict=True):
         method = run.method if run else name.removeprefix(METHOD)
         if method not in all_methods() or "text" not in all_methods()[method].modality:
-            raise BadInput(f"{run.title if run else method} writes no text; run it in the tab of its own.")
+            raise BadInput(f"{run.title if run else method} writes no text; run it in its own tab.")
         own = controls.method_answer(method, dict(run.parameters) if run else None)
         asked = request_form.request(replace(form_state, method=method, own=own), shared.settings)
         listed.append(replace(asked, baseline=True))
@@ -102,7 +102,7 @@ class Speeds:
 
     @property
     def label(self) -> str:
-        """The median, with the range of several rounds."""
+        """The median, with the range if there are several rounds."""
         spread = f" ({min(self.each):.2f} to {max(self.each):.2f})" if len(self.each) > 1 else ""
         return f"{self.middle:.2f}×{spread}"
 
@@ -130,28 +130,28 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (
     left, right = rounds[-1]
     if different := unlike(left.run, right.run):
         return Verdict(
-            f"Their {different} differ", beside="So neither texts nor times compare. Run both to see them on one prompt."
+            f"Their {different} differ", beside="So neither their texts nor their times can be compared. Run both on one prompt."
         )
     sides = [[metrics.verdict(one) for one in side] for side in zip(*rounds, strict=True)]
     left_speeds, right_speeds = (Speeds(tuple(found.speedup for found in side if found)) for side in sides)
     beside = [_remembered(trace.run, count) for trace, count in zip((left, right), rehearsals, strict=True)]
     if min(len(left_speeds.each), len(right_speeds.each)) < len(rounds):
-        return Verdict("No speed to compare", _texts(left, right), "The autoregressive run was not timed beside both.")
+        return Verdict("No speed to compare", _texts(left, right), "The autoregressive run was not timed for both.")
     named = ((left_speeds.middle, left.run.title), (right_speeds.middle, right.run.title))
     (fast, winner), (slow, other) = sorted(named, reverse=True)
     headline = f"{winner} is {fast / slow:.1f}× as fast as {other}"
     if left_speeds.overlaps(right_speeds):
-        headline = f"{winner} and {other} are about as fast"
+        headline = f"{winner} and {other} are about equally fast"
     times = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
     if len(rounds) == 1:
         beside.append(
-            "One run each, so how far they vary is not known. Each against the autoregressive run beside it: "
-            f"{times[0]:.1f} and {times[1]:.1f} ms a token."
+            "One run each, so the variation between runs is unknown. The autoregressive runs beside them took "
+            f"{times[0]:.1f} and {times[1]:.1f} ms per token."
         )
     else:
         beside.append(
-            f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run "
-            f"beside it, {min(times):.1f} to {max(times):.1f} ms a token."
+            f"Measured alternately, {len(rounds)} times each, from an empty memory. The autoregressive runs beside them took "
+            f"{min(times):.1f} to {max(times):.1f} ms per token."
         )
     words = " ".join(part for part in beside if part)
     return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
@@ -195,7 +195,7 @@ def race(left: Trace, right: Trace, judged: Verdict) -> str:
 
 def running() -> str:
     """HTML in place of the verdict while both run."""
-    words = f"In turn, {ROUNDS} times each, on this prompt and from an empty memory. The verdict follows."
+    words = f"Alternately, {ROUNDS} times each, on this prompt and from an empty memory. The verdict follows."
     return _block("Running both", "", words)
 
 
@@ -212,7 +212,5 @@ def _block(headline: str, text: str, beside: str, bars: str = "") -> str:
 
 
 def unrecorded() -> str:
-    """HTML in place of the verdict when a side has a method without a run."""
-    return _block(
-        "Nothing to compare yet", "", "A method without a recorded run shows something once it has been run: press Run both."
-    )
+    """HTML in place of the verdict when one side is a method without a run."""
+    return _block("Nothing to compare yet", "", "A method without a recorded run shows nothing until you press Run both.")

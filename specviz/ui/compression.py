@@ -1,7 +1,7 @@
 """Delivery of the page: compressed, with the viewer's script in a separate file that a browser caches between visits.
 
-Gradio compresses files by name, but neither the page nor the answers to its events. It writes a component's contribution to the
-page's head once for each such component.
+Gradio compresses files by name, but neither the page nor the answers to its events. It repeats a component's part of the
+page's head for each such component.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 
 
 def head(tabs: Mapping[str, str]) -> str:
-    """Content of the page's head: the script, and the tabs of recorded runs outside the first one, by the run's name."""
+    """HTML for the page's head: the script, and the tab of each recorded run outside the first tab, by the run's name."""
     embedded_tabs = bundle.embedded(json.dumps(tabs))
     return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
@@ -75,5 +75,5 @@ class Preload:
 
 
 def middleware() -> list[Any]:
-    """Middleware of every response. Event streams pass unbuffered."""
+    """Middleware for every response. Event streams pass unbuffered."""
     return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), Middleware(Preload)]

@@ -1,4 +1,4 @@
-"""Opening of a run from outside its tab: from a link, or from the Traces tab. The run's modality selects the tab."""
+"""Opening a run from outside its tab: from a link, or from the Traces tab. The run's modality selects the tab."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunTabs:
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """Open the tab of a run's modality and play it there. ``runs`` are in the order of the tabs."""
         shown = list(zip(self.by_id.items(), runs, strict=True))
-        with suppress(SpecvizError):  # else the first tab says why
+        with suppress(SpecvizError):  # otherwise the first tab shows the error
             modality = self.shared.archive.run(name).modality
             shown.sort(key=lambda one: one[0][1].modality != modality)
         (place, tab), session_runs = shown[0]
@@ -49,17 +49,17 @@ class RunTabs:
         return updates | {self.tabs: gr.Tabs(selected=place)}
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
-        """Await :meth:`show` without holding a thread."""
+        """Await :meth:`show` without holding one of Gradio's threads."""
         return await self.shared.read([name], lambda: self.show(name, request, *runs), request)
 
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
-        """Return the updates of an opening page: the run in its address, then the state kept by the page that it replaces."""
+        """Return the updates of a newly opened page: the run in its address, then the state kept by the page that it replaces."""
         tabs, default = list(self.by_id.values()), self.shared.archive.gallery.default
         default_name = default.name if default else ""
         updates: Updates = {tabs[0].run_name: default_name}
         if (name := request.query_params.get("trace") or default_name) != default_name:
             updates = await self.play(name, request, *runs)
-            if request.query_params.get("tab"):  # the page itself opens that
+            if request.query_params.get("tab"):  # page.js opens that tab
                 del updates[self.tabs]
         parts = await asyncio.to_thread(browser_state.parts, kept_text)
         for tab, session_runs in zip(tabs, runs, strict=True):
@@ -76,4 +76,4 @@ class RunTabs:
             name = (await self.shared.archive.take(part.run, part.lines, owner)).name
             return await self.shared.read([name], lambda: tab.show(name, session_runs, request.session_hash, True), request)
         except SpecvizError as error:
-            return {tab.banner: panels.banner(f"The run that this page had kept could not be read again. {error}")}
+            return {tab.banner: panels.banner(f"The run that this page had stored could not be restored. {error}")}

@@ -1,20 +1,19 @@
-"""Lessons: JSON files that walk a class through a recorded run, a prediction before every reveal.
+"""Lessons: JSON files that walk a class through a recorded run, with a prediction before every reveal.
 
 A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "pages": [...]}: ``trace`` names the
 recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
 numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
 ``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. An ``at``
-that an earlier page has selects the same step again. Any other is searched for among steps that no page has shown yet. The
-stage holds the run up to its page's step, so it never shows the answer to a later question. ``veiled`` hides the verdict of
-that step until this page's answer, and on every earlier page. ``ask`` is {"about": "kept"} or {"about": "bonus"},
+that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if one matches.
+``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. While such a question
+lies ahead, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.
 ``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("batch_cache"), or "reveal", which
 delays it until the answer is given.
 
 In every text **x** is bold, *x* is stressed, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own
-numbers:
-{page2.kept} for those of the step on page 2, {beside.tau} for those of the other recording.
+numbers, {page2.kept} for those of the step on page 2, and {beside.tau} for those of the other recording.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "fir
 MOST_CHOICES = 8
 REVEAL = "reveal"
 MOST_NODES = 40
-"""Maximum number of a draft's nodes on paper; the rest is counted."""
+"""Maximum number of a draft's nodes on a printed sheet; the rest are only counted."""
 VERDICTS = frozenset(
     ("traversal typical_acceptance tree_reward drafter_selection relaxed local_verification canvas batch_cache overlap cascade "
      "step_embeddings").split()
@@ -91,7 +90,7 @@ class Template(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         ask, placed = self.ask, self.at is not None
         if not self.text or not (not placed or self.at in PLACES or isinstance(self.at, dict)):
-            raise ValueError(f"It needs a text, and an at that is one of {', '.join(PLACES)} or a step")
+            raise ValueError(f"It needs a text, and its at must be one of {', '.join(PLACES)} or a step")
         if self.veiled and not (ask and placed):
             raise ValueError("It is veiled, so it needs a question and an at")
         if ask and ask.about and not (ask.about in ("kept", "bonus") and placed):
@@ -101,7 +100,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """Lesson as stored in its file, by whose name it is called."""
+    """Lesson as stored in its file, whose name it has."""
 
     title: str
     about: str
@@ -154,7 +153,7 @@ def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
 
 
 def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> tuple[Trace, int]:
-    """Return the trace that the stage may show on a page, without answers to come, and the step shown."""
+    """Return the trace that the stage may show on a page, without the answers to later questions, and the step shown."""
     steps = places(lesson, trace)
     at = next((step for step in reversed(steps[: number + 1]) if step is not None), 0)
     ahead = [
@@ -219,7 +218,7 @@ def _relaxed(step: Step) -> int:
 
 
 def facts(trace: Trace, at: int | None) -> dict[str, str]:
-    """Values that the texts may name, of the run and of step ``at``."""
+    """Values that the texts may refer to, for the run and for step ``at``."""
     end = trace.end.metrics if trace.end else {}
     sizes = [step.verified for step in trace.steps]
     known = {
@@ -246,7 +245,7 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
 
 
 def step_facts(step: Step) -> dict[str, str]:
-    """Values that the texts may name, of one step."""
+    """Values that the texts may refer to, for one step."""
     bonus = step.bonus.text if step.bonus else ""
     sent = [node for node in step.nodes if node.status != PRUNED]
     parents = {node.parent for node in sent}
@@ -266,7 +265,7 @@ def step_facts(step: Step) -> dict[str, str]:
 
 
 def pass_cost(trace: Trace) -> float | None:
-    """Mean time of the target's pass over a tree, in passes over one token. None without a baseline."""
+    """Mean time of the target's pass over a tree, in units of a one-token pass. None without a baseline."""
     baseline = trace.end.baseline if trace.end else None
     passes = [step.time.verify for step in trace.steps if step.cut is None]
     return fmean(passes) / fmean(baseline.token_ns) if passes and baseline and baseline.total_ns else None
@@ -281,10 +280,10 @@ def _same(trace: Trace) -> str:
         return "Token for token, this run wrote what plain decoding writes."
     promise = metrics.promise(trace)
     if promise == "relaxed":
-        return "This run relaxes the rule, so it writes other tokens than plain decoding."
+        return "This run relaxes the rule, so its tokens differ from those of plain decoding."
     if promise == "distribution":
-        return "This run draws its tokens, so plain decoding draws others, from the same probabilities."
-    return f"This run and plain decoding part {metrics.parting(trace)}: there rounding decides which token is written."
+        return "This run draws its tokens, so plain decoding draws different ones from the same probabilities."
+    return f"This run and plain decoding differ {metrics.parting(trace)}: rounding decides there which token is written."
 
 
 def _percent(share: float | None) -> str:
@@ -344,7 +343,7 @@ def veiled(trace: Trace, at: int) -> Trace:
 
 
 def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
-    """Return a lesson as a printable HTML document: drafts to verify, questions with tick boxes, and last the answers.
+    """Return a lesson as a printable HTML document: drafts to verify, questions with tick boxes, and finally the answers.
 
     After the first question, pages that ask nothing are printed with the answers."""
     sections: list[str] = []

@@ -5,7 +5,7 @@
   const store = { get: () => { try { return localStorage.getItem(KEY); } catch { return null; } },
     set: (value) => { try { localStorage.setItem(KEY, value); } catch { /* a private window keeps nothing */ } } };
 
-  /** The nearest element around an event that a selector finds. @param {any} event @param {string} selector @returns {HTMLElement | null} */
+  /** The element nearest to an event's target that matches a selector. @param {any} event @param {string} selector @returns {HTMLElement | null} */
   const closest = ({ target }, selector) => (target && target.closest ? target.closest(selector) : null);
 
   /** @param {string} selector @returns {HTMLElement | null} */
@@ -35,7 +35,7 @@
   /** @param {string} id */
   const isOpen = (id) => Boolean(head(id)?.classList.contains("open"));
 
-  /** Bring the fold with this id to the top. */
+  /** Scroll the fold with this id to the top. */
   function reveal(id) {
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const fold = document.getElementById(id);
@@ -70,9 +70,9 @@
     for (const { id } of document.querySelectorAll(".sp-figures")) if (isOpen(id)) redraw(id);
   });
 
-  // Gradio's drop-downs let go of the focus once something is chosen, to nobody: it stays where the choice was made. A finger's
-  // choice is left alone, because the focus would bring the keyboard of the screen back, and so is one in Compare: as Gradio
-  // asks again when the focus goes, its answer would take back the prompt that is typed next.
+  // Gradio's drop-downs lose the focus once something is chosen; this puts it back. A choice by touch is left alone, because the
+  // focus would bring the on-screen keyboard back, and so is one in Compare: Gradio sends another request on blur, whose answer
+  // would undo the prompt that is typed next.
   /** @type {HTMLElement | null} */
   let choosing = null;
   /** @param {any} element @returns {HTMLElement | null} */
@@ -80,7 +80,7 @@
   document.addEventListener("keydown", (event) => { choosing = event.key === "Enter" ? chooser(event.target) : null; }, true);
   document.addEventListener("pointerdown", (event) => {
     choosing = event.pointerType === "mouse" && closest(event, "[role=option]") ? chooser(document.activeElement) : null;
-    // Their list opens with the focus alone: one that has it already takes it anew.
+    // Their list opens on focus only, so one that already has the focus is blurred first.
     const pressed = chooser(event.target);
     if (pressed && pressed === document.activeElement && pressed.getAttribute("aria-expanded") === "false") pressed.blur();
   }, true);
@@ -91,18 +91,18 @@
     setTimeout(() => {
       if (document.activeElement !== document.body || !left.isConnected) return;
       left.focus({ preventScroll: true });
-      left.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true })); // the list, which opens with the focus
+      left.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true })); // closes the list, which opens on focus
     });
   });
 
-  /** The stage inside the component with this id, once it is there. */
+  /** The stage inside the component with this id; null before it is mounted. */
   const stage = (id) => {
     const host = document.querySelector(`${id} .specviz-host`);
     return host && host.specviz ? host.specviz.stage : null;
   };
 
-  // A link to a step: ?trace=NAME&step=12, counted as on the screen; to a pair: ?left=NAME&right=NAME; to a lesson's page:
-  // ?lesson=NAME&at=2, since Gradio takes "page" for itself. Only runs that others can open are written there.
+  // A link to a step: ?trace=NAME&step=12, counted from 1; to a pair: ?left=NAME&right=NAME; to a lesson's page:
+  // ?lesson=NAME&at=2, since Gradio reserves "page". The address names only runs that others can open.
   const ROOMS = ["#sp-stage", "#sp-see-stage", "#sp-image-stage"];
   const query = () => new URL(location.href).searchParams;
   /** @param {Stage | null | undefined} viewer @returns {viewer is Stage} */
@@ -114,7 +114,7 @@
   let writing = 0;
   let unseen = null;
 
-  /** Go to the step that the address named, once its run is there; a run of one's own that came back stands in for it. */
+  /** Go to the step that the address named, once its run is loaded; a restored run of the visitor's own takes precedence. */
   function seek(viewer) {
     if (isSeen(viewer) && viewer.feed.name.startsWith("mine:")) seeking = false;
     if (!seeking || (sought.trace && sought.trace !== viewer.feed.name)) return;
@@ -123,24 +123,24 @@
     if (step !== null && Number.isInteger(step) && step >= 0) setTimeout(() => viewer.go(step), 30);
   }
 
-  // A link whose run is not here is never found: whoever plays or asks for something else gives it up.
+  // A link may name a run that does not exist, so any click or key on the page ends the search for it.
   for (const kind of ["pointerdown", "keydown"]) {
     document.addEventListener(kind, (event) => { if (closest(event, ".sp-room, .sp-top")) seeking = false; }, true);
   }
 
-  // ?tab=learn opens a tab; the first one needs no word. Tabs that have no room stand in a menu, without their ids.
+  // ?tab=learn opens a tab; the first one needs no parameter. Tabs that do not fit are in a menu, without their ids.
   /** @returns {HTMLElement[]} */
   const tabs = () => [...all(".sp-tabs > .tab-wrapper :is([role=tablist], .overflow-dropdown) > button")];
   const word = (tab) => tab.textContent.trim().toLowerCase();
   const openTab = () => tabs().find((tab) => tab.getAttribute("aria-selected") === "true" || tab.classList.contains("selected"));
 
-  /** The lesson that is seen and its page. */
+  /** The visible lesson and its page. */
   function lesson() {
     const shown = find(".sp-lesson[data-lesson]");
     return shown && shown.getClientRects().length ? shown.dataset : { lesson: null, at: null };
   }
 
-  /** The address of what is seen. */
+  /** The address of the page's visible content. */
   function address() {
     const url = new URL(location.href);
     const set = (name, value) => { if (value === null) url.searchParams.delete(name); else url.searchParams.set(name, value); };
@@ -168,7 +168,7 @@
 
   const writeSoon = () => { if (!writing) writing = setTimeout(write, 400); };
 
-  // A stage nobody sees stands still; it goes on when its tab is opened again.
+  // A hidden stage pauses, and resumes when its tab is opened again.
   const waiting = new WeakSet();
 
   function hold(viewer) {
@@ -188,7 +188,7 @@
 
   document.addEventListener("specviz:step", (event) => {
     const host = closest(event, ".specviz-host");
-    // The first step comes before the component has its stage, and before the stage plays.
+    // The first step is reported before the component has its stage, and before the stage plays.
     if (host) setTimeout(() => {
       const viewer = host.specviz && host.specviz.stage;
       if (!viewer) return;
@@ -206,7 +206,7 @@
   if (wantedTab) wantedTab.click();
   setTimeout(() => root.classList.remove("sp-arriving"), 60);
 
-  /** Where the page is not served securely the browser has no clipboard but the one of a selection. */
+  /** Copy a text. A page without HTTPS has no clipboard API and can only copy a selection. */
   async function copy(text) {
     if (navigator.clipboard) return navigator.clipboard.writeText(text);
     const field = document.createElement("textarea");
@@ -221,7 +221,7 @@
 
   let fading = 0;
 
-  /** Copy the address of what is seen, and say so; a run of one's own is in no address. */
+  /** Copy the address of the visible content, and say so; a visitor's own run has no address. */
   async function copyLink() {
     clearTimeout(writing);
     write();
@@ -242,7 +242,7 @@
 
   document.addEventListener("click", (event) => { if (closest(event, "#sp-link")) copyLink(); });
 
-  /** Show a step and a panel on a stage; on one that has no run yet, as soon as it is there. */
+  /** Show a step and a panel on a stage; on one without a run, as soon as its run is loaded. */
   function goTo(id, at) {
     const viewer = stage(id);
     unseen = viewer && viewer.last >= 0 ? null : { id, at };
@@ -251,12 +251,12 @@
     if (at.step >= 0) setTimeout(() => viewer.go(at.step), 30);
   }
 
-  // What a reload or a server that restarts would take, kept for this tab: the forms, and the lines of the visitor's own runs.
+  // State that a reload or a restart of the server would lose, stored for this tab: the forms, and the visitor's own runs.
   const KEPT = "specviz-kept";
   const MOST_KEPT = 1_500_000;
   const forms = {};
 
-  /** The beginning of a run's file, as long as there is room for. */
+  /** The beginning of a run's file, up to `most` characters. */
   function fileOf(viewer, most) {
     if (!viewer || viewer.last < 0 || isShared(viewer)) return "";
     let room = most;
@@ -274,7 +274,7 @@
       const prefix = id.slice(1, -"-stage".length);
       parts[prefix] = { form: forms[prefix], lines };
     }
-    // Where the browser has no room for all, the forms are worth more.
+    // If the browser has no room for both, the forms matter more.
     for (const lines of [true, false]) {
       for (const part of Object.values(parts)) if (!lines) part.lines = "";
       try { return sessionStorage.setItem(KEPT, JSON.stringify({ href: location.href, parts })); } catch { /* too much, or a private window */ }
@@ -285,10 +285,10 @@
   window.addEventListener("pagehide", keep);
   document.addEventListener("visibilitychange", () => { if (document.hidden) keep(); });
 
-  // A run whose server is gone never ends by itself. Gradio loads the page anew once it is back.
+  // A run whose server is gone never ends by itself. Gradio reloads the page once the server is back.
   /** @type {Notice} */
   const GONE = { error: "The server no longer answers, so the live run cannot go on. Its steps so far and your settings are kept: "
-    + "once the server is back, this page loads anew with them. Then press Run live to start again.", run: "", message: "", fraction: null };
+    + "once the server is back, this page reloads with them. Then press Run live to start again.", run: "", message: "", fraction: null };
 
   async function ask() {
     const going = [...document.querySelectorAll(".specviz-host")].flatMap((host) => (host.specviz ? [host.specviz.stage] : []))
@@ -305,10 +305,10 @@
 
   setInterval(ask, 3000);
 
-  // Behind a proxy only the path of the server's idea of its own address is sure to be right.
+  // Behind a proxy, only the path of the address that the server reports is reliable.
   const base = () => new URL((window.gradio_config || {}).root || "/", location.href).pathname.replace(/\/$/, "");
 
-  /** Lines of a run as the server has them, again after a break; returns what ends it. `over` gets the reason for a bad end. */
+  /** Stream a run's lines, also after a lost connection; returns a function that stops. `over` gets the reason for a bad end. */
   window.specvizTail = (path, run, from, take, over) => {
     let source = null, next = from, again = 0;
     const open = () => {
@@ -317,7 +317,7 @@
       source.addEventListener("over", (event) => { source.close(); over(event.data); });
       source.onerror = () => {
         ask();
-        if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 2000); // else the browser itself comes back
+        if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 2000); // otherwise the browser itself reconnects
       };
     };
     open();

@@ -26,7 +26,7 @@ SESSIONS = 256
 """Sessions whose state is kept; closed pages are dropped before open ones."""
 
 OTHER_THREADS = 40
-"""Number of threads for everything but runs, each of which holds a further one, even while it waits."""
+"""Number of threads for everything but runs; each run holds one more, even while it waits."""
 
 QUEUE = 64
 """Events of all kinds that may wait at once; the engine's own queue is bounded separately."""
@@ -102,7 +102,7 @@ def _other_tabs(shared: AppState) -> dict[str, str]:
 def launch_options(shared: AppState) -> dict[str, Any]:
     """Options of ``launch``: no sharing, no monitoring, no files served, bounded uploads.
 
-    Only the message of a ``gr.Error`` reaches the page: any other exception's may name a path of the server.
+    Only the message of a ``gr.Error`` reaches the page: any other exception's message may name a path on the server.
     """
     settings = shared.settings
     most_bytes = settings.max_upload_mb * 1_000_000

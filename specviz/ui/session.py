@@ -14,7 +14,7 @@ MOST_PAGES = 256
 """Maximum number of pages whose memory of earlier runs the server keeps; beyond it, the page idle longest is dropped."""
 
 MOST_EACH = 40
-"""Maximum number of these pages per address; the app sets two thirds of its queue, enough for a class behind one router."""
+"""Maximum number of these pages per address; the app sets it to two thirds of its queue, enough for a class behind one router."""
 
 PATIENCE = 3.0
 """Seconds that a page waits for a run that it stops; a run that is loading its model may take longer to end."""
@@ -71,8 +71,8 @@ class PageSessions:
     def enter(self, session: str | None, address: str = "") -> PageSession:
         """Return the session of a page that is about to run something, created if it is new.
 
-        Only idle pages make room for it, those of the same address first. Raises BadInput without a session name, and
-        SpecvizError when no page is idle.
+        Only an idle page makes room for it, one of the same address if that address has its maximum. Raises BadInput without a
+        session name, and SpecvizError when no page is idle.
         """
         if not session:
             raise BadInput("This page has no session; reload it.")
@@ -91,8 +91,8 @@ class PageSessions:
         idle = next((name for name in names if not self._open[name].running), None)
         if idle is None:
             raise SpecvizError(
-                f"{len(names)} runs from your address wait or go on already, the most there may be. Try again when one of them "
-                "is over; recorded runs play without waiting."
+                f"{len(names)} runs are already waiting or running, the maximum. Try again when one of them is over; "
+                "recorded runs play without waiting."
             )
         del self._open[idle]
 

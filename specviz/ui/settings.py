@@ -4,8 +4,8 @@
 SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct).
 SPECVIZ_MODELS              models that the page offers, names separated by commas (default all that the catalogue lists; if
                             other machines can reach the app, the shipped ones and smollm2-135m-instruct).
-SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder; 0 keeps them to the models that the page
-                            offers (default 1 where the app listens to this machine alone; 0 on a Space and on any other
+SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder; 0 restricts them to the models that the
+                            page offers (default 1 if only this machine can reach the app; 0 on a Space and on any other
                             address, because there strangers would choose the files to download and read).
 SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto).
 SPECVIZ_MAX_NEW_TOKENS      maximum number of new tokens that a visitor may request (default 512).
@@ -30,7 +30,7 @@ GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1).
 SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces.
 ==========================  ========================================================================================
 
-An app that listens to this machine alone answers only to localhost and its addresses. A tunnel or proxy to 127.0.0.1 makes it
+An app on a loopback address answers only to localhost and its addresses. A tunnel or proxy to 127.0.0.1 makes it
 public nevertheless: from the first request with a forwarding header on, the defaults are those of a public app. Variables that
 are set explicitly keep their values. A tunnel that adds no such header needs GRADIO_SERVER_NAME=0.0.0.0.
 """
@@ -59,7 +59,7 @@ SMALL = (
 )
 """Models that any machine can run, and the only ones that strangers may choose by default."""
 WANTED = {"port": "a whole number from 1 to 65,535", "device": "auto, cpu or cuda", "any_model": "1 or 0", "proxied": "1 or 0"}
-"""What a refused variable should hold, where it is no count."""
+"""Valid values of the variables that are not counts, for the message that refuses another one."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 GPU_SECONDS = 60
 """Maximum seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
@@ -72,7 +72,7 @@ class Settings:
     """Configuration of this copy of the app.
 
     ``models`` are those that the page offers, empty for the whole catalogue. ``private``: only this machine reaches the app;
-    ``exposed`` then holds the settings that apply once a proxy brings visitors.
+    ``exposed`` then holds the settings that apply once a proxy forwards visitors.
     """
 
     target: str = "smollm2-135m-instruct"
@@ -116,7 +116,7 @@ def _read(environment: Mapping[str, str], private: bool) -> Settings:
         if text := environment.get(variable):
             listed = [part.strip() for part in text.split(",") if part.strip()]
             values[name] = (listed or values.get(name, ())) if name in ("servers", "models") else text
-            if name in ("max_seconds", "port") and not text.isdecimal():  # "null" is no limit to msgspec
+            if name in ("max_seconds", "port") and not text.isdecimal():  # msgspec reads "null" as no limit
                 values[name] = "no number"
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=lambda kind, value: kind(value))

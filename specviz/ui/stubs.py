@@ -1,7 +1,7 @@
 """Import and launch of Gradio without editor stubs and without the environment's proxies.
 
-Gradio writes a stub per component class at every start, half of its import time. It also requests its own address, which no
-proxy reaches.
+Gradio writes a stub per component class at every start, which takes half of its import time. It also requests its own
+address, which no proxy reaches.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ DARK = _colours(palette.DARK, LOOK["hover"]["dark"])
 
 @cache
 def theme() -> gr.themes.Base:
-    """Gradio's plainest theme in our colours, with fonts the visitor's machine already has."""
+    """Gradio's plainest theme in our colours, with fonts that the visitor's machine already has."""
     known = gr.themes.Base.set.__code__.co_varnames
     values = {name: (LIGHT[colour], DARK[colour]) for colour, names in LOOK["variables"].items() for name in names}
     values |= {name: (shape, shape) for name, shape in LOOK["shapes"].items()}

@@ -21,12 +21,12 @@ HERE = Path(__file__).parent / "js"
 STYLES = tomllib.loads((HERE.parent / "styles.toml").read_text(encoding="utf-8"))
 """Order of the style sheets, and their names for the palette's colours and tints."""
 
-# Comments and indentation: a quarter of the bytes that every page would otherwise carry. What may be in a string stays.
+# Comments and indentation: a quarter of the bytes that every page would otherwise carry. Anything that may be in a string stays.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$| // [^\n\"'`]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
-# Where a line of the script is sure to go on or to be over.
+# Line ends of the script that can be removed without changing its meaning.
 _BREAK = re.compile(r"^((?:(?!//).)*[;{(\[,])\n", re.MULTILINE)
-# In a style sheet only, whose strings hold none of these marks; each of its line ends takes two characters of the script.
+# For style sheets only, whose strings hold none of these marks; each line end there takes two characters of the script.
 _LINE_END = re.compile(r"(?<=[{;,:])[ \n]| (?={)")
 
 
@@ -36,7 +36,7 @@ def _slim(text: str) -> str:
 
 
 def _sources() -> list[Path]:
-    """The script's files: every note's drawing, and the entry point with all its imports."""
+    """The script's files: every module below ``js/``."""
     return sorted(HERE.rglob("*.js"))
 
 
@@ -75,7 +75,7 @@ def script() -> str:
 
 
 def written(lengths: list[LengthCurves]) -> str:
-    """The same script with these curves of tokens per pass by length."""
+    """The same script, with these curves of tokens per pass by length."""
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
     body = _BREAK.sub(r"\1", _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources))))
     return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'
@@ -99,7 +99,7 @@ def _generated(lengths: list[LengthCurves]) -> str:
 
 
 def _shapes() -> dict[str, str]:
-    """Fields of each record and note as trace.d.ts declares them, to check what comes: ``kept:integer;value:number[]``."""
+    """Fields of each record and note as trace.d.ts declares them, to check traces: ``kept:integer;value:number[]``."""
     declared = re.sub(r'/\*.*?\*/|type: "\w+";|[ \n]', "", (HERE / "trace.d.ts").read_text(encoding="utf-8"))
     return dict(re.findall(r"interface(?!Step\{|Note\{)(\w+)\{(.*?);\}", declared))
 

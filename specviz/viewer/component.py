@@ -1,15 +1,15 @@
 """The stage as a Gradio component: one gr.HTML subclass that is created once per page and fed texts.
 
-``value`` is the text of a recorded run: lines of a trace, each ended by a line end, oldest first. It may begin with a control
+``value`` is the text of a recorded run: lines of a trace, each ended by a newline, oldest first. It may begin with a control
 line {"kind":"stage","mode":"recorded","run":"KEY"}. For a live run it is the control line alone, with the run's current state:
 
     {"kind":"stage","mode":"live","run":"KEY","follow":true}
 
 ``message`` (and ``fraction``, 0 to 1) come while a model loads, ``follow`` once the run has lines, ``baseline`` with a message
-in place of the missing autoregressive run, and ``error``. The page reads the lines at the path ``tail``, as it does for a
-recorded run with ``follow``. The steps of another run stay on the stage until this one has lines.
+in place of the missing autoregressive run, and ``error`` once the run has failed. The page reads the lines at the path ``tail``,
+as it does for a recorded run with ``follow``. The steps of another run stay on the stage until this one has lines.
 
-Everything else happens in the browser: playing, scrubbing, hovering and inspecting never come back to Python.
+Everything else happens in the browser: playing, scrubbing, hovering and inspecting never involve Python.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def control(mode: str, run: str, **more: object) -> str:
 
 
 class Stage(gr.HTML):
-    """Draws a run, by the viewer's script, which the page has in a script element marked ``data-specviz``. ``tail`` is the path,
+    """Draws a run with the viewer's script, which the page has in a script element marked ``data-specviz``. ``tail`` is the path,
     below the app's address, of server-sent events with the lines of a run. ``autoplay`` plays a run when it is shown.
     """
 
@@ -58,7 +58,7 @@ class Race(gr.HTML):
     """Races the runs of ``stages``, selectors of components on the same page, against their autoregressive baselines.
 
     It plays once when a run is shown or a live one ends, then shows the verdict; during a live run it is hidden.
-    The browser keeps whether a visitor has closed it under ``name``; ``opened`` is the initial state. ``sentence``, our own
+    The browser remembers under ``name`` whether a visitor has closed it; ``opened`` is the initial state. ``sentence``, our own
     markup, stands beside its controls and stays when it is closed.
     """
 

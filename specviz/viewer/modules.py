@@ -21,7 +21,7 @@ _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 class BadModule(Exception):
-    """A module that cannot be made part of the script; the message names the file and the fault."""
+    """A module that cannot be bundled into the script; the message names the file and the fault."""
 
 
 @dataclass(frozen=True)

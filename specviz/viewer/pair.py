@@ -62,10 +62,10 @@ SpecvizViewer.race(document.getElementById("race"));
 def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
     """Return the HTML file. ``remarks`` are sentences on the comparison, shown beside the numbers.
 
-    Raises BadInput when the two are of different prompts, or too long for one page.
+    Raises BadInput when the two have different prompts, or are too long for one page.
     """
     if left.run.prompt != right.run.prompt:
-        raise BadInput("The runs are of different prompts; compare two of one prompt.")
+        raise BadInput("The runs have different prompts; compare two runs of one prompt.")
     body = BODY.format(
         headline=html.escape(headline(left, right)),
         table=table(left, right, ROWS, f"<tr><th scope=row>text</th><td colspan=2>{parting(left, right)}</td></tr>"),
@@ -92,7 +92,7 @@ def parting(left: Trace, right: Trace) -> str:
     if texts[0].strip() == texts[1].strip():
         return "the same"
     common = next((at for at, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-    return f"the same for {common} letters, then others"
+    return f"the same for {common} characters, then different"
 
 
 def headline(left: Trace, right: Trace) -> str:
@@ -108,7 +108,7 @@ def headline(left: Trace, right: Trace) -> str:
 
 
 Rows = dict[str, Callable[[Trace], str]]
-"""What a table says of each run, by the title of the row."""
+"""A table's text for each run, by the title of the row."""
 ROWS: Rows = {
     "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
     "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),

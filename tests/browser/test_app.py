@@ -150,7 +150,7 @@ def test_choosing_a_method_shows_its_recorded_run_and_parameters_and_keeps_what_
     expect(newcomer.page.locator("#sp-basics").get_by_label("New tokens")).to_have_value("33")
     expect(newcomer.page.locator("#sp-prompt textarea")).to_have_value("My own prompt.")
     newcomer.pick("#sp-method", "EAGLE-2")
-    expect(newcomer.page.locator(".sp-side")).to_contain_text("No run of it is recorded here")
+    expect(newcomer.page.locator(".sp-side")).to_contain_text("No run of this method is recorded here")
     assert newcomer.run("feed.name") == "prompt_lookup"
     newcomer.pick("#sp-method", "STAND")
     nodes = newcomer.page.locator("#sp-own").get_by_label("Nodes")
@@ -253,7 +253,7 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     visitor.button("Run both").click()
     visitor.until(f"{left}.feed.name && {left}.trace.end && {right}.trace.end && {right}.trace.run.method === 'autoregressive'")
     assert visitor.run("trace.run.prompt", "#sp-left") == visitor.run("trace.run.prompt", "#sp-right") == "My own prompt."
-    expect(visitor.page.locator(".sp-verdict")).to_contain_text("Measured in turn, 2 times each")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("Measured alternately, 2 times each")
     visitor.until(f"{left}.span > 0 && {right}.span > 0")
     expect(prompt).to_have_value("My own prompt.")
 

@@ -1,4 +1,4 @@
-"""A page that is loaded anew keeps its form and its run, and a run whose server is gone says so."""
+"""A page that is reloaded keeps its form and its run, and a run whose server is gone says so."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, mo
         answer = site.run("victim")
         if answer["success"]:
             break
-        assert "all there is room for" in answer["output"]["error"]
+        assert "its queue is full" in answer["output"]["error"]
         threading.Event().wait(0.1)
     assert whole(site.run("victim")) == 6
     assert len(site.engine.asked) == 2, "the engine ran what somebody read and nothing else"
@@ -348,7 +348,7 @@ def test_one_address_cannot_take_every_place(site: Site, monkeypatch: pytest.Mon
             break
         threading.Event().wait(0.1)
     refused = site.run("three")
-    assert not refused["success"] and "2 runs from your address" in refused["output"]["error"]
+    assert not refused["success"] and "2 runs are already waiting or running" in refused["output"]["error"]
     for reader in readers:
         reader.close()
 

@@ -74,7 +74,7 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: TextTab, text: str, 
     assert name.startswith(MINE) and updates[tab.runs][0][1] == name
     trace = tab.shared.archive.trace(name)
     assert len(trace.steps) == steps and trace.end.reason == reason
-    assert ("loaded anew" in trace.end.message) == (reason == "cancelled")
+    assert ("was reloaded" in trace.end.message) == (reason == "cancelled")
     assert updates[tab.prompt] == trace.run.prompt and updates[tab.method] == "prompt_lookup"
     assert store.read(store.text(Trace(trace.run, trace.steps, trace.end)).encode()) == trace
 
@@ -92,7 +92,7 @@ def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab: TextTab, handed: st
 @pytest.mark.parametrize("lines_text", ["{}", WHOLE.replace('"kind":"step"', '"kind":"stop"'), "\n".join(RUN[1:])])
 def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState, tab: TextTab, lines_text: str) -> None:
     updates = arrived(tab, {"sp": {"form": form(shared), "lines": lines_text}})
-    assert "could not be read again" in updates[tab.banner].value and updates[tab.prompt] == "My own prompt."
+    assert "could not be restored" in updates[tab.banner].value and updates[tab.prompt] == "My own prompt."
     assert tab.stage not in updates
 
 

@@ -54,7 +54,7 @@ PLAIN = sample_trace(10, method="token_recycling", baseline=True)
     [
         ((2.0, 3.4), "Right is 1.7× as fast as Left"),
         ((3.4, 2.0), "Left is 1.7× as fast as Right"),
-        ((2.0, 2.05), "Right and Left are about as fast"),
+        ((2.0, 2.05), "Right and Left are about equally fast"),
     ],
 )
 def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: str) -> None:
@@ -62,22 +62,22 @@ def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: st
     found = comparing.verdict([(left, right)])
     assert (found.headline, found.text) == (said, "same text")
     assert found.speeds and [side.middle for side in found.speeds] == pytest.approx(speedups, rel=1e-4)
-    assert "25.0 and 25.0 ms a token" in found.beside and "One run each" in found.beside
+    assert "25.0 and 25.0 ms per token" in found.beside and "One run each" in found.beside
 
 
 @pytest.mark.parametrize(
     ("rounds", "said"),
     [
         ([(2.0, 3.0), (2.2, 3.4)], "Right is 1.5× as fast as Left"),
-        ([(2.0, 3.0), (3.1, 3.4)], "Right and Left are about as fast"),
-        ([(2.0, 2.1), (2.3, 2.0)], "Left and Right are about as fast"),
-        ([(2.0, 2.06), (2.01, 2.07)], "Right and Left are about as fast"),
+        ([(2.0, 3.0), (3.1, 3.4)], "Right and Left are about equally fast"),
+        ([(2.0, 2.1), (2.3, 2.0)], "Left and Right are about equally fast"),
+        ([(2.0, 2.06), (2.01, 2.07)], "Right and Left are about equally fast"),
     ],
 )
 def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tuple[float, float]], said: str) -> None:
     pairs = [(timed(PLAIN, left, "Left"), timed(PLAIN, right, "Right")) for left, right in rounds]
     found = comparing.verdict(pairs)
-    assert found.headline == said and "Measured in turn, 2 times each" in found.beside
+    assert found.headline == said and "Measured alternately, 2 times each" in found.beside
     bars = comparing.race(*pairs[-1], found)
     low, high = sorted(left for left, _ in rounds)
     assert f"{(low + high) / 2:.2f}× ({low:.2f} to {high:.2f})" in bars and bars.count("<u ") == 2

@@ -119,7 +119,7 @@ def test_a_panel_may_have_the_name_that_its_note_had_before() -> None:
     ("page", "said"),
     [
         ({"text": []}, "needs a text"),
-        ({"text": ["a"], "at": "somewhere"}, "an at that is one of"),
+        ({"text": ["a"], "at": "somewhere"}, "its at must be one of"),
         ({"text": ["a"], "ask": {"about": "kept"}}, "need an at"),
         ({"text": ["a"], "at": "first", "ask": {"about": "luck"}}, "'luck'"),
         ({"text": ["a"], "ask": {"question": "?", "choices": ["a"], "answer": 1}}, "no choice number 1"),

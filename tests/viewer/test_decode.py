@@ -19,7 +19,7 @@ def test_a_note_that_is_not_as_its_type_promises_is_listed_as_it_came(node: Eval
     came = step("growth", GROWTH | wrong)
     assert node(NOTE, came) == {"type": None, "source": came["notes"][0]}
     said = node(PAGE + "return said(pane);", {"step": came})
-    assert "This note is not as its kind promises" in said and "considered" in said
+    assert "This note does not match its type" in said and "considered" in said
 
 
 def test_a_field_that_may_be_null_is_null_where_it_is_wrong_and_missing_lists_are_empty(node: Evaluate) -> None:

@@ -172,7 +172,7 @@ def test_both_traces_are_in_the_page_as_they_were() -> None:
 def test_where_the_texts_part_is_said() -> None:
     left = titled("A")
     right = replace(left, end=replace(left.end, text=left.end.text[:5] + "§"))
-    assert pair.parting(left, right) == "the same for 5 letters, then others"
+    assert pair.parting(left, right) == "the same for 5 characters, then different"
 
 
 def test_the_speed_leaves_the_step_that_read_the_prompt_out() -> None:

@@ -104,12 +104,12 @@ def test_a_run_that_parts_from_its_baseline_says_so_wherever_equality_is_spoken_
     assert {"falcon", "gto", "polybasic"} <= parted
     for name in parted:
         where = metrics.parting(traces[name])
-        assert said[name]["badge"] == f"exact in float32 · parts {where}"
+        assert said[name]["badge"] == f"exact in float32 · diverges {where}"
         assert where.removeprefix("after ") in said[name]["texts"]
         assert where in lessons.facts(traces[name], None)["same"]
         term = next(term for term in explain(traces[name]) if term.name == "divergence")
         assert where in term.sentence
-    assert said["falcon"]["badge"] == "exact in float32 · parts after token 26, where two logits are 0.25 apart"
+    assert said["falcon"]["badge"] == "exact in float32 · diverges after token 26, where two logits are 0.25 apart"
     assert said["eagle2"]["badge"] == "exact" and said["stand"]["badge"] == "exact in distribution"
 
 
@@ -117,7 +117,7 @@ def test_an_old_record_without_the_gap_says_the_position_alone(node: Evaluate) -
     trace = recordings()["falcon"]
     bare = replace(trace, end=replace(trace.end, baseline=replace(trace.end.baseline, first_divergence=Divergence(26))))
     assert metrics.parting(bare) == "after token 26"
-    assert node(SAID, ["\n".join(lines(bare))])[0]["badge"] == "exact in float32 · parts after token 26"
+    assert node(SAID, ["\n".join(lines(bare))])[0]["badge"] == "exact in float32 · diverges after token 26"
 
 
 def test_a_badge_never_contradicts_itself_and_is_never_cut(node: Evaluate) -> None:
@@ -132,7 +132,7 @@ def test_a_badge_never_contradicts_itself_and_is_never_cut(node: Evaluate) -> No
 
 
 def test_every_lesson_that_speaks_of_equal_text_says_what_this_run_did() -> None:
-    """Where the recorded run parts from plain decoding, a sentence that promises the same tokens stands beside the facts."""
+    """Where the recorded run diverges from plain decoding, a sentence that promises the same tokens stands beside the facts."""
     folder = TRACES.parent / "lessons"
     for path in sorted(folder.glob("*.json")):
         lesson = json.loads(path.read_text(encoding="utf-8"))

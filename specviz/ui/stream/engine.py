@@ -1,4 +1,4 @@
-"""Access to the engine: torch is loaded with the first run, a ZeroGPU Space's run borrows a GPU, a server's decodes there."""
+"""Access to the engine: the first run loads torch, a run on a ZeroGPU Space borrows a GPU, and a server decodes its own."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]
 Stream = Callable[[Request, Memory, Stop, Progress], Generator[Event, None, None]]
 
-PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
-"""Message with a stopped picture, when the model that decodes codes has gone with the GPU."""
+PUT_TOGETHER = "Its picture has the finished rows; the codes after them are squares of their mean colour."
+"""Message with a stopped picture, when the model that decodes its codes was lost with the GPU."""
 
 
-NOT_SENT = "The server drafts as it was started: the form's method, its parameters, draft, top-k, top-p and device were not sent."
+NOT_SENT = "The server drafts as configured: the form's method, its parameters, draft, top-k, top-p and device were not sent."
 SERVED = "server:"
-"""Prefix of the name of such a target; its address follows."""
+"""Prefix of the name of a target that is a server; its address follows."""
 
 COMPUTING = threading.Lock()
 """Held by the one thread of this process that computes. Models, their caches and their graphs belong to the process, and a
-stopped run may use them longer than it holds its place in the queue."""
+stopped run may still use them after it has left the queue."""
 
 
 def local(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
@@ -54,11 +54,11 @@ class Refusal:
 def borrowed() -> Stream:
     """Return the stream of runs on a ZeroGPU Space, each of which borrows a GPU.
 
-    A run is in another process, so only plain data crosses. A stop takes effect here, between two events, and a visitor's
+    A run is in another process, so only plain data reaches it. A stop takes effect here, between two events, and a visitor's
     memory of earlier runs (n-gram stores, successor matrices) does not reach the run. A third process fetches the models first,
-    so that progress is visible and no GPU waits. A run ends by itself before the Space's limit.
+    so that progress is visible and no GPU sits idle. A run ends by itself before the Space's limit.
     """
-    limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, and loading the model took its part.")
+    limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, part of which loading the model took.")
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
 
     @lend
@@ -84,7 +84,7 @@ def borrowed() -> Stream:
                 yield event
                 if cancel.is_set():
                     events.close()
-                    if collector.end is None:  # a closed run writes none
+                    if collector.end is None:  # a closed stream yields none
                         yield stopped(collector.trace, stop_reason(cancel))
                     return
         except gr.Error as error:
@@ -95,7 +95,7 @@ def borrowed() -> Stream:
 
 
 def fetch(request: Request, progress: Progress) -> None:
-    """Fetch the target, and a draft model of the catalogue, unless they ship with the project. Raises ModelUnavailable."""
+    """Fetch the target, and a draft model from the catalogue, unless they ship with the project. Raises ModelUnavailable."""
     from specviz.models.hub.catalog import ShippedFile, resolve
     from specviz.models.hub.in_subprocess import load_in_subprocess
 
@@ -109,7 +109,7 @@ def fetch(request: Request, progress: Progress) -> None:
 
 
 def stopped(trace: Trace, limit: str) -> End:
-    """Return the end of a run after these steps, by its time ``limit`` or, if that is empty, by the visitor.
+    """Return the end record of a run stopped after these steps: by its time ``limit`` or, if that is empty, by the visitor.
 
     Its prefill time and the model that decodes codes are lost with the GPU, so a picture consists of the rows received.
     """
@@ -119,7 +119,7 @@ def stopped(trace: Trace, limit: str) -> End:
 
 
 def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
-    """Extend ``stream`` by the allowed servers, if any."""
+    """Return ``stream``, extended by the allowed servers."""
     if not allowed:
         return stream
 
@@ -135,7 +135,7 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
 
 
 def _asked(url: str, request: Request, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
-    """Yield the events of a server's answer; the end adds what the server's counters said meanwhile."""
+    """Yield the events of a server's answer; the end record adds the server's counters over that time."""
     progress(f"Asking {url}", None)
     server = look(url, cancel=cancel)
     progress(f"Waiting for {server.title}", None)
@@ -145,12 +145,12 @@ def _asked(url: str, request: Request, cancel: Stop, progress: Progress) -> Gene
     cancel.begin()
     for event in answer.events():
         if isinstance(event, End):
-            end = event  # the last counters come behind it
+            end = event  # the last counters arrive after it
         else:
             yield event.replace(warnings=(*event.warnings, NOT_SENT)) if isinstance(event, Run) else event
     notes = [note for step in answer.trace.steps for note in step.notes if note.type == "served_counters"] if answer.trace else []
     for sample in [sample for note in notes for sample in note.data["samples"]][-1:]:
         rates = ", ".join(f"{kept / sample['drafts']:.2f}" for kept in sample["accepted"])
-        words = f"Accepted by place in the draft, by its counters over all that it served meanwhile: {rates}."
+        words = f"Accepted by position in the draft, from its counters over all requests that it served meanwhile: {rates}."
         end = end.replace(message=f"{end.message} {words}".strip())
     yield end

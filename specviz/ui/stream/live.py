@@ -1,4 +1,4 @@
-"""Life of a live run: wait in the queue, start the engine, keep its lines where the page's events read them, report its state."""
+"""Life of a live run: wait in the queue, start the engine, store its lines for the page's event stream, report its state."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from specviz.ui.stream.sse import EventStreams
 from specviz.ui.stream.stream_worker import Frame, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
-"""Seconds between two checks, at a run's turn, whether its reader has connected."""
+"""Seconds between two checks whether the reader of the run whose turn it is has connected."""
 
 WAIT_SECONDS = 0.5
 """Seconds between two checks whether a waiting run is still wanted."""
 
 TELL_SECONDS = 3.0
-"""Minimum seconds between two updates of a waiting page: an answer through the queue costs as much as decoding a token."""
+"""Minimum seconds between two updates of a waiting page: an answer through Gradio's queue costs as much as decoding a token."""
 
 CROWD = 4
-"""Number of waiting runs from which every run is shortened, so that each of thirty visitors sees one within three minutes."""
+"""Number of waiting runs at which every run is shortened, so that each of thirty visitors sees one within three minutes."""
 
 CROWD_TOKENS = 32
 CROWD_SECONDS = 5.0
 
-ASIDE = (300.0, "An inspection has 300 s here.")
-"""Time limit in seconds of work other than runs, and its message."""
+ASIDE = (300.0, "An inspection may take 300 s here.")
+"""Time limit in seconds for work other than runs, and its message."""
 
 RECENT = 9
 """Number of latest runs whose durations predict those of the next ones."""
 
-UNFINISHED = "Stopped before it was over; there is nothing to show."
+UNFINISHED = "Stopped before it finished; there is nothing to show."
 
-UNREAD = "Nobody listened to this run any more, so its place went to the next one."
+UNREAD = "Nobody was reading this run any more, so the next one took its place."
 
 
 @dataclass(eq=False)
@@ -71,8 +71,8 @@ class Ticket:
 
     @property
     def left(self) -> float:
-        """Estimated seconds left, from recent runs of this kind; past their median, from those that took longer than this one so
-        far. NaN without such runs."""
+        """Estimated seconds left: to the median of recent runs of this kind or, past that, of those that took longer than this
+        one has so far. NaN without such runs."""
         spent = 0.0 if self.started is None else self.queue.clock() - self.started
         recent = list(self.queue.recent[self.kind])
         if recent and spent > statistics.median(recent):
@@ -89,7 +89,7 @@ class Ticket:
         self.started = self.queue.clock()
 
     def leave(self) -> None:
-        """Release the place to the next one."""
+        """Release the place in the queue."""
         with self.queue.changed:
             if self in self.queue.tickets:
                 self.queue.tickets.remove(self)
@@ -110,12 +110,12 @@ class RunQueue:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def join(self, kind: str = "run") -> Ticket:
-        """Join the queue; work of one ``kind`` takes similarly long. Raises SpecvizError with the number waiting and a remedy."""
+        """Join the queue; work of one ``kind`` takes similarly long. Raises SpecvizError, with a remedy, if it is full."""
         with self.changed:
             if len(self.tickets) > self.waiting:
                 raise SpecvizError(
-                    f"The engine is busy, and {self.waiting} more {'run' if self.waiting == 1 else 'runs'} waiting for it "
-                    "is all there is room for. Try again in a minute; recorded runs play without waiting."
+                    f"The engine is busy, and its queue is full: {self.waiting} {'run is' if self.waiting == 1 else 'runs are'} "
+                    "waiting. Try again in a minute; recorded runs play without waiting."
                 )
             ticket = Ticket(self, kind)
             self.tickets.append(ticket)
@@ -145,7 +145,7 @@ class Live:
     ) -> Generator[Frame, None, None]:
         """Yield the frames of one run. Raises SpecvizError before the page changes.
 
-        A run starts once its ``caller`` is connected, and ends when it has left. ``memory`` replaces the page's own.
+        A run starts once its ``caller`` is connected, and ends once the caller has left. ``memory`` replaces the page's own.
         """
 
         def work(outlet: StreamSink) -> None:
@@ -155,7 +155,7 @@ class Live:
         return self._in_turn("run", page, caller, self.limit, work, baseline=request.baseline)
 
     def aside(self, page: PageSession, work: Callable[[Progress], None], caller: Caller) -> Generator[Frame, None, None]:
-        """Yield frames of other work, which takes its turn among the runs and ends as they do.
+        """Yield the frames of other work, which waits its turn among the runs and ends as they do.
 
         ``work`` receives a progress function, which raises Interrupted once the work must end.
         """
@@ -209,9 +209,9 @@ class Live:
         """Return the maximum seconds that the current run may compute, and the reason."""
         limits = [(math.inf, "")]
         if self.seconds:
-            limits.append((float(self.seconds), f"A run has {self.seconds} s here."))
+            limits.append((float(self.seconds), f"A run may take {self.seconds} s here."))
         if self.crowded:
-            limits.append((CROWD_SECONDS, f"While {self.queue.behind} more were waiting, it had {CROWD_SECONDS:g} s."))
+            limits.append((CROWD_SECONDS, f"While {self.queue.behind} more runs waited, its limit was {CROWD_SECONDS:g} s."))
         return min(limits)
 
     def preparing_limit(self) -> tuple[float, str]:
@@ -219,7 +219,7 @@ class Live:
         if not self.queue.behind:
             return math.inf, ""
         return self.preparing, (
-            f"Fetching and loading the model took more than the {self.preparing:g} s it has while others wait. Try again later: "
+            f"Fetching and loading the model took more than the {self.preparing:g} s allowed while others wait. Try again later: "
             "what was fetched is kept."
         )
 
@@ -229,7 +229,7 @@ class Live:
         return self.queue.behind >= CROWD
 
     def _turn(self, ticket: Ticket, frame: Frame, caller: Caller) -> Generator[Frame, None, str]:
-        """Yield frames until this run's turn. Returns an empty text then, or the reason why the turn never comes."""
+        """Yield frames until this run's turn. Returns an empty text, or the reason why its turn never comes."""
         last_message, last_time = "", 0.0
         while True:
             turn = ticket.wait(WAIT_SECONDS)
@@ -249,11 +249,11 @@ class Live:
     def _ahead(self, ticket: Ticket) -> str:
         count, seconds = len(ticket.ahead), ticket.seconds
         word = f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours"
-        if seconds is not None:  # no more precise than it is known
+        if seconds is not None:  # rounded, as it is only an estimate
             word += f", about {max(5, 5 * round(seconds / 5))} s" if seconds < 60 else f", about {round(seconds / 60)} min"
         word += "."
         if self.crowded:
-            word += f" While so many wait, a run writes at most {CROWD_TOKENS} tokens and has {CROWD_SECONDS:g} s."
+            word += f" While so many wait, a run writes at most {CROWD_TOKENS} tokens in at most {CROWD_SECONDS:g} s."
         return word
 
     def _write(self, request: Request, memory: Memory, outlet: StreamSink) -> None:
@@ -269,7 +269,7 @@ class Live:
                 if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
                     if event.max_new_tokens == request.max_new_tokens < requested_tokens:
                         warning = (
-                            f"So many wait for the engine that this run writes {request.max_new_tokens} tokens at most "
+                            f"So many runs are waiting that this one writes at most {request.max_new_tokens} tokens "
                             f"instead of {requested_tokens}. Run it again later."
                         )
                         event = event.replace(warnings=(*event.warnings, warning))
@@ -285,7 +285,7 @@ class Live:
                     outlet.lines(ended=is_end)
 
     def _explained(self, frame: Frame, baseline: bool, abandoned: bool) -> Frame:
-        """Return the frame with its trace. One that was abandoned gets an end here, as its thread writes none."""
+        """Return the frame with its trace. An abandoned run gets its end record here, as its thread writes none."""
         text, trace, failure = self.store.text(frame.key), None, frame.failure
         try:
             trace = traces.read(text.encode()) if text else None

@@ -1,7 +1,7 @@
 """Server-sent events: the only channel for a run's lines to the pages that show it, live or from the store.
 
-An answer through Gradio's queue costs the server several milliseconds, for which the engine waits on the same cores. A line
-sent this way costs a small part of that.
+An answer through Gradio's queue costs the server several milliseconds, on the cores that the engine uses. A line sent
+this way costs a fraction of that.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ EVERY_SECONDS = 0.08
 """Seconds between two reads of the store: twelve a second already look smooth; more would only add cost."""
 
 MOST_LINES, MOST_LETTERS = 64, 400_000
-"""Maximum lines and characters of one event, except for a single longer line: the server holds so much for a slow reader."""
+"""Maximum lines and characters of one event, except for a single longer line: the server holds that much for a slow reader."""
 
 MOST_EACH = 128
 """Maximum number of streams per address, enough for several classes behind one router."""
 
 BACK_MS = 2000
-"""Milliseconds after which a browser connects again if its stream broke off or was refused."""
+"""Milliseconds after which a browser reconnects if its stream broke off or was refused."""
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -49,7 +49,7 @@ class EventStreams:
     _open: Counter[str] = field(default_factory=Counter)
 
     def begin(self) -> str:
-        """Return the key of a new run, to which lines may come until its end."""
+        """Return the key of a new run, to which lines may be added until its end."""
         key = self.store.new()
         self._live.add(key)
         return key
@@ -59,7 +59,7 @@ class EventStreams:
         self._live.discard(key)
 
     async def read(self, key: str, start: int, address: str = "") -> AsyncIterator[bytes]:
-        """Yield the events of the lines from ``start`` on, finally ``over``, with the reason if the run is not kept any more."""
+        """Yield events with the lines from ``start`` on, finally ``over``, with the reason if the run is no longer stored."""
         yield f"retry: {BACK_MS}\n\n".encode()
         if self._open[address] >= self.each:
             return
@@ -88,7 +88,7 @@ class EventStreams:
 
 
 def route(streams: EventStreams, address: Callable[[Scope], str]) -> Route:
-    """Route of the events, from the line in the query or after the last event that a browser got. A run's key is known only to
+    """Route of the events, starting at the line in the query or after the browser's last event. A run's key is known only to
     the page that began it."""
 
     async def tail(request: Request) -> Response:

@@ -1,6 +1,6 @@
-"""Bridge from the engine's thread to the page: news since the page's last update, at a pace that it can follow.
+"""Bridge from the engine's thread to the page: changes since the page's last update, at a pace that it can follow.
 
-A stopped run's place in the queue is released without waiting for its thread, which may be blocked.
+A stopped run's place in the queue is soon released even if its thread is blocked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Frame:
     """State of a run, without its lines. ``cancel`` stops this run.
 
     ``message`` and ``fraction`` describe the progress before the first step. ``begun``: the store has lines of the run under
-    ``key``, which stay on the stage even if there is a ``failure``, the reason why it broke off or never began. ``trace`` comes
+    ``key``, which stay on the stage even after a ``failure``, the reason why the run broke off or never began. ``trace`` is set
     with the first lines and with every end line. ``timing``: this run is over, and its autoregressive run is being timed.
     """
 
@@ -67,10 +67,10 @@ class Frame:
 
 
 class StreamSink:
-    """The producer side, called from the engine's thread: the run's frame, replaced with each piece of news.
+    """The producer side, called from the engine's thread: the run's frame, replaced at each change.
 
     ``urgent``: the run's first lines or an end line were written, it failed, or was abandoned since the last update.
-    ``abandoned``: it was stopped, and its thread writes no more.
+    ``abandoned``: it was stopped, and its thread may write no more.
     """
 
     def __init__(self, frame: Frame, nothing: str = NOTHING_RUN) -> None:
@@ -92,11 +92,11 @@ class StreamSink:
         self.put(message=message, fraction=share)
 
     def stopped(self) -> str:
-        """Return the reason of a stop that leaves nothing to show."""
+        """Return the reason for a stop that leaves nothing to show."""
         return stop_reason(self.cancel) or self.nothing
 
     def put(self, *, over: bool = False, urgent: bool = False, **news: Any) -> None:
-        """Replace these fields of the frame; with ``over`` for the last time."""
+        """Replace these fields of the frame; ``over`` marks the last change."""
         with self.changed:
             if not self.over:
                 self.frame = replace(self.frame, **news)
@@ -104,8 +104,8 @@ class StreamSink:
                 self.changed.notify()
 
     def take(self, until: float) -> tuple[Frame, bool] | None:
-        """Wait for news, not before ``until`` unless it is urgent. Returns the frame and whether it is urgent; None if no news
-        comes for a while."""
+        """Wait for a change and, unless it is urgent, until the time ``until``. Returns the frame and whether it is urgent; None
+        if nothing changes for a while."""
         with self.changed:
             self.changed.wait_for(lambda: self.over or self.fresh, LOOK_SECONDS)
             if not self.fresh:
@@ -125,7 +125,7 @@ def pump(
     every: float = TELL_SECONDS,
 ) -> Generator[tuple[Frame, bool], None, None]:
     """Run ``work`` in its own thread and yield the frame of its ``sink`` and whether it is urgent; loading messages come at most
-    one every ``every`` seconds.
+    once every ``every`` seconds.
 
     ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after the run was stopped; it may be called
     twice. Inside ``work``'s thread, ``heed`` checks for a stop. Closing this generator stops the run and returns at once. The
@@ -171,7 +171,7 @@ def _work(work: Callable[[], None], sink: StreamSink, done: Callable[[], None], 
     except SpecvizError as error:
         failure = str(error)
     except Exception as fault:
-        # The visitor sees that the fault is ours, the log holds the fault itself.
+        # The visitor learns that the fault is ours; the log holds the details.
         logging.getLogger(__name__).exception("a run failed")
         failure = f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept."
     try:

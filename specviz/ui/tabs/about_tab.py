@@ -20,7 +20,7 @@ and shows the record: what was drafted, what was kept and why, and what it cost.
 same.</p>
 <p>The page loads nothing from other sites, and no visitor sees another visitor's runs.</p>"""
 
-CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
+CREDIT = """<p>Emoji in the examples and in the picture models' training data: Twemoji, © Twitter, Inc. and other contributors,
 <a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
 
 PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client

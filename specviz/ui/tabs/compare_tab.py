@@ -1,4 +1,4 @@
-"""The Compare tab: two runs on one clock and who is faster; recorded, or run now on one prompt, temperature and seed."""
+"""The Compare tab: two runs on one clock and which is faster; recorded, or run live on one prompt, temperature and seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CompareTab(TabParts):
     """The tab, whose stages stay empty until it is opened. Its handlers return Gradio updates by component."""
 
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab) -> None:
-        """Lay the tab out and connect it. Both runs use the target, length and seed of the ``text`` tab."""
+        """Lay the tab out and connect it. Both runs use the target of the ``text`` tab."""
         self.shared, self.runs = shared, text.runs
         names, listed = comparing.first_pair(shared.archive.gallery), comparing.listed(shared.archive, [])
         first = shared.archive.gallery.recordings.get(names[0])
@@ -69,7 +69,7 @@ class CompareTab(TabParts):
         self.wire(tab_page, text)
 
     def both(self, names: Pair, runs: Runs, rounds: Sequence[Pair] = ()) -> Updates:
-        """Show two existing runs and their comparison, over several ``rounds`` if given; a method without a run has none."""
+        """Show two existing runs and their comparison, over several ``rounds`` if given; a method without a run shows nothing."""
         try:
             feeds = ["" if name.startswith(comparing.METHOD) else self.shared.archive.feed(name) for name in names]
         except SpecvizError as error:
@@ -77,7 +77,7 @@ class CompareTab(TabParts):
         return dict(zip(self.stages, feeds, strict=True)) | self.say("") | self.versus(rounds or (names,), runs)
 
     def versus(self, rounds: Sequence[Pair], runs: Runs) -> Updates:
-        """Choose the last of these pairs, with the verdict above the stages and the table below; for a missing run, the way to
+        """Select the last of these pairs, with the verdict above the stages and the table below; for a missing run, say how to
         get it."""
         archive, listed = self.shared.archive, comparing.listed(self.shared.archive, runs)
         chosen = {side: gr.Dropdown(listed, value=name or None) for side, name in zip(self.sides, rounds[-1], strict=True)}
@@ -93,7 +93,7 @@ class CompareTab(TabParts):
         return chosen | {self.verdict: verdict, self.table: table}
 
     async def opened(self, left: str | None, right: str | None, request: gr.Request, *values: Any) -> Updates:
-        """Show the pair that the address of a link names; else the chosen one."""
+        """Show the pair that the page's address names, else the chosen one."""
         recordings = self.shared.archive.gallery.recordings
         named = (request.query_params.get(side) for side in ("left", "right"))
         left, right = (name if name in recordings else one for name, one in zip(named, (left, right), strict=True))
@@ -162,7 +162,7 @@ class CompareTab(TabParts):
                     return
                 if stopped and not side:
                     updates = self.both((names[0], names[1]), runs)
-                    updates.pop(self.stages[0], None)  # which shows it already
+                    updates.pop(self.stages[0], None)  # that stage shows it already
                     yield updates
                     return
             rounds.append((names[0], names[1]))

@@ -1,4 +1,4 @@
-"""Parts that the event handlers of several tabs share: options, stopping a run, and what an answer has to hold."""
+"""Code that the event handlers of several tabs share: options, stopping a run, and merging updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TabParts:
     banner: gr.HTML
 
     def say(self, message: object, note: bool = False) -> Updates:
-        """Updates that show an error in the banner or, if so, a ``note``; without a message, that hide it."""
+        """Updates that show an error in the banner, or a note if ``note``; an empty message hides the banner."""
         return {self.banner: panels.banner(str(message), note)}
 
     @property
@@ -53,7 +53,7 @@ def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look:
 
 
 def streamed(shared: AppState, session: str | None, button: gr.Button, updates: Iterator[Updates]) -> Iterator[Updates]:
-    """Yield the answers of a run to this page; each holds its whole stop ``button``, which shows that the run is stopping."""
+    """Yield a run's updates of this page; once the run is being stopped, each shows that on the stop ``button``."""
     for answer in merge_updates(updates):
         page = shared.pages.find(session)
         if page is not None and page.running and page.cancel is not None and page.cancel.is_set():
@@ -62,7 +62,7 @@ def streamed(shared: AppState, session: str | None, button: gr.Button, updates: 
 
 
 def merge_updates(updates: Iterator[Updates]) -> Iterator[Updates]:
-    """Merge each dictionary over the earlier ones.
+    """Merge each dictionary into the earlier ones.
 
     Gradio sends only the difference from the previous answer and edits that answer in place in the browser, which draws when
     it has time. So an update that the next answer omits may never be drawn. An empty dictionary drops all earlier ones.

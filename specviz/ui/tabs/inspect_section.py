@@ -1,4 +1,4 @@
-"""Inspection of a drafter on the page: its facts, whether its conventions are read right, and the gain of other readings."""
+"""Inspection of a drafter on the page: its facts, whether its conventions are read right, and what other readings would gain."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TOKENS, DEPTH = 64, 5
 """Maximum number of tokens per answer, and drafted tokens per chain; the command's own defaults."""
 PLOTS = 3
 _HEAD = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
-error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded
-and under every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
+error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along the answers, as it was
+loaded and under every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
 _LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
 
 
@@ -49,7 +49,7 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
     """
     name, any_model = drafter.strip() if isinstance(drafter, str) else "", shared.settings.any_model
     if not name or len(name) > 300 or (name not in OWN and not any_model):
-        raise BadInput(f"Choose a drafter that ships: {', '.join(OWN)}" + (", or name a folder or hub id." * any_model or "."))
+        raise BadInput(f"Choose an included drafter: {', '.join(OWN)}" + (", or name a folder or hub id." * any_model or "."))
     on = request_form.model(target, shared.settings)
     request_form.check_room(on, name)
     page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
@@ -77,14 +77,14 @@ def report_html(report: Report) -> str:
         for one in compared if not number else compared[:3]:
             gain = f"{one.gain:+.2f} ± {one.error:.2f}" + " better" * one.clearly_better
             rows.append(_row(f"with {before}{one.other.name}", one.foresight, gain))
-    head = f"<thead><tr><th scope=col>read</th>{depths}<th scope=col>accepted a chain</th></tr></thead>"
+    head = f"<thead><tr><th scope=col>read</th>{depths}<th scope=col>accepted per chain</th></tr></thead>"
     lines = [line.strip().partition(": ") for line in report.summary[1:]]
     facts = panels.facts({markup(a if b else "file" if "sha256" in a else "network"): markup(b or a) for a, _, b in lines})
     return (
         f'<p class="sp-won" role="status"><b>{markup(report.advice)}</b></p>'
         f'<div class="sp-versus"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
-        f"<p>Teacher-forced from {loaded.places} places of the target's own greedy answers; each depth of the places whose "
-        f"shallower drafts were right. At temperature 1 the first would be accepted at {loaded.overlap_rate:.2f}.</p>"
+        f"<p>Teacher-forced from {loaded.places} positions in the target's own greedy answers; each depth counts the positions "
+        f"whose shallower drafts were right. At temperature 1 the first would pass at a rate of {loaded.overlap_rate:.2f}.</p>"
         f"<h3>{markup(report.summary[0])}</h3>{facts}"
     )
 

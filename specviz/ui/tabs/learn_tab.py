@@ -1,4 +1,4 @@
-"""The Learn tab: a lesson's page at the left, its recorded run at the right, a prediction before each reveal.
+"""The Learn tab: a lesson's page on the left, its recorded run on the right, a prediction before each reveal.
 
 A visitor's progress and predictions stay in the browser; the server stores none of them.
 """
@@ -35,9 +35,9 @@ PATH = (
     '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
     '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>'
 )
-"""HTML of the way through the lessons."""
+"""HTML of the visitor's progress through the lessons."""
 
-COVERED = "covered until the questions about this run are answered"
+COVERED = "hidden until the questions about this run are answered"
 """Message on the stage in place of the autoregressive run."""
 
 

@@ -1,4 +1,4 @@
-// The way through the lessons. What was finished and predicted stays in this browser, under KEY.
+// Progress through the lessons. Finished lessons and predictions stay in this browser, under KEY.
 const KEY = "specviz-lessons";
 const select = element.querySelector("select");
 const path = element.querySelector(".sp-path");
@@ -44,11 +44,11 @@ function show() {
   const finished = [...titles.keys()].filter(done).length;
   const right = guesses.filter(Boolean).length;
   status.textContent = `${finished} of ${titles.size} done` + (guesses.length ? ` · ${right} of ${guesses.length} right` : "");
-  status.title = "Lessons finished, and predictions that were right the first time; kept in this browser alone";
+  status.title = "Lessons finished, and predictions that were right the first time; stored only in this browser";
   forget.hidden = !finished && !guesses.length;
 }
 
-/** A page was shown: { lesson, page, right, done }, where right is null unless a prediction was just judged. The first one counts. */
+/** A page was shown: { lesson, page, right, done }, where right is null unless a prediction was just judged. The first prediction counts. */
 function take({ lesson, page, right, done: over }) {
   const entry = learned[lesson] || (learned[lesson] = { done: false, guesses: {} });
   if (right !== null && !(page in entry.guesses)) entry.guesses[page] = right;
@@ -62,7 +62,7 @@ function choose(name) {
   trigger("input");
 }
 
-/** The sheet is a document of its own, in a frame that nobody sees. */
+/** Print the sheet, a document of its own, from a hidden frame. */
 async function print() {
   const html = await server.sheet(props.value);
   let frame = element.querySelector("iframe");

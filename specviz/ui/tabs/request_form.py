@@ -34,18 +34,18 @@ class Advanced:
     top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
     seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens with every method that is exact token for token.")
     prompt_as: str = choice(
-        "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets it continue the text."
+        "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets the model continue the text."
     )
     dtype: str = choice(
         "auto",
         ("auto", "float64", "float32", "bfloat16", "float16"),
-        "Number format of the model; auto takes what this machine is fast at.",
+        "Number format of the model; auto picks one that is fast on this machine.",
     )
     device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU when there is one.")
     tier: str = choice(
         "auto",
         ("auto", "eager", "graph"),
-        "eager runs each pass as it comes, graph pads it to fixed shapes and replays a recording.",
+        "eager runs each pass as it comes, graph pads it to fixed shapes and replays a captured graph.",
     )
     baseline: bool = switch(True, "Afterwards, decode the same prompt one token at a time, to compare the time.")
 
@@ -54,22 +54,20 @@ class Advanced:
 class ImageBasics:
     """Settings of every picture."""
 
-    temperature: float = number(
-        1.0, 0.0, 2.0, "0 always takes the likeliest code; pictures want to be drawn at about 1.", step=0.1
-    )
+    temperature: float = number(1.0, 0.0, 2.0, "0 always takes the likeliest code; pictures look best at about 1.", step=0.1)
     guidance: float = number(
         0.0,
         0.0,
         20.0,
-        "How hard the picture follows the prompt; 1 is not at all harder, 0 what the model was made for.",
+        "How strongly the prompt guides the picture; 1 is no guidance, 0 the model's default.",
         step=0.5,
     )
     seed: int = number(
         0,
         0,
         2**31 - 1,
-        "A token-exact method draws the plain run's picture of the same seed. Above temperature 0 another exact one draws a "
-        "different picture of the same distribution, and the same one again where its tree's size is stated.",
+        "With the same seed, a token-exact method draws the plain run's picture. Above temperature 0, one that is exact in "
+        "distribution draws a different picture, and draws it again if its tree's size is fixed.",
     )
 
 
@@ -83,7 +81,7 @@ class ImageAdvanced:
 
 @dataclass(frozen=True)
 class Form:
-    """Form of a modality: its two dataclasses, the maximum number of characters in a prompt, and what an empty one is told."""
+    """Form of a modality: its two dataclasses, the maximum number of characters in a prompt, and the message for an empty one."""
 
     basics: type
     advanced: type
@@ -92,7 +90,7 @@ class Form:
 
 
 TEXT = Form(Basics, Advanced, 24_000, "The prompt is empty; write something, or click an example.")
-"""No model here reads a longer prompt, and a pasted book is refused before anything is loaded."""
+"""No model here reads a longer prompt, so a pasted book is refused before anything is loaded."""
 IMAGE = Form(ImageBasics, ImageAdvanced, 2000, 'Say what to draw, for example "red heart, noto style", or click an example.')
 FORMS = {"text": TEXT, "vision_language": TEXT, "image": IMAGE}
 
@@ -121,12 +119,12 @@ def request(form_state: FormState, settings: Settings) -> Request:
     form, method = FORMS[form_state.modality], registry.get(form_state.method or "")
     chosen = _checked(form.basics, form_state.basics, "basics") | _checked(form.advanced, form_state.advanced, "advanced")
     if chosen.get("max_new_tokens", 0) > settings.max_new_tokens:
-        raise BadInput(f"New tokens is {chosen['max_new_tokens']}; here the most is {settings.max_new_tokens}.")
+        raise BadInput(f"New tokens is {chosen['max_new_tokens']}; the maximum here is {settings.max_new_tokens}.")
     prompt = form_state.prompt
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadInput(form.empty)
     if len(prompt) > form.most_letters:
-        raise BadInput(f"The prompt has {len(prompt):,} characters; at most {form.most_letters:,} make sense here. Shorten it.")
+        raise BadInput(f"The prompt has {len(prompt):,} characters; the maximum here is {form.most_letters:,}. Shorten it.")
     asked = Request(
         method=method.name,
         prompt=prompt,
@@ -190,7 +188,7 @@ def offered(settings: Settings, modality: str = "text", role: str | None = None)
 def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> Titles:
     """Title and name of every model offered for a role, and of ``own``, the configured target.
 
-    A title states why a model cannot fit on this machine, or the download that a model not yet here requires.
+    A title states why a model cannot fit on this machine, or the download that it still requires.
     """
     listed = offered(settings, modality, role)
     if own and own not in listed:

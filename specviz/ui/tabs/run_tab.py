@@ -1,4 +1,4 @@
-"""A run's tab: controls at the left, the stage at the right. Each modality adds its own controls."""
+"""A run's tab: controls on the left, the stage on the right. Each modality adds its own controls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunTab(TabParts):
     lines = 2
     """Label of the prompt, and the number of its lines."""
     controls: tuple[str, ...] = browser_state.NAMES
-    """Names of the controls that make the request."""
+    """Names of the controls that make up the request."""
     kept = controls
     """Names of the controls that outlive a reload of the page."""
 
@@ -62,7 +62,7 @@ class RunTab(TabParts):
         self.stage_filled = gr.State(tab_page is None)
         self.target_before = gr.State("")
         """Target chosen before a method switched to one that it runs on; else empty."""
-        self.recording = controls.choice(  # of the stage's run, in the header's free corner
+        self.recording = controls.choice(  # chooses the stage's run, in the header's free corner
             grouped(self.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
         )
         with gr.Row(elem_classes="sp-room"):
@@ -96,7 +96,7 @@ class RunTab(TabParts):
         self.add_forms(method, run)
 
     def add_method(self, method: str, note: str = "") -> None:
-        """Make the controls of method and target; ``note`` describes the recorded run."""
+        """Make the controls for method and target; ``note`` describes the recorded run."""
         self.method = controls.choice(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
@@ -105,7 +105,7 @@ class RunTab(TabParts):
         )  # fmt: skip
 
     def add_prompt(self, prompt: str) -> None:
-        """Make the control of the prompt."""
+        """Make the control for the prompt."""
         self.prompt = gr.Textbox(
             prompt, label=self.ask, lines=self.lines, max_lines=2 * self.lines, elem_id=f"{self.prefix}-prompt"
         )  # fmt: skip
@@ -193,9 +193,9 @@ class RunTab(TabParts):
         return updates | (self.take_over(trace, name) if self.offers(trace.run.method) else {})
 
     def running(self, caller: Caller, run_name: str, runs: Runs, *control_values: Any) -> Iterator[Updates]:
-        """Run the request in the controls, and add the run to ``runs``. Of one that never began, the banner shows the reason.
+        """Run the request in the controls, and add the run to ``runs``. If it never begins, the banner shows the reason.
 
-        An empty update: the page shows something else now.
+        An empty update means that the page shows something else now.
         """
         try:
             values = dict(zip(self.controls, control_values, strict=True))
@@ -258,8 +258,8 @@ class RunTab(TabParts):
         return {self.run: gr.Button(self.verb[running]), self.stop: panels.stop_button(running)}
 
     def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
-        """Fill an opened tab that shows no run yet, with the run that the page's address names, even while that is loading, or
-        with the tab's own."""
+        """Fill an opened tab that shows no run yet: with the run that the page's address names, even while that loads, or with
+        the tab's own."""
         if filled:
             return {self.stage_filled: True}
         named = request.query_params.get("trace")
@@ -269,7 +269,7 @@ class RunTab(TabParts):
 
     @property
     def own_choices(self) -> list[Any]:
-        """Controls besides prompt and forms whose values a choice of another method must respect."""
+        """Controls besides prompt and forms that :meth:`apply_limits` needs when another method is chosen."""
         return [self.target, self.target_before]
 
     def apply_limits(self, updates: Updates, method: str, target: str, before: str) -> Updates:
@@ -347,17 +347,17 @@ class RunTab(TabParts):
 
 
 class TextTab(RunTab):
-    """Words in, words out, for some methods with a draft model. The page opens with this tab."""
+    """Words in, words out; some methods need a draft model. The page opens with this tab."""
 
     modality, prefix, default_method, lines = "text", "sp", "prompt_lookup", 3
     controls = kept = (*RunTab.controls, "draft")
 
     def add_method(self, method: str, note: str = "") -> None:
-        """Make the controls of method, target and draft model."""
+        """Make the controls for method, target and draft model."""
         super().add_method(method, note)
         own, settings = request_form.OWN_DRAFT, self.shared.settings
         self.draft = gr.Dropdown(
-            [("The small one that ships", own), *request_form.models("draft", settings)], value=own, label="Draft model",
+            [("The small included one", own), *request_form.models("draft", settings)], value=own, label="Draft model",
             allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft, elem_id="sp-draft",
         )  # fmt: skip
 

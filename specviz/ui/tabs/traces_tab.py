@@ -51,7 +51,7 @@ class TracesTab(TabParts):
         show.click(run_tabs.play, [self.run, *run_tabs.runs], run_tabs.outputs, **QUIET)
 
     async def enter(self, name: str | None, session_runs: Runs, request: gr.Request, message: str = "") -> Updates:
-        """Show a run's facts and offer its files; without them, the ``message`` says why."""
+        """Show a run's facts, offer its files, and show the ``message`` in the banner."""
         name = name or ""
 
         def shown() -> Updates:

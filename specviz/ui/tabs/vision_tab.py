@@ -1,4 +1,4 @@
-"""The Vision-language tab: a picture and a question; the picture stands beside the answer."""
+"""The Vision-language tab: a picture and a question; the picture is shown beside the answer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class VisionTab(RunTab):
         return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in examples.scenes()))
 
     def bring(self, path: str | None) -> Updates:
-        """Open an uploaded picture safely; one that cannot be opened leaves the current one."""
+        """Open an uploaded picture safely; if it cannot be opened, keep the current one."""
         try:
             data, warnings = examples.uploaded_picture(path)
         except BadInput as error:

@@ -1,7 +1,7 @@
 """Controls of our own: forms generated from a parameter dataclass, with their checked values, and drop-downs with headings.
 
-A form's value is JSON text: {"of", "fields", "values", "given"}. ``given`` are the values as the page filled them in; any that
-differ are the visitor's edits, and so are all without one.
+A form's value is JSON text: {"of", "fields", "values", "given"}. ``given`` are the values as the page filled them in; values that
+differ from these, or have none there, are the visitor's edits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def values(payload: str | None, of: str) -> dict[str, Any]:
 
 
 def replaced(payload: str, name: str, value: Any) -> str:
-    """Return the form with one value replaced; unchanged if it is no valid form."""
+    """Return the form with one value replaced; unchanged if it is not a valid form."""
     try:
         form_state = json.loads(payload)
         form_state["values"][name] = value
@@ -80,9 +80,9 @@ def replaced(payload: str, name: str, value: Any) -> str:
 
 
 def filled(offered: str, now: str, edits: bool = False) -> str:
-    """Return the form ``offered`` with the values that the form ``now`` has, or its ``edits`` alone.
+    """Return the form ``offered`` with the values of the form ``now``, or with ``edits`` only the edited ones.
 
-    An edit stays one as long as it is in the form, whatever the page fills in meanwhile. Raises BadInput for a malformed form.
+    A value stays an edit as long as it is in the form, whatever the page fills in meanwhile. Raises BadInput for a bad form.
     """
     form = json.loads(offered)
     typed, given = _read(now, form["of"])
@@ -112,7 +112,8 @@ def choice(
     groups: Groups, value: str, label: str, *, elem_id: str, script: str = "widgets/choice.js", below: str = "", **more: Any
 ) -> gr.HTML:  # fmt: skip
     """Drop-down with headings, for long lists: the browser's native one, which works with keyboards and phones. Its value
-    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one. ``below`` is HTML for ``script``."""
+    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one. ``below`` is HTML for ``script``
+    to fill."""
     name = f"{elem_id}-choice"
     template = f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
     template += f'<select id="{name}" data-groups="{markup(json.dumps(list(groups.items())))}"></select></div>{below}'

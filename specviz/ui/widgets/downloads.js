@@ -1,4 +1,4 @@
-// Save buttons: the server makes the text and keeps it packed in memory, the browser makes the file.
+// Save buttons: the server makes the text and caches it compressed, the browser makes the file.
 const status = element.querySelector(".sp-saved");
 
 function save(name, blob) {

@@ -50,7 +50,7 @@ class Files:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def answer(self, request: Request) -> Response:
-        """Answer with the file of the query, or with one sentence why there is none."""
+        """Answer with the requested file, or with one sentence that says why there is none."""
         query = request.query_params
         kind, step = query.get("kind", "")[:20], query.get("step", "1")
         of_step = kind in export.OF_ONE_STEP

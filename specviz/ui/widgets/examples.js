@@ -1,4 +1,4 @@
-// Buttons to choose from, in a fold that closes with the choice or the Escape key if they are in one.
+// Example buttons; if they are in a fold, a choice or the Escape key closes it.
 const fold = element.querySelector("details");
 
 element.addEventListener("click", (event) => {

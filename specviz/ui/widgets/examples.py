@@ -1,4 +1,4 @@
-"""Examples to click: prompts under the prompt, grouped by how easy they are to draft, and small pictures with a question each."""
+"""Examples to click: prompts, grouped by how easy they are to draft, and small pictures with a question each."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
     for kind, side, quality in (("PNG", SIDE, 100), ("JPEG", SIDE, 92), ("JPEG", SIDE, 75), ("JPEG", SIDE // 2, 75)):
         thumbnail.thumbnail((side, side))
         file = io.BytesIO()
-        thumbnail.save(file, kind, quality=quality)  # of which a PNG takes no notice
+        thumbnail.save(file, kind, quality=quality)  # a PNG ignores the quality
         if file.tell() <= MOST_KEPT:
             break
     return file.getvalue(), picture.warnings

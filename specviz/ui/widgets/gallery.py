@@ -1,7 +1,7 @@
 """Recorded runs that come with the app: each a trace file, with its title and note beside it.
 
 ``NAME.json``: {"title", "note", "rehearsals"}. Links carry ``NAME`` (``?trace=NAME``), ``note`` is one sentence on what to
-watch, ``rehearsals`` the number of earlier runs, for a method with a memory. Its other fields are for
+watch, ``rehearsals`` the number of earlier runs, for a method with a memory. The file's other fields are for
 ``python -m specviz record``, which makes ``NAME.spectrace.jsonl.gz``. ``index.json``: {"first": {MODALITY: NAME}, "pair": [NAME,
 NAME]}, the runs with which the tabs and *Compare* open.
 """
@@ -63,7 +63,7 @@ class Recording:
         """The run record. Raises BadTrace when the first line is another record."""
         record = self._record(self._bytes().partition(b"\n")[0])
         if not isinstance(record, Run):
-            raise BadTrace(f"{self.path.name} does not begin with what was run.")
+            raise BadTrace(f"{self.path.name} does not begin with a run record.")
         return record
 
     @cached_property
@@ -121,7 +121,7 @@ class Gallery:
             raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
         if name not in self.recordings:
             listed = ", ".join(self.recordings) or "none here"
-            raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")
+            raise BadInput(f"There is no recorded run {name[:60]!r}; the recorded runs are: {listed}.")
         return self.recordings[name]
 
     def by_family(self, *modalities: str) -> Groups:

@@ -18,7 +18,7 @@ from specviz.ui import theme
 BASELINE = "autoregressive"
 """The method against which all others are timed; it has no speed-up over itself."""
 
-UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage keeps what it shows; run it live to see it.</p>'
+UNRECORDED = '<p class="sp-summary">No run of this method is recorded here, so the stage is unchanged; run it live.</p>'
 """Note under the summary of a method whose choice leaves the stage unchanged."""
 
 
@@ -36,14 +36,14 @@ def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
 
 
 def banner(message: str, note: bool = False) -> gr.HTML:
-    """A prominent message, hidden without one: an error or, if so, a ``note``."""
+    """A prominent message: an error, or a note if ``note``. Hidden if the message is empty."""
     kind, role = ("note", "status") if note else ("error", "alert")
     html = f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
     return gr.HTML(html if message else "", visible=bool(message))
 
 
 def summary(name: str, note: str = "") -> str:
-    """HTML under the method's name: its summary, its exactness and a fold on what to watch. ``note`` is a recording's."""
+    """HTML under the method's name: its summary, its exactness and a fold on what to watch. ``note`` is that of a recording."""
     method = all_methods()[name]
     word = str(method.exactness)
     tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
@@ -64,7 +64,7 @@ def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
-        return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
+        return '<p class="sp-why-none">When the run is over, this explains why it was faster or not.</p>'
     rows = [(one.sentence, one.label, amount(one)) for name in ("predicted", "tau", "plain") if (one := terms.get(name))]
     if costs := [terms[phase].value or 0.0 for phase in PHASES if phase in terms]:
         parts = f"draft + verify + judge + commit + host = {' + '.join(map(duration, costs))}"
@@ -86,7 +86,7 @@ def _headline(trace: Trace, terms: dict[str, Term], timing: bool, prefix: str) -
 
 
 def facts(rows: Mapping[str, str], attributes: str = ' class="sp-facts"') -> str:
-    """HTML list of names and what is known of them, as HTML; without those of which nothing is."""
+    """HTML list of names and their values, which are HTML; names with an empty value are omitted."""
     return f"<dl{attributes}>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows.items() if text) + "</dl>"
 
 
@@ -130,7 +130,7 @@ def _look(word: str) -> str:
 
 
 def needs(method: Method) -> str:
-    """Requirements of a method."""
+    """Requirements of a method, in words."""
     if method.needs:
         return method.needs
     if method.needs_draft:

@@ -1,9 +1,9 @@
-// What the viewer's modules hand to each other. The records of a file are in trace.d.ts.
+// Types that the viewer's modules exchange. The records of a file are in trace.d.ts.
 type Stage = import("./stage/stage.js").Stage;
 type Handle = { update(text: string): void; stage: Stage; go(step: number, node?: NodeId): void; pick(node: NodeId): void; play(): void; pause(): void; flush(): void; destroy(): void };
 type Book = NonNullable<ReturnType<typeof import("./kit/codes.js").of>>;
 type Note = Trace.Notes[keyof Trace.Notes] | Refused;
-/** A note that is not as its type promises, as it came. */
+/** A note that does not match its type, as received. */
 interface Refused {
   type: null;
   source: { type: string };
@@ -52,7 +52,7 @@ interface Step {
   bonus: Bonus | null;
   origins: { kind: string; id: number | "bonus" }[];
   counts: Counts;
-  /** Behind a count of pruned candidates that may be too low. */
+  /** Suffix of a count of pruned candidates that may be too low. */
   more: string;
   end: TreeNode;
   veiled: boolean;
@@ -66,7 +66,7 @@ interface Counts extends Record<string, number> {
   kept: number;
 }
 
-/** What a control line says of a run, or why something went wrong. */
+/** What a control line says about a run, or why something went wrong. */
 interface Notice {
   kind?: string;
   mode?: string;
@@ -146,7 +146,7 @@ interface Chip {
   grid?: null;
   children?: number[];
 }
-/** Items of a tree in their places, as tree/layout.js has them. */
+/** Items of a tree in their places, from tree/layout.js. */
 interface Plan {
   items: Map<number | string, Item>;
   width: number;

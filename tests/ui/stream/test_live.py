@@ -131,7 +131,7 @@ def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monke
     monkeypatch.setattr(access, "COMING_SECONDS", 0.2)
     room = Room(FakeEngine())
     frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: False)))
-    assert len(frames) == 1 and "Nobody listened" in frames[0].failure
+    assert len(frames) == 1 and "Nobody was reading" in frames[0].failure
     assert room.engine.begun == 0 and len(room.store._entries) == 0 and room.free()
 
 
@@ -143,7 +143,7 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
     next(frames)
     assert room.queue.behind == 1
     there[0] = False
-    assert "Nobody listened" in list(frames)[-1].failure
+    assert "Nobody was reading" in list(frames)[-1].failure
     assert room.queue.behind == 0 and room.engine.begun == 0
 
 
@@ -169,7 +169,7 @@ def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
     room.live.seconds = 1
     # A frame that only takes the wait for the baseline back may follow.
     last = [frame for frame in room.live.run(PageSession(), REQUEST) if frame.trace is not None][-1]
-    assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run has 1 s here.")
+    assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run may take 1 s here.")
     assert len(last.trace.steps) < 400 and room.free()
 
 
@@ -181,20 +181,20 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     assert "While so many wait" not in (next(frames).feed or "")
     for _ in range(live.CROWD):
         room.queue.join()
-    assert "While so many wait, a run writes at most 32 tokens and has 5 s." in (next(frames).feed or "")
+    assert "While so many wait, a run writes at most 32 tokens in at most 5 s." in (next(frames).feed or "")
     first.leave()
     trace = list(frames)[-1].trace
     assert room.engine.asked[0].max_new_tokens == 32
-    assert "32 tokens at most instead of 96" in trace.run.warnings[-1]
+    assert "at most 32 tokens instead of 96" in trace.run.warnings[-1]
 
 
 def test_the_limit_follows_how_many_wait() -> None:
     room = Room(FakeEngine(), waiting=live.CROWD + 1)
     assert room.live.limit()[0] == math.inf
     room.live.seconds = 120
-    assert room.live.limit() == (120.0, "A run has 120 s here.")
+    assert room.live.limit() == (120.0, "A run may take 120 s here.")
     tickets = [room.queue.join() for _ in range(live.CROWD + 1)]
-    assert room.live.limit() == (live.CROWD_SECONDS, "While 4 more were waiting, it had 5 s.")
+    assert room.live.limit() == (live.CROWD_SECONDS, "While 4 more runs waited, its limit was 5 s.")
     tickets.pop().leave()
     assert room.live.limit()[0] == 120.0
 
@@ -260,7 +260,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -
     assert thread.is_alive()
     behind = room.queue.join()
     thread.join(20)
-    assert not thread.is_alive() and "took more than the 0.2 s it has while others wait" in frames[-1].failure
+    assert not thread.is_alive() and "took more than the 0.2 s allowed while others wait" in frames[-1].failure
     assert behind.wait(10)
     behind.leave()
 
@@ -311,7 +311,7 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end:
             assert store.read(room.store.text(last.key).encode()) == last.trace
         else:
             assert last.failure == (
-                "Stopped before the first step; nothing was run." if end == "stop" else "A run has 0.001 s here."
+                "Stopped before the first step; nothing was run." if end == "stop" else "A run may take 0.001 s here."
             )
     # The next one begins while the thread of the first still waits; where that computes, it waits for it and says so.
     room.live.seconds, room.live.stream = None, deaf("", open_event(), lock)
@@ -370,7 +370,7 @@ def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
     line = RunQueue(waiting=1)
     line.join()
     waiting = line.join()
-    with pytest.raises(SpecvizError, match="1 more run waiting .* Try again .* recorded runs"):
+    with pytest.raises(SpecvizError, match="1 run is waiting. Try again .* recorded runs"):
         line.join()
     waiting.leave()
     assert len(line.join().ahead) == 1

@@ -42,7 +42,7 @@ def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
         run, *steps, end = events(url, (url,))
     assert isinstance(run, Run) and isinstance(end, End) and len(steps) == 2
     assert "method, its parameters, draft" in run.warnings[-1], "what the form says of a method is not what ran"
-    assert end.text == "".join(WORDS[:5]) and "by its counters over all that it served meanwhile: 0.75" in end.message
+    assert end.text == "".join(WORDS[:5]) and "from its counters over all requests that it served meanwhile: 0.75" in end.message
     trace = Trace(run, tuple(step for step in steps if isinstance(step, Step)), end)
     assert store.read(store.text(trace).encode()).run.method == "served_vllm"
 

@@ -63,7 +63,7 @@ def test_every_control_reaches_the_request(shared: AppState) -> None:
         ("basics", "temperature", -0.1, "from 0.0 to 2.0"),
         ("basics", "max_new_tokens", 0, "New tokens is 0; give a whole number from 1"),
         ("basics", "max_new_tokens", 10.5, "New tokens is 10.5; give a whole number"),
-        ("basics", "max_new_tokens", 500, "New tokens is 500; here the most is 200"),
+        ("basics", "max_new_tokens", 500, "New tokens is 500; the maximum here is 200"),
         ("advanced", "seed", "lucky", "Seed is 'lucky'"),
         ("advanced", "top_p", "inf", "Top-p is 'inf'"),
         ("advanced", "dtype", "int3", "Number format is 'int3'; choose one of auto"),

@@ -256,9 +256,9 @@ def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter: Enter)
     visitor.choose("bandit_ucb")
     touched = {visitor.tab.stage, visitor.tab.run_name, visitor.tab.recording, visitor.tab.why} & visitor.updates.keys()
     assert not touched and visitor.asked == (0.0, 96) and visitor.prompt == "Prompt of stand."
-    assert "No run of it is recorded" in visitor.updates[visitor.tab.summary]
+    assert "No run of this method is recorded" in visitor.updates[visitor.tab.summary]
     visitor.choose("eagle2")
-    assert "No run of it is recorded" not in visitor.updates[visitor.tab.summary]
+    assert "No run of this method is recorded" not in visitor.updates[visitor.tab.summary]
 
 
 def test_a_run_that_is_going_on_keeps_the_stage(enter: Enter) -> None:
@@ -272,7 +272,7 @@ def test_a_run_that_is_going_on_keeps_the_stage(enter: Enter) -> None:
 def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter: Enter) -> None:
     visitor = enter("vision")
     visitor.choose("eagle2")
-    assert visitor.shown is None and "No run of it is recorded" in visitor.updates[visitor.tab.summary]
+    assert visitor.shown is None and "No run of this method is recorded" in visitor.updates[visitor.tab.summary]
     visitor.choose("hivis")
     assert visitor.shown == "hivis" and visitor.asked == HOW["hivis"]
     pictures = enter("image")

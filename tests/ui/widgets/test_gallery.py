@@ -64,7 +64,7 @@ def test_what_was_run_and_how_it_ended_are_known_without_the_steps(tmp_path: Pat
     file.write_text("\n".join((first, *steps)) + "\n", encoding="utf-8")
     assert Gallery(tmp_path).get("stand").end is None
     file.write_text(steps[0] + "\n", encoding="utf-8")
-    with pytest.raises(BadTrace, match="does not begin with what was run"):
+    with pytest.raises(BadTrace, match="does not begin with a run record"):
         Gallery(tmp_path).get("stand").run  # noqa: B018
 
 

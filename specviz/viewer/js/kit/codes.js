@@ -1,5 +1,5 @@
 // @ts-check
-// The picture codes of an image run, out of the run line: their map in two dimensions, and the patch each one stands for.
+// The picture codes of an image run, read from its run line: their two-dimensional map, and the patch of each code.
 import * as dom from "./dom.js";
 import { box } from "./svgKit.js";
 import { findNode } from "../run/parseStep.js";
@@ -23,7 +23,7 @@ function read(book) {
   const side = Math.floor(Math.sqrt(pixels.length / (3 * size)));
   return {
     size,
-    // Pixels a side of a patch; 0 where the run has none, and codes are named by number and colour.
+    // Side of a patch in pixels; 0 if the run has no patches, and codes are named by number and colour.
     side: pixels.length === 3 * size * side * side ? side : 0,
     pixel: (code, at) => pixels.subarray(3 * (code * side * side + at), 3 * (code * side * side + at + 1)),
     addresses: new Map(),
@@ -33,7 +33,7 @@ function read(book) {
   };
 }
 
-/** Ids packed as 16-bit numbers, or as they stand in an older trace. Throws on a damaged text. */
+/** Ids unpacked from 16-bit numbers; an older trace holds them as a list. Throws on a damaged text. */
 export function list(packed) {
   if (typeof packed !== "string") return packed;
   const raw = bytes(packed);
@@ -41,7 +41,7 @@ export function list(packed) {
   return Array.from({ length: raw.length >> 1 }, (_, at) => view.getUint16(2 * at, true));
 }
 
-/** The book of a run, or null where it has none or a damaged one. @param {Trace.Run | null} run */
+/** The book of a run, or null if it has none or a damaged one. @param {Trace.Run | null} run */
 export function of(run) {
   if (!run || !run.codebook) return null;
   if (!known.has(run)) {
@@ -64,7 +64,7 @@ export const colour = (book, code) => (has(book, code) ? `rgb(${book.rgb(code).j
 /** @param {Book | null} book @param {number} code */
 const hasPatch = (book, code) => has(book, code) && book.side > 0;
 
-/** A patch as the address of a picture: a bitmap file, rows from below, blue first, each row a multiple of four bytes. @param {Book | null} book @param {number} code */
+/** A patch as a picture's address: a bitmap file, bottom row first, blue first, each row padded to a multiple of four bytes. @param {Book | null} book @param {number} code */
 function bitmap(book, code) {
   const { side } = book;
   const stride = (3 * side + 3) & ~3;
@@ -87,26 +87,26 @@ export function address(book, code) {
   return book.addresses.get(code);
 }
 
-/** What a patch is, for whoever points at one. */
+/** What a patch is, for its tooltip. */
 export const ABOUT = "The patch is the code's mean over decoded pictures; in one picture its neighbours change it.";
 
-/** A code in running text, or null where it has no patch. @param {Book | null} book @param {number} code */
+/** A code in running text, or null if it has no patch. @param {Book | null} book @param {number} code */
 export function image(book, code, kind = "") {
   const src = address(book, code);
   return src && dom.h("img", { src, alt: `code ${code}`, title: `Code ${code}. ${ABOUT}`, class: `sv-code ${kind}` });
 }
 
-/** Words in which codes are named, as “#449” or bare, with their patches in the names' places. @param {Book | null} book @param {string} words */
+/** A text that names codes, as “#449” or bare, with a patch in place of each name. @param {Book | null} book @param {string} words */
 export function named(book, words) {
   if (!book || !book.side) return [words];
   return words.split(/“?#(\d{1,5})”?/).map((part, at) => (at % 2 ? image(book, Number(part)) || `#${part}` : part));
 }
 
-/** A code as a heading: its patch, and its number for whoever looks it up; null for what is no code. @param {Book | null} book @param {{ grid: number[] | null, token: number }} node */
+/** A code as a heading: its patch and its number; null for any other token. @param {Book | null} book @param {{ grid: number[] | null, token: number }} node */
 export const titled = (book, node) =>
   node.grid && hasPatch(book, node.token) ? [image(book, node.token, "sv-large"), ` code ${node.token}`] : null;
 
-/** Codes in a line, nearest first: the first `count` are what another may stand for, the others were considered too. @param {Book | null} book */
+/** Codes in a line, nearest first: another code may stand for the first `count`; the others were only considered. @param {Book | null} book */
 export function kin(book, list, count) {
   if (!book || !book.side) return null;
   const patches = list.slice(0, 60).map((code, at) => image(book, code, at < count ? "" : "sv-considered-code"));
@@ -140,7 +140,7 @@ export function paint(pen, book, code, x, y, size) {
 
 const PAD = 8;
 
-/** Where codes stand on a map of this size: across, and down, in pixels. @param {Book | null} book @param {number} width @param {number} height */
+/** Positions of codes on a map of this size, x and y in pixels. @param {Book | null} book @param {number} width @param {number} height */
 export const places = (book, width, height) => [
   (code) => PAD + book.x(code) * (width - 2 * PAD),
   (code) => PAD + (1 - book.y(code)) * (height - 2 * PAD),
@@ -148,7 +148,7 @@ export const places = (book, width, height) => [
 
 const grounds = new WeakMap();
 
-/** The map's ground: codes as small dots in their own colours. Drawn once; hundreds of elements a step slow a live run down. @param {Book | null} book @param {number} width @param {number} height */
+/** The map's background: codes as small dots in their own colours. Drawn once; hundreds of elements per step slow a live run down. @param {Book | null} book @param {number} width @param {number} height */
 export function ground(book, width, height) {
   const scale = devicePixelRatio || 1;
   const key = [width, height, scale].join();
@@ -157,7 +157,7 @@ export function ground(book, width, height) {
   const canvas = dom.h("canvas", { width: width * scale, height: height * scale, "aria-hidden": "true" });
   const pen = dom.pen(canvas);
   pen.scale(scale, scale);
-  pen.strokeStyle = "rgb(128 128 128 / 0.6)"; // seen on a light page and on a dark one
+  pen.strokeStyle = "rgb(128 128 128 / 0.6)"; // visible on light and dark pages
   pen.lineWidth = 0.6;
   const [x, y] = places(book, width, height);
   for (let code = 0; code < book.size; code += Math.ceil(book.size / 2500)) {
@@ -171,7 +171,7 @@ export function ground(book, width, height) {
   return canvas;
 }
 
-/** Black or white, whichever is read more easily on a code's colour. @param {Book | null} book @param {number} code */
+/** Black or white, whichever is easier to read on a code's colour. @param {Book | null} book @param {number} code */
 function ink(book, code) {
   const [red, green, blue] = book.rgb(code);
   return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#111" : "#fff";
@@ -180,7 +180,7 @@ function ink(book, code) {
 /** Which nodes of a tree are drawn as patches: a test, or null in a run without patches. @param {Book | null} book */
 export const patched = (book) => (book && book.side ? (node) => Boolean(node.grid) && hasPatch(book, node.token) : null);
 
-/** Put the patches of their codes into the drawn nodes of a tree; without patches, and in dots, the colours. Verdicts keep their frames. @param {Step} step @param {Book | null} book @param {Map<number | string, Item>} items */
+/** Fill the drawn nodes of a tree with their codes' patches, or with the colours in dots and without patches. Verdicts keep their frames. @param {Step} step @param {Book | null} book @param {Map<number | string, Item>} items */
 export function tint(svg, step, book, items) {
   if (!book) return;
   for (const group of svg.querySelectorAll("g[data-id]")) {
@@ -190,7 +190,7 @@ export function tint(svg, step, book, items) {
     const item = items.get(id);
     if (!item) continue;
     const { side, w, h } = item;
-    // A node that moves is drawn in layers, each with a shape of its own.
+    // A moving node is drawn in layers, each with a shape of its own.
     for (const shape of group.querySelectorAll(".sv-box, .sv-diamond")) {
       if (side) {
         const round = 2 * Number(shape.getAttribute("rx")) >= h;

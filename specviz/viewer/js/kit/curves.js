@@ -1,5 +1,5 @@
 // @ts-check
-// Tokens a pass from short texts to long ones, method by method, where the length suite has measured the run's target.
+// Tokens per pass by text length and method, if the length suite has measured the run's target.
 import * as dom from "./dom.js";
 import { MEASURED } from "../generated.js";
 import * as svgKit from "./svgKit.js";
@@ -8,7 +8,7 @@ import { disc, line, text } from "./svgKit.js";
 const STYLES = 5;
 const WORDS = { answers: "when it answers", copies: "when it copies" };
 
-/** What was measured of the run's target for this kind, or null where nothing was. @param {Stage} stage @param {string} kind */
+/** The measurements of the run's target for this kind, or null if there are none. @param {Stage} stage @param {string} kind */
 function curvesOf(stage, kind) {
   const { run } = stage.trace;
   const target = run && run.target;
@@ -18,7 +18,7 @@ function curvesOf(stage, kind) {
 }
 
 /**
- * The curves of `kind` with the run among them, as {figure, sentence, source}; null where nothing was measured. `point` is
+ * The curves of `kind` with the run among them, as {figure, sentence, source}; null if nothing was measured. `point` is
  * {length, tokens}, the run's own curve is drawn thick, and the figure is `tall` pixels high.
  * @param {Stage} stage @param {string} kind
  */
@@ -48,7 +48,7 @@ export function draw(stage, kind, point, tall) {
     return dom.s("path", { d: `M${points.join("L")}`, class: look(curve) }, dom.s("title", {}, `${curve.method}: τ ${curve.tau.join(", ")}`));
   });
   const ends = own ? [0, lengths.length - 1].map((at) => text(stage, x(lengths[at]), y(own.tau[at]) + 17 * u, own.tau[at].toFixed(2), { anchor: "middle", bold: true, kind: "sv-halo" })) : [];
-  const head = `Tokens per pass (τ) ${WORDS[kind]}, by the length of the text before; the ring is this run`;
+  const head = `Tokens per pass (τ) ${WORDS[kind]}, by the length of the preceding text; the ring is this run`;
   const spoken = `${head}. ${known.curves.map((curve) => `${curve.method} ${curve.tau.join(", ")}`).join("; ")}`;
   const ring = disc(x(point.length), y(point.tokens), 6 * u, "sv-cursor");
   const axis = text(stage, left + wide, top + high + 30 * u, "tokens of text before it", { anchor: "end", kind: "sv-mute" });

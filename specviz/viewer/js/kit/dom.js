@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MOST = 4000; // elements of one note: eight times those of the largest real one
 let left = Infinity;
 /**
- * What `draw` returns; an error once it has made more elements than a note may have: a page of too many hangs.
+ * The result of `draw`. Throws once it has made more elements than a note may have, because too many hang the page.
  * @template T
  * @param {() => T} draw
  */
@@ -80,10 +80,10 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** What paints on a canvas. @param {any} canvas @returns {CanvasRenderingContext2D} */
+/** The 2D context of a canvas. @param {any} canvas @returns {CanvasRenderingContext2D} */
 export const pen = (canvas) => canvas.getContext("2d");
 
-/** Where an event happened: the nearest element around it that `selector` finds. @param {any} event @param {string} selector @returns {HTMLElement | null} */
+/** The element nearest to an event's target that matches `selector`. @param {any} event @param {string} selector @returns {HTMLElement | null} */
 export const closest = ({ target }, selector) => (target.closest ? target.closest(selector) : null);
 
 let ids = 0;

@@ -1,5 +1,5 @@
 // @ts-check
-// Turns token text and numbers into what a person reads. Text in, text out: no markup is ever made here.
+// Formats token text and numbers for people to read. Text in, text out: no markup is ever made here.
 
 const MARKS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u3000": "□" };
 // Control, bidirectional-override and invisible characters: a hostile token must not reorder or hide its neighbours.
@@ -15,7 +15,7 @@ export function visible(text) {
   return text.replace(/[ \n\t\r\u00a0\u3000]/g, (char) => MARKS[char]).replace(ODD, code);
 }
 
-/** Text for the strip: as it is, but unable to turn the direction of what follows. @param {string} text */
+/** Text for the strip: unchanged, but unable to change the writing direction of the text after it. @param {string} text */
 export const plain = (text) => text.replace(OVERRIDES, "");
 
 /** At most `limit` characters, the cut marked. Never splits a surrogate pair. @param {string} text @param {number} limit */
@@ -29,7 +29,7 @@ export const token = (text, limit = 18) => short(visible(text), limit);
 /** @param {string} text */
 export const quote = (text) => "“" + token(text, 24) + "”";
 
-/** A probability: at most four digits, and in words where they would make it a bare 0 or 1 that it is not. @param {number | null | undefined} value */
+/** A probability: at most four digits, and in words if these would wrongly round it to 0 or 1. @param {number | null | undefined} value */
 export function probability(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0 || value === 1) return String(value);

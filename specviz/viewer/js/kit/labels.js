@@ -5,7 +5,7 @@ import { LABELS, LEGEND } from "../generated.js";
 
 export const of = (status) => LABELS[status] || status;
 
-/** Verdicts worth a place in the legend: those of the run, and while it is going on the usual ones. @param {Recording} trace */
+/** Verdicts for the legend: those of the run, and while it is running also the usual ones. @param {Recording} trace */
 export function legendStatuses(trace) {
   const usual = ["accepted", "rejected", "skipped", "bonus"];
   const statuses = new Set([...(trace.end ? [] : usual), ...trace.seen]);
@@ -13,10 +13,10 @@ export function legendStatuses(trace) {
   return Object.keys(LEGEND).filter((status) => statuses.has(status));
 }
 
-/** "258 pruned": all that was cut before the pass. @param {Step} step */
+/** "258 pruned": all nodes pruned before the pass. @param {Step} step */
 export const pruned = ({ counts, more }) => `${counts.cut}${more} pruned`;
 
-/** "264", or as many "or more": all that was drafted. @param {Step} step */
+/** "264", or "264 or more": all drafted nodes. @param {Step} step */
 export const drafted = ({ counts, more }) => counts.drafted + more;
 
 /** "4 of 24 accepted": of the drafted nodes that the target has scored. @param {Step} step */

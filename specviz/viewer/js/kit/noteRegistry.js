@@ -1,5 +1,5 @@
 // @ts-check
-// Registry of the note panels: each note type has a drawing of its own; an unknown one is listed as it is.
+// Registry of the note panels: each note type has its own drawing; a note of an unknown type is listed as data.
 import * as codes from "./codes.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
@@ -10,25 +10,25 @@ const known = new Map();
 /** `drawing` has a title and draw(data, step, stage) returning elements. One file in js/notes/ for each note type. */
 export const register = (type, drawing) => known.set(type, drawing);
 
-/** A note as it came: one that is not as its type promises was put away by run/decode.js. @param {Note} note @returns {{ type: string }} */
+/** A note as received: run/decode.js sets aside one that does not match its type. @param {Note} note @returns {{ type: string }} */
 const source = (note) => (note.type === null ? note.source : note);
 
 /** @param {Note | null} note */
 export const title = (note) => (note && known.has(source(note).type) ? heading(note) : "Method");
 
-// Notes that many methods leave, or that make sense once another is understood.
+// Notes that many methods leave, or that make sense only after another one.
 const LATER = new Set(["step_embeddings", "growth", "coarse_codes", "picture", "canvas"]);
 
-/** The notes of the step in the order in which they are read: what is the method's own first. @param {Step} step */
+/** The notes of the step in reading order: the method's own first. @param {Step} step */
 const ordered = (step) => (step ? [...step.notes].sort((a, b) => Number(LATER.has(source(a).type)) - Number(LATER.has(source(b).type))) : []);
 
-/** Of several notes the one to show: the one the reader asked for, else the first. @param {Stage} stage */
+/** The note to show: the one that the reader chose, else the first. @param {Stage} stage */
 export function chosen(stage) {
   const notes = ordered(stage.step);
   return notes.find((note) => source(note).type === stage.selectedNote) || notes[0] || null;
 }
 
-/** What the note on show adds to the main tree: under, over (treeLayout, u) => elements, dim (item) => true; or null. @param {Stage} stage */
+/** What the shown note adds to the main tree: under, over (treeLayout, u) => elements, dim (item) => true; or null. @param {Stage} stage */
 export function overlay(stage) {
   const note = stage.tab === "method" ? chosen(stage) : null;
   const drawing = note ? known.get(note.type) : null;
@@ -40,30 +40,30 @@ export function overlay(stage) {
   }
 }
 
-/** The note on show, below `above`, elements that tell of the moment. */
+/** Draw the shown note below `above`, elements about the current moment. */
 export function draw(pane, stage, above = []) {
   const all = ordered(stage.step);
-  // The picture itself stands beside the tree: its rows are shown only where there is no other note.
+  // The picture itself is beside the tree, so its rows are shown only if there is no other note.
   const notes = all.length > 1 ? all.filter((entry) => entry.type !== "canvas") : all;
   const note = chosen(stage);
   if (!note) return pane.replaceChildren(...above, dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
   const fill = (tall) => {
-    stage.pointing = stage.settling = null; // of the drawing that was here
+    stage.pointing = stage.settling = null; // handlers of the previous drawing
     Object.assign(stage, { tall, folds: [] });
     const head = notes.length > 1 ? choice(notes, note, stage) : null;
     const named = head || known.has(source(note).type) ? null : dom.h("h3", {}, heading(note));
     pane.replaceChildren(...above, dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
   };
   stage.column = Math.max(230, pane.clientWidth - 26);
-  // On a phone a pane is as tall as what is in it; elsewhere a picture gives way to the words around it, so that nothing scrolls.
+  // On a phone a pane is as tall as its content; elsewhere a picture shrinks to leave room for the text, so that nothing scrolls.
   let tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
-  // Where its words alone are too high, they are set closer.
+  // If the text alone is too tall, its lines are set closer.
   for (const close of [false, false, true, true, true]) {
     pane.classList.toggle("sv-close", close);
     fill(tall);
     const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
     if (!(over > 0)) break;
-    tall -= Math.ceil(1.3 * over); // not all of a picture gives way
+    tall -= Math.ceil(1.3 * over); // not all of a picture's height can shrink
   }
   for (const fold of stage.folds) fold.open = Boolean(stage.unfolded);
   return undefined;
@@ -94,9 +94,9 @@ function drawNote(note, stage) {
   try {
     if (came === note) return dom.withinBudget(() => known.get(note.type).draw(note, stage.step, stage));
   } catch {
-    // Said below.
+    // The message below reports it.
   }
-  const message = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
+  const message = "This note does not match its type, or needs more than a page can draw. Here is its data as received.";
   return dom.h("div", {}, svgKit.caption(message), rawNote(came));
 }
 
@@ -114,7 +114,7 @@ function rawNote(note) {
   );
 }
 
-/** Of a note's rows, the one about the chosen node's place: its own, else its parent's, else the first. @param {Stage} stage */
+/** The row of a note about the chosen node's position: its own, else its parent's, else the first. @param {Stage} stage */
 export function focus(rows, stage) {
   const { selected } = stage;
   const at = (id) => rows.find((row) => row.node === id);

@@ -1,8 +1,8 @@
 // @ts-check
-// Moves what is in a scrolling box with the pointer.
+// Pans the content of a scrolling box with the pointer.
 import * as dom from "./dom.js";
 
-/** Drag the empty parts of a scrolling box to move what is in it. Touch scrolls by itself. @param {HTMLElement} box */
+/** Drag the empty parts of a scrolling box to move its content. Touch scrolls by itself. @param {HTMLElement} box */
 export function pan(box) {
   let from = null;
   box.addEventListener("pointerdown", (event) => {

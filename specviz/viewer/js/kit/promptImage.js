@@ -8,7 +8,7 @@ const MOST = 4096;
 const LONGEST = 200000;
 const known = new WeakMap();
 
-/** Prompt places from rows of [first, how many]. @param {[number, number][]} spans */
+/** Prompt positions from rows of [first, count]. @param {[number, number][]} spans */
 export const places = (spans) =>
   spans.flatMap(([first, many]) => Array.from({ length: Math.min(Math.max(0, many), MOST) }, (_, at) => first + at)).slice(0, MOST);
 
@@ -37,7 +37,7 @@ function read(note) {
 }
 
 /**
- * The first step's note of this type, from whatever step is shown.
+ * The first step's note of this type, whichever step is shown.
  * @template {keyof Trace.Notes} K
  * @param {Stage} stage
  * @param {K} type

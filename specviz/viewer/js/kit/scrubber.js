@@ -1,17 +1,17 @@
 // @ts-check
-// Scrubber over the events of a step: a slider, a button that plays them, and the picture of the event it stands at.
+// Scrubber over the events of a step: a slider, a button that plays them, and the picture of the event that it points to.
 import * as dom from "./dom.js";
 
-const PACE = 800; // milliseconds an event
+const PACE = 800; // milliseconds per event
 
-/** Where the scrubber called `name` stands among `moments`: where it was left, as far as this step has such a moment. @param {Stage} stage @param {string} name */
+/** Index of the scrubber called `name` among `moments`: where it was left, if this step has such a moment. @param {Stage} stage @param {string} name */
 export function place(stage, name, moments, first) {
   const at = moments.findIndex((moment) => moment.key === stage.moments[name]);
   return at >= 0 ? at : Math.max(0, Math.min(first, moments.length - 1));
 }
 
 /**
- * `moments` are {key, label}; `draw(moment, at)` makes the picture of one. `first` is where the scrubber stands until
+ * `moments` are {key, label}; `draw(moment, at)` makes the picture of one. `first` is its index until
  * it is moved. The main tree follows: a note may have an overlay that looks up where the scrubber is.
  * @param {Stage} stage @param {string} name
  */

@@ -20,7 +20,7 @@ export const line = (x1, y1, x2, y2, kind) =>
 export const box = (x, y, width, height, kind, rx = 2) =>
   dom.s("rect", { x: round(x), y: round(y), width: round(width), height: round(height), rx, class: kind });
 
-/** A vessel that stands `full` (0 to 1) high with something. @param {number} x @param {number} y @param {number} width @param {number} height */
+/** A vessel filled to the fraction `full` (0 to 1). @param {number} x @param {number} y @param {number} width @param {number} height */
 export function tank(x, y, width, height, full, kind = "") {
   const level = height * Math.min(1, Math.max(0, full || 0));
   return dom.s(
@@ -31,13 +31,13 @@ export function tank(x, y, width, height, full, kind = "") {
   );
 }
 
-/** A picture that is as wide as its pane. `spoken` is what a screen reader says of it. @param {number} width @param {number} height */
+/** A picture that is as wide as its pane. `spoken` is its description for screen readers. @param {number} width @param {number} height */
 export const frame = (width, height, spoken, ...parts) =>
   dom.s("svg", { class: "sv-figure", width, height, role: "img", "aria-label": spoken }, ...parts);
 
 export const caption = (...parts) => dom.h("p", { class: "sv-explanation" }, ...parts);
 
-/** What a reader may want once the picture is understood: folded away, and once opened open at every step. @param {Stage} stage */
+/** Further details: folded away, and once opened, open at every step. @param {Stage} stage */
 export function more(stage, ...parts) {
   const fold = dom.h("details", { class: "sv-more" }, dom.h("summary", {}, "More"), ...parts);
   fold.addEventListener("toggle", () => {
@@ -79,7 +79,7 @@ export const rhombus = (x, y, r, kind) =>
     class: kind,
   });
 
-/** Clicks on marks that carry data-id pick their node; the pointer over them tells what `describe(id)` says. @param {SVGElement} element @param {Stage} stage */
+/** A click on a mark that carries data-id picks its node; the pointer over it shows `describe(id)`. @param {SVGElement} element @param {Stage} stage */
 export function pickable(element, stage, describe) {
   element.addEventListener("click", (event) => {
     const mark = dom.closest(event, "[data-id]");

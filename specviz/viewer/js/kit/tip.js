@@ -1,5 +1,5 @@
 // @ts-check
-// The tooltip: a few lines of numbers beside the pointer. Everything in it can also be had from the inspector.
+// The tooltip: a few lines of numbers beside the pointer. Everything in it is also in the inspector.
 import * as codes from "./codes.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
@@ -13,7 +13,7 @@ export class Tip {
     stage.root.append(this.box);
   }
 
-  /** `lines`: the first is set in bold. `event` says where the pointer is. */
+  /** `lines`: the first is set in bold. `event` gives the pointer's position. */
   show(lines, event) {
     const key = lines.join("\n");
     if (key !== this.key) {
@@ -40,7 +40,7 @@ export class Tip {
     this.box.hidden = true;
   }
 
-  /** Show what `find(event)` says while the pointer is over `element`; hide when it says nothing. @param {HTMLElement | SVGElement} element */
+  /** Show what `find(event)` returns while the pointer is over `element`; hide when it returns nothing. @param {HTMLElement | SVGElement} element */
   over(element, find) {
     /** @param {any} event */
     const move = (event) => {
@@ -53,7 +53,7 @@ export class Tip {
     element.addEventListener("pointerleave", () => this.hide());
   }
 
-  /** What the pointer over a drafted node or the bonus is told. @param {Step} step @param {AnyNode} node */
+  /** Lines of the tooltip over a drafted node or the bonus. @param {Step} step @param {AnyNode} node */
   static about(step, node) {
     const word =
       node.status === "bonus"

@@ -1,5 +1,5 @@
 // @ts-check
-// Two stages that go together: a step on one shows the step of the other that stands where it stands.
+// Two synchronised stages: a step on one shows the corresponding step on the other.
 import * as dom from "../kit/dom.js";
 
 /** Tokens written by the end of each step. */
@@ -8,7 +8,7 @@ function tokensByStep(viewer) {
   return viewer.trace.steps.map((step) => (total += step.emitted.length));
 }
 
-/** The step of `other` that stands where step `at` of `viewer` stands: by tokens written, or by the clock. */
+/** The step of `other` that corresponds to step `at` of `viewer`, by tokens written or by the clock. */
 function matchingStep(viewer, at, other, how) {
   const [mine, theirs] = how === "time" ? [viewer.trace.ends, other.trace.ends] : [tokensByStep(viewer), tokensByStep(other)];
   const place = theirs.findIndex((value) => value >= mine[at]);
@@ -34,7 +34,7 @@ function alignOther(side) {
   leading = false;
 }
 
-/** One scale for the clocks of the pair: one length for both autoregressive baselines, or the same seconds where prompts differ. */
+/** One time scale for the pair: one length for both autoregressive baselines, or the same seconds if the prompts differ. */
 function oneScale() {
   const pair = [alignment.left, alignment.right].flatMap((id) => stage(id) || []);
   if (pair.length < 2 || pair.some((viewer) => viewer.last < 0 || viewer.running)) return;
@@ -57,7 +57,7 @@ function hear(event) {
   if (side) alignOther(side);
 }
 
-/** Align the stages in the elements `left` and `right`, selectors, by "token" or "time"; "off" lets each go its way. */
+/** Align the stages at the selectors `left` and `right` by "token" or "time"; "off" lets each move on its own. */
 export function align(left, right, how) {
   if (!alignment) document.addEventListener("specviz:step", hear);
   alignment = { left, right, how };

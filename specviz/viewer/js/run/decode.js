@@ -1,5 +1,5 @@
 // @ts-check
-// What comes in a line, checked once: records and notes as trace.d.ts declares them. What is wrong comes no further than here.
+// Checks the content of a line, once: records and notes must match trace.d.ts. Invalid data gets no further than here.
 import { SHAPES } from "../generated.js";
 
 /** @type {Record<string, (value: any) => boolean>} */
@@ -13,16 +13,16 @@ const LEAVES = {
 /** @type {Record<string, any>} */
 const NOTHING = { integer: 0, number: 0, boolean: false };
 
-/** By record, its fields with their types as TypeScript writes them. @type {Record<string, string[][]>} */
+/** The fields of each record, with their types in TypeScript's notation. @type {Record<string, string[][]>} */
 const FIELDS = {};
 for (const [name, shape] of Object.entries(SHAPES)) FIELDS[name] = shape.split(";").map((field) => field.split(":"));
 /** @type {Record<string, string>} */
 const NOTES = Object.fromEntries(FIELDS.Notes);
 
-/** A union by its last part, which may be a list; no list, tuple or record of a union. */
+/** Matches a union and its last part, which may be a list, but not a list, tuple or record of a union. */
 const UNION = /^(.+)\|([^|()<>[\]]+(?:\[\])*)$/;
 
-/** A value that is of this type, its records whole; undefined for any other. @param {string} type @param {any} value @param {boolean} patient */
+/** The value if it is of this type, with complete records; else undefined. @param {string} type @param {any} value @param {boolean} patient */
 function checked(type, value, patient) {
   if (type in LEAVES) return LEAVES[type](value) ? value : undefined;
   if (type in FIELDS) return isObject(value) ? record(type, value, patient) : undefined;
@@ -52,8 +52,8 @@ function list(value, type, patient) {
 const isObject = (value) => Boolean(value) && typeof value === "object" && !Array.isArray(value);
 
 /**
- * A record with every field. A null takes the place of what is wrong where it may, an empty list or text that of what is missing.
- * Where that does not make it whole it is undefined, but a `patient` caller is given zeros and empty texts.
+ * A record with every field. An invalid value becomes null where null is allowed, a missing list or text becomes empty. If
+ * that is not enough, the record is undefined, but a `patient` caller gets zeros and empty texts.
  * @param {string} name @param {any} value @param {boolean} patient
  */
 function record(name, value, patient) {
@@ -82,7 +82,7 @@ export const text = (value) => (typeof value === "string" ? value : value === nu
 /** @param {any} value @returns {number | null} */
 export const number = (value) => (Number.isFinite(value) ? value : null);
 
-/** What a control line says of a run. @param {any} line @returns {Notice} */
+/** What a control line says about a run. @param {any} line @returns {Notice} */
 export const decodeNotice = (line) => ({
   ...line,
   run: text(line.run),
@@ -98,8 +98,8 @@ export const decodeRun = (line) => record("Run", line, true);
 export const decodeEnd = (line) => record("End", line, true);
 
 /**
- * A note of a known type with its fields, and of another as it is; one that is not as its type promises has no type, and stands
- * as it came under `source`. @param {any} note @returns {Note}
+ * A note of a known type with its fields, or of another type unchanged. One that does not match its type gets no type, and is
+ * kept as received under `source`. @param {any} note @returns {Note}
  */
 export function decodeNote(note) {
   const kind = Object.hasOwn(NOTES, note.type) && NOTES[note.type];

@@ -1,8 +1,8 @@
 // @ts-check
-// What relaxing has cost so far: the mass that kept codes took over from their nearest latent codes, and what bounds it.
+// What relaxation has cost so far: the mass that kept codes took from their nearest latent codes, and the bound on it.
 import { noteOf } from "./parseStep.js";
 
-/** Most guesses that were judged in one place of this step. @param {Step} step */
+/** Largest number of guesses that were judged at one position of this step. @param {Step} step */
 function siblings(step, rows) {
   const many = new Map();
   for (const row of rows) {
@@ -21,7 +21,7 @@ function bound(note, most, sampled) {
 
 /**
  * `mean`: mass taken over by kept latent codes, per code drawn so far. `bound`: the most that one code's distribution can have
- * moved, null where nothing is proven. `pooled`: mean mass of kept codes and their nearest latent codes, of local verification.
+ * moved, null if nothing is proven. `pooled`: mean mass of kept codes and their nearest latent codes, of local verification.
  * @param {Recording} trace @param {number} cursor
  */
 export function until(trace, cursor) {

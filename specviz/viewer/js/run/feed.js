@@ -1,10 +1,10 @@
 // @ts-check
-// Reads the lines of a run: those of a recorded one from its text, those of one that is followed as they come.
+// Reads the lines of a run: a recorded run's from its text, a followed run's as they arrive.
 //
-// A text may begin with a control line {"kind":"stage","mode":"live"|"recorded","run":ID,"watch":NOTE}. That of a live run is
-// its whole text and says how it is now: "message" and "fraction" before its first step, "follow" once it has lines,
+// A text may begin with a control line {"kind":"stage","mode":"live"|"recorded","run":ID,"watch":NOTE}. For a live run it is
+// the whole text and gives the run's current state: "message" and "fraction" before its first step, "follow" once it has lines,
 // "baseline" while that is timed, "error". A recorded run with "follow" is shown once all its lines are there.
-// Lines are taken by `tail(run, from, take, over)`, which returns what ends it.
+// `tail(run, from, take, over)` streams lines and returns a function that stops it.
 import { decodeEnd, decodeNotice, decodeRun } from "./decode.js";
 import { STATUSES, parseStep } from "./parseStep.js";
 
@@ -56,7 +56,7 @@ export class Feed {
     this.onReset();
   }
 
-  /** Take a whole text, or how a run is whose lines come by themselves. @param {string} text */
+  /** Take a whole text, or the state of a run whose lines arrive separately. @param {string} text */
   accept(text) {
     if (typeof text !== "string") return;
     const control = Feed.control(text);
@@ -93,7 +93,7 @@ export class Feed {
     Object.assign(this, { followed: run, leave: null });
   }
 
-  /** Lines of the run that is followed, or why no more come. A kept run is shown whole; else the stage stays as it is and says why. @param {string} text */
+  /** Take lines of the followed run, or the reason why no more come. A stored run is shown once complete; else the stage stays and says why. @param {string} text */
   more(control, text, why = "") {
     const { coming } = this.trace;
     if (why && control.mode === "recorded") {
@@ -146,7 +146,7 @@ export class Feed {
     return undefined;
   }
 
-  /** A line that has been read, told by its number without parsing the rest. @param {string} text */
+  /** Whether a line has been read before, by its number, without parsing the rest. @param {string} text */
   known(text) {
     const match = /^\{"v":\d+,"seq":(\d+),/.exec(text.slice(0, 40));
     return match !== null && Number(match[1]) < this.next && text.endsWith("}");
@@ -180,7 +180,7 @@ export class Feed {
     }
   }
 
-  /** The run line made safe to read. A picture larger than any page can show is left out, and said so. */
+  /** The run line, made safe to read. A picture larger than any page can show is left out, with a message. */
   run(line) {
     const run = decodeRun(line);
     const [rows, columns] = run.grid || [0, 0];

@@ -32,7 +32,7 @@ export function names(pen, view) {
   if (view.zoom.on) text(pen, view, "whole run", at.left - 8, (at.map + at.height) / 2, { align: "right" });
 }
 
-/** One block a token, from the bottom; a dashed foot where the target overruled the draft. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {Step} step */
+/** One block per token, from the bottom; a dashed foot if the target overruled the draft. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {Step} step */
 export function stack(pen, view, step, index, most) {
   const { at, paint, stage } = view;
   const x = view.x(stage.trace.starts[index]),
@@ -119,8 +119,8 @@ export function ends(pen, view) {
 const seen = (at, ns) => ns >= at.from && ns <= at.to;
 
 /**
- * The verdict in words, where it would stand between the ends of the lanes, and whether it fits there: the gap between the ends
- * is what was saved or lost only where both wrote as much, and a difference worth a word.
+ * The verdict in words, its place between the ends of the lanes, and whether it fits there. The gap between the ends is the time
+ * saved or lost only if both wrote equally many tokens and the difference is worth stating.
  * @param {import("./overview.js").Overview} view
  */
 export function gain(view) {
@@ -137,7 +137,7 @@ export function gain(view) {
   return { label, word, slower, start, end, other, drawn, fits: drawn && room };
 }
 
-/** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view */
+/** Between the ends of the lanes: the time saved, or the time lost. If the words do not fit, the card's head has them. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view */
 function difference(pen, view) {
   const { at, stage } = view;
   const difference = gain(view);

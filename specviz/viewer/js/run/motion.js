@@ -1,7 +1,7 @@
 // @ts-check
 // One step as a motion on a clock from 0 to 1: when each node is drafted, scored by the pass and judged, and when the text moves.
 //
-// The four phases take their recorded parts of the clock where each is long enough to be seen, else those of a teaching scale.
+// The four phases have their recorded shares of the clock if each is long enough to be seen, else those of a teaching scale.
 // The order within a phase is the step's own: levels of the draft, the target's one pass, verdicts as the rule walks the tree.
 import { count } from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -9,7 +9,7 @@ import { noteOf } from "./parseStep.js";
 
 const TEACHING = { draft: 34, verify: 18, judge: 26, commit: 22 }; // percent of the motion
 const LEAST = 0.1; // of the motion: a shorter phase is over before it is understood
-const LANDED = 0.62; // of the commit phase, by when all tokens stand in the output; the rest is there to be looked at
+const LANDED = 0.62; // of the commit phase, after which all tokens are in the output; the rest is time to look at it
 const known = new WeakMap();
 
 /** The motion of a step. @param {Step} step */
@@ -58,7 +58,7 @@ function phases(step, { levels, order }) {
   let [at, ns] = [0, 0];
   const spans = [];
   for (const part of parts) {
-    // The time of a phase that there was nothing to show of belongs to the next one.
+    // The time of a phase without anything to show is added to the next one.
     const start = spans.length ? ns : 0;
     ns += part[2];
     if (part[1]) spans.push({ name: part[0], from: at, to: (at += weight(part) / whole), start, end: ns });
@@ -109,7 +109,7 @@ function judge(step, motion, { from, long }) {
 /** @param {AnyNode} node */
 const decided = (node) => !["root", "skipped", "pruned"].includes(node.status);
 
-/** Of each node on the path that was kept, which child was kept. @param {Step} step */
+/** For each node on the accepted path, which child was accepted. @param {Step} step */
 const keptBelow = (step) => new Map(step.path.map((id) => [step.nodes[id].parent, id]));
 
 /** @param {Step} step @param {TreeNode} node @param {Map<number, number>} kept */
@@ -122,7 +122,7 @@ function causeOf(step, node, kept) {
   return null;
 }
 
-/** Ids of the judged nodes in the order of their verdicts: as a note tells of the visits, else down from the root, guess by guess. @param {Step} step */
+/** Ids of the judged nodes in the order of their verdicts: in a note's order of visits, else down from the root, guess by guess. @param {Step} step */
 function verdicts(step) {
   const judged = step.nodes.filter(decided).map((node) => node.id);
   const note = noteOf(step, "traversal");
@@ -151,17 +151,17 @@ export function timeOf(motion, ns) {
   return between(ns, start, end, from, to);
 }
 
-/** Place among the motion's moments: the last one that has begun. */
+/** Index of the motion's current moment: the last one that has begun. */
 export function momentAt(motion, t) {
   let at = 0;
   while (at + 1 < motion.moments.length && motion.moments[at + 1].at <= t) at += 1;
   return at;
 }
 
-/** The last time of a moment, when all that it brings is there. @param {number} moment */
+/** The time at which everything that a moment shows has appeared. @param {number} moment */
 export const settled = (motion, moment) => (moment + 1 < motion.moments.length ? motion.moments[moment + 1].at - 1e-6 : 1);
 
-/** Milliseconds that a step takes in slow motion: longer for more levels and more verdicts, as long as a class will look. */
+/** Milliseconds that a step takes in slow motion: longer for more levels and more verdicts, within a class's patience. */
 export const pace = ({ levels, order }) => Math.min(10000, Math.max(4000, 2600 + 260 * levels + 380 * order.length));
 
 /** What is going on at a moment, in words. @param {Step} step @param {number} moment */
@@ -176,7 +176,7 @@ export function label(step, motion, moment) {
 
 const shown = new WeakMap();
 
-/** The step as far as it is known at a moment: what is not drafted is "coming", what is not judged "drafted", without its numbers. @param {Step} step @param {number} moment */
+/** The step as far as it is known at a moment: nodes not yet drafted are "coming", those not yet judged "drafted", without their numbers. @param {Step} step @param {number} moment */
 export function seen(step, motion, moment) {
   const { phase } = motion.moments[moment];
   const last = shown.get(step);

@@ -47,7 +47,7 @@ function node(raw, id, before) {
 function bonus(raw, nodes) {
   if (!Array.isArray(raw)) return null;
   const [parent, token, word, p, source, grid] = raw;
-  if (!Number.isInteger(parent) || parent < 0 || parent >= nodes.length) throw new Error("the bonus hangs nowhere");
+  if (!Number.isInteger(parent) || parent < 0 || parent >= nodes.length) throw new Error("the bonus has no parent");
   return {
     id: "bonus",
     parent,
@@ -74,7 +74,7 @@ function origins(step) {
   });
 }
 
-/** Candidates of the draft as a note of its growth counts them, which may be more than travel as nodes; 0 without one. @param {Step} step */
+/** Number of the draft's candidates from a note on its growth, which may exceed the nodes in the trace; 0 without a note. @param {Step} step */
 const considered = ({ notes }) => Math.max(0, ...notes.map((note) => ("considered" in note && number(note.considered)) || 0));
 
 /** @param {Step} step @returns {Counts} */
@@ -133,9 +133,9 @@ export function parseStep(raw) {
   step.origins = origins(step);
   step.counts = counts(step);
   step.end = last(step);
-  // Of what was pruned only the best travel as nodes, and old files may lack the note that counts all.
+  // The trace has only the best of the pruned candidates as nodes, and old files may lack the note that counts all.
   step.more = !considered(step) && step.counts.pruned >= MAX_PRUNED ? " or more" : "";
-  // A step whose verdict is kept back, as a lesson does before its reveal.
+  // A step whose verdict is withheld, as in a lesson before its reveal.
   step.veiled = !step.bonus && !step.emitted.length;
   // The target overruled the draft: it had children to choose from where the walk ended, and took none of them.
   step.overruled = Boolean(step.bonus) && step.end.children.some((id) => FAILED.has(step.nodes[id].status));
@@ -159,8 +159,8 @@ export function noteOf({ notes }, type) {
 export const findNode = (step, id) => (id === "bonus" ? step.bonus : step.nodes[id] || null);
 
 /**
- * What a rule that weighs p against q really set against each other at this node: `q` 1 for a guess that was chosen, and
- * under relaxed acceptance what earlier guesses in the same place had left of both. Null where nothing was weighed.
+ * The p and q that a ratio rule actually compared at this node: `q` is 1 for a guess that was chosen, and under relaxed
+ * acceptance both are what earlier guesses at the same position left. Null if nothing was compared.
  * @param {Step} step @param {AnyNode} node
  */
 export function weigh(step, node) {
@@ -174,5 +174,5 @@ export function weigh(step, node) {
   return { p: node.p, q: step.certain || node.q === null ? 1 : node.q, left: false };
 }
 
-/** The children of `node` that the target was asked about. @param {Step} step @param {AnyNode} node */
+/** The children of `node` that were sent to the target. @param {Step} step @param {AnyNode} node */
 export const sentChildren = (step, node) => node.children.filter((id) => step.nodes[id].status !== "pruned");

@@ -1,9 +1,9 @@
 // @ts-check
-// Plays a run back at the pace it was recorded with, times a chosen speed. The engine is never slowed down: only this is.
+// Plays a run back at its recorded pace, times a chosen speed. Only the playback is slowed down, never the engine.
 // A step that is on screen long enough is shown as a motion; in slow motion every step is, at a pace of its own.
 import * as motion from "./motion.js";
 
-const VISIBLE = 1e9; // nanoseconds on screen from which a step is shown as a motion
+const VISIBLE = 1e9; // nanoseconds on screen at which a step is shown as a motion
 
 export class Player {
   /** @param {Stage} stage */
@@ -36,14 +36,14 @@ export class Player {
     return times[Math.floor(times.length / 2)] || 1;
   }
 
-  /** Whether steps are shown as motions: in slow motion, and where a typical one stays on screen long enough. */
+  /** Whether steps are shown as motions: in slow motion, and if a typical one stays on screen long enough. */
   get moves() {
     const { stage } = this;
     if (stage.calm || stage.table || stage.last < 0) return false;
     return stage.slow || this.typical() / this.speed >= VISIBLE;
   }
 
-  /** The same of the run on the stage, counted anew when steps have come. */
+  /** The same for the run on the stage, computed again when steps have arrived. */
   typical() {
     const { steps } = this.stage.trace;
     if (this.steps !== steps || this.count !== steps.length) this.median = Player.typical(this.stage.trace);
@@ -69,7 +69,7 @@ export class Player {
     stage.touch("ui");
   }
 
-  /** Stand at the beginning until `begin`, where the run has just opened and nobody has moved it yet. */
+  /** Wait at the beginning until `begin`, if the run has just opened and the reader has not moved yet. */
   hold() {
     const { stage } = this;
     if (!this.playing || stage.cursor || stage.picked || stage.slow) return false;
@@ -84,7 +84,7 @@ export class Player {
     if (!this.stage.cursor && !this.stage.picked) this.play();
   }
 
-  /** Play the step on show from its beginning, and no further. */
+  /** Play the current step from its beginning, and no further. */
   once() {
     this.stop();
     this.stage.seek(this.stage.cursor, 0);
@@ -110,7 +110,7 @@ export class Player {
   tick(now) {
     if (!this.playing) return;
     const { stage } = this;
-    // A tab that was hidden comes back where it left, not far ahead.
+    // A tab that was hidden resumes where it stopped, not far ahead.
     const passed = this.before ? Math.min(now - this.before, 250) : 0;
     this.before = now;
     if (this.moves) this.move(passed);
@@ -124,13 +124,13 @@ export class Player {
     return this.stage.slow ? Math.max(motion.pace(motion.of(step)), recorded) : Math.max(1, recorded);
   }
 
-  /** The phase that is shown of a step that moves. */
+  /** The phase that is shown of a moving step. */
   get phase() {
     const { stage } = this;
     return stage.moment === null ? "" : motion.of(stage.step).moments[stage.moment].phase;
   }
 
-  /** Whether moments follow each other faster than they are read. */
+  /** Whether moments follow each other faster than they can be read. */
   get hurries() {
     const { stage, playing } = this;
     if (!playing || stage.moment === null) return false;
@@ -138,7 +138,7 @@ export class Player {
     return (motion.settled(of, stage.moment) - of.moments[stage.moment].at) * this.lasts(stage.step) < 220;
   }
 
-  /** Go on with the motion of the step on show, or begin that of the next one. */
+  /** Continue the motion of the current step, or begin that of the next one. */
   move(passed) {
     const { stage } = this;
     const { steps, starts } = stage.trace;

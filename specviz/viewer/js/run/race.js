@@ -1,5 +1,5 @@
 // @ts-check
-// A race: runs and their autoregressive baselines typing side by side, each at the pace that was recorded.
+// A race: runs and their autoregressive baselines typing side by side, each at its recorded pace.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import { Lane, seconds } from "./raceLane.js";
@@ -9,7 +9,7 @@ import * as verdict from "./verdict.js";
 const SPEEDS = [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10];
 const named = (speed) => (speed === 1 ? "real time" : speed < 1 ? `slowed ${1 / speed}×` : `sped up ${speed}×`);
 
-/** The pace at which a race can be watched: as it was where that takes 1.5 to 8 s, else the one that takes nearest to 4 s. @param {number} ns */
+/** The pace at which a race can be watched: real time if that takes 1.5 to 8 s, else the one that takes closest to 4 s. @param {number} ns */
 export function comfortable(ns) {
   const wait = (speed) => Math.max(1e-3, ns / 1e9) / speed;
   const off = (speed) => Math.abs(Math.log(wait(speed) / 4));
@@ -35,13 +35,13 @@ export class Race {
   seen = false;
   word = "";
 
-  /** `host` names the components of its stages in data-stages, and under data-name what is remembered of it. @param {HTMLElement} host */
+  /** `host` names the components of its stages in data-stages, and in data-name the key of its remembered state. @param {HTMLElement} host */
   constructor(host) {
     this.host = host;
     this.names = String(host.dataset.stages).split(" ");
     this.play = dom.button("", "", () => this.toggle(), { class: "sv-race-play" });
     this.again = dom.button(dom.icon("first"), "Back to the start", () => this.restart(), { "aria-label": "Back to the start" });
-    const title = "Pace of the race, beside the time that it really took";
+    const title = "Pace of the race, relative to the time that it really took";
     this.pace = dom.h("select", { "aria-label": "Pace of the race", title }, SPEEDS.map((speed) => dom.h("option", { value: speed }, named(speed))));
     this.pace.addEventListener("change", () => (this.speed = Number(this.pace.value)));
     this.fold = dom.button("", "", () => this.unfold(!this.open), { class: "sv-race-fold" });
@@ -82,7 +82,7 @@ export class Race {
     else if (this.names.some((id) => dom.closest(event, id))) setTimeout(() => this.read());
   }
 
-  /** Line up anew where the stages show other runs; while one of them is running there is no race. */
+  /** Line up again if the stages show other runs; while one of them is running there is no race. */
   read() {
     const { stages } = this;
     const running = stages.some((stage) => stage.running);
@@ -102,20 +102,20 @@ export class Race {
     this.draw();
   }
 
-  /** Begin once the race is in sight. One thing moves at a time: stages that have just opened stand still until it is over. @param {Stage[]} stages */
+  /** Begin once the race is in sight. One thing moves at a time: stages that have just opened wait until it is over. @param {Stage[]} stages */
   start(stages) {
     this.held = stages.filter((stage) => stage.player.hold());
     if (this.seen) this.run();
     else this.waits = true;
   }
 
-  /** Let the stages go on that waited for the race. */
+  /** Let the stages that waited for the race go on. */
   release() {
     for (const stage of this.held) stage.player.begin();
     this.held = [];
   }
 
-  /** What the race of one run against its baseline comes to, and what to watch on its stage: told when it is over. */
+  /** Show the result of one run's race against its baseline, and what to watch on its stage, once it is over. */
   tell(stages) {
     const [stage] = stages;
     const found = this.lanes.length === 2 && this.lanes[1].lane.kind === "baseline" ? verdict.of(stage.trace) : null;
@@ -130,7 +130,7 @@ export class Race {
     const rest = [found.word === "level" ? "" : saved, verdict.texts(stage.trace)].filter(Boolean).join(" · ");
     this.verdict.replaceChildren(dom.h("b", {}, number), dom.h("strong", {}, ` ${how.join(" ")} as one at a time`.replace("speed as", "speed of")), rest && ` · ${rest}`);
     this.verdict.className = `sv-race-verdict sv-race-${found.word}`;
-    this.verdict.title = "Time per token of the autoregressive run ÷ that of this run; what was saved is over the tokens of this run";
+    this.verdict.title = "Time per token of the autoregressive run ÷ that of this run; the time saved is over the tokens of this run";
   }
 
   see(seen) {
@@ -204,7 +204,7 @@ export class Race {
   }
 
   tick(now) {
-    // A window that was hidden comes back where it left, not far ahead.
+    // A window that was hidden resumes where it stopped, not far ahead.
     const passed = this.before ? Math.min(now - this.before, 250) : 0;
     this.before = now;
     this.clock = Math.min(this.total, this.clock + passed * 1e6 * this.speed);
@@ -230,7 +230,7 @@ export class Race {
     this.host.toggleAttribute("data-race", lanes.length > 0 && open);
     this.controls.hidden = !lanes.length;
     this.tools.hidden = this.box.hidden = !open || !lanes.length;
-    // Of a run that somebody has just watched live the verdict stands even where its race was closed.
+    // A run that was just watched live shows its verdict even if its race was closed.
     this.verdict.hidden = !this.told || !(open ? done : this.live);
     this.watch.hidden = !open || !done || !this.watch.textContent || playing;
     this.host.toggleAttribute("data-told", !this.verdict.hidden);

@@ -24,7 +24,7 @@ export class Lane {
     this.place = place;
     this.result = dom.h("span", { class: "sv-lane-result", title: `Beside ${lane.rival.name}` });
     this.tally = dom.h("span", { class: "sv-lane-tally" });
-    this.clock = dom.h("b", { class: "sv-lane-clock", title: "Decoding time as it was recorded, without reading the prompt" });
+    this.clock = dom.h("b", { class: "sv-lane-clock", title: "Recorded decoding time, without reading the prompt" });
     this.bar = dom.h("i");
     this.body = lane.grid ? this.canvas(lane.grid) : dom.h("div", { class: "sv-lane-text" });
     const name = dom.h("b", { class: "sv-lane-name", title: lane.name }, lane.name);
@@ -79,7 +79,7 @@ export class Lane {
       parting = Math.min(Math.max(before, common ?? upto), upto);
     for (const span of body.querySelectorAll(".sv-burst")) span.classList.remove("sv-burst");
     if (before < parting) body.append(dom.h("span", { class: "sv-burst" }, words(before, parting)));
-    if (parting < upto) body.append(dom.h("span", { class: "sv-burst sv-parted", title: "Here it wrote other words than the run" }, words(parting, upto)));
+    if (parting < upto) body.append(dom.h("span", { class: "sv-burst sv-parted", title: "Here its words differ from the run's" }, words(parting, upto)));
     if (count > known && before <= known) {
       body.append(dom.h("em", { class: "sv-unknown" }, known ? " … other words from here on, not recorded" : "its own words were not recorded"));
     }
@@ -87,7 +87,7 @@ export class Lane {
     body.scrollTop = body.scrollHeight;
   }
 
-  /** Cells from number `from`: of the finished picture where it is known, else a plain ground that says how many and no more. */
+  /** Draw cells from number `from` on: of the finished picture if it is known, else plain ones that only show how many. */
   paint(from = 0) {
     const { grid, known, tokens, trace } = this.lane;
     const { body, picture, shown } = this;

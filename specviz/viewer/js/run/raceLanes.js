@@ -1,10 +1,10 @@
 // @ts-check
-// The lanes of a race out of traces: when a run and its autoregressive baseline had each token, and what is known of the text.
+// The lanes of a race, made from traces: when a run and its autoregressive baseline had each token, and what is known of the text.
 import * as format from "../kit/format.js";
 import { findNode } from "./parseStep.js";
 import { baselineTimes, pace, word } from "./verdict.js";
 
-/** The run's lane, and its baseline's where one was timed. @param {Recording} trace */
+/** The run's lane, and its baseline's if one was timed. @param {Recording} trace */
 function lanesOf(trace) {
   const { end, run, steps } = trace;
   const plain = baselineTimes(end && end.baseline);
@@ -23,7 +23,7 @@ function lanesOf(trace) {
   return [Object.assign(mine, { rival: other }), Object.assign(other, { rival: mine })];
 }
 
-/** Whether the first step of a served run holds the time in which its prompt was read, as no step of ours does. @param {Trace.Run} run */
+/** Whether the first step includes the time to read the prompt, as in a served run, but in none of ours. @param {Trace.Run} run */
 function readsPrompt(run) {
   return run.tier === "served" || run.method.startsWith("vllm_");
 }
@@ -36,7 +36,7 @@ function tokensOf(step) {
   });
 }
 
-/** What the baseline wrote and how much of it is `known`: the run's own words, where they part its own if they were recorded. */
+/** What the baseline wrote and how much of it is `known`: the run's own words, and after they diverge its own if recorded. */
 function wordsOf({ baseline, picture }, tokens) {
   if (baseline.equal) return { tokens, known: tokens.length, picture };
   const { first_divergence: parting } = baseline;
@@ -64,7 +64,7 @@ const perToken = (lane) => lane.total / Math.max(1, lane.count);
 /** The ratio of the rival's time per token to the lane's own: against its baseline the run's speed-up. */
 export const ratio = (lane) => perToken(lane.rival) / Math.max(1e-9, perToken(lane));
 
-/** What a finished lane comes to: its place and, of a run, the one number that is its verdict. */
+/** The result of a finished lane: its place and, for a run, its verdict as one number. */
 export function result(lane, place) {
   const said = word(ratio(lane));
   const against = lane.rival.kind === "baseline";
@@ -73,7 +73,7 @@ export function result(lane, place) {
   return [place ? ORDER[place] || `${place}th` : "", leads ? pace(ratio(lane)) : ""].filter(Boolean).join(" · ");
 }
 
-/** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. A run without one races against
+/** Lanes of several runs: the runs first. If there are several baselines, each says whose it is. A run without one races against
  * the other run; alone, there is nobody to race against. */
 export function lineUp(traces) {
   const found = traces.map(lanesOf).filter((pair) => pair.length);
@@ -86,8 +86,8 @@ export function lineUp(traces) {
 }
 
 /**
- * Places at the finish, from 1, by time per token, and by speed-up where every run has a baseline of its own: what is level
- * shares a place. Nobody has one while prompts differ, since those runs had different things to write.
+ * Places at the finish, from 1, by time per token, and by speed-up where every run has a baseline of its own: level lanes
+ * share a place. There are none if the prompts differ, since those runs had different things to write.
  */
 export function places(lanes) {
   const one = new Set(lanes.map(({ trace }) => trace.run.prompt)).size === 1;

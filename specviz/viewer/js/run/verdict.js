@@ -1,9 +1,9 @@
 // @ts-check
-// The one verdict on a run against its autoregressive run, and what it promises of its text: the twin of trace/metrics.py.
+// The one verdict on a run against its autoregressive run, and what it promises about its text: the twin of trace/metrics.py.
 import { DRAWN_RULES, EQUAL_RULES, LEVEL } from "../generated.js";
 import * as format from "../kit/format.js";
 
-/** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
+/** When the autoregressive baseline had each of its tokens, or null if it was not measured. */
 export function baselineTimes(baseline) {
   const times = baseline ? baseline.token_ns.map((ns) => Math.max(0, ns)) : [];
   let sum = 0;
@@ -11,7 +11,7 @@ export function baselineTimes(baseline) {
   return sum ? { times, ends, total: sum } : null;
 }
 
-/** "faster", "slower" or, where the difference is not worth a word, "level": of a ratio of times per token. */
+/** The word for a ratio of times per token: "faster", "slower" or, if the difference is negligible, "level". */
 export const word = (ratio) => (ratio > 1 / LEVEL && ratio < LEVEL ? "level" : ratio > 1 ? "faster" : "slower");
 
 /** Time per token against time per token, so lengths may differ; `saved`, in ns, is over the run's own tokens. Null without a baseline. @param {Recording} trace */
@@ -30,13 +30,13 @@ export function pace(ratio) {
   return `${ratio.toFixed(2)}× ${how}`;
 }
 
-/** "871 ms saved · 2.20×", or that there is nothing to tell. */
+/** "871 ms saved · 2.20×", or that there is no difference. */
 export function gain({ speedup, saved, word: said }) {
   if (said === "level") return `about as fast · ${speedup.toFixed(2)}×`;
   return `${format.time(Math.abs(saved))} ${saved < 0 ? "lost" : "saved"} · ${speedup.toFixed(2)}×`;
 }
 
-/** What a run promises of its output, by the rules that judged it: "equal", "distribution" or "relaxed". */
+/** What a run promises about its output, by the rules that judged it: "equal", "distribution" or "relaxed". */
 export function promise({ run, steps }) {
   const rules = [...new Set(steps.map((step) => step.rule))];
   const strict = rules.some((rule) => rule !== "none") && rules.every((rule) => EQUAL_RULES.includes(rule));
@@ -44,7 +44,7 @@ export function promise({ run, steps }) {
   return rules.some((rule) => DRAWN_RULES.includes(rule)) ? "distribution" : "equal";
 }
 
-/** Where a run that promises the same tokens parts from its baseline, and on what; else nothing. @param {Recording} trace */
+/** Where a run that promises the same tokens diverges from its baseline, and its logit gap; else empty. @param {Recording} trace */
 export function parting(trace) {
   const { end, run } = trace;
   const found = end && end.baseline && end.baseline.first_divergence;
@@ -55,7 +55,7 @@ export function parting(trace) {
   return `${where}, where two logits ${gap ? `are ${Number(gap.toPrecision(3))} apart` : "tie"}`;
 }
 
-/** What both texts have in common, in words; nothing where no baseline was recorded. @param {Recording} trace */
+/** What both texts have in common, in words; empty if no baseline was recorded. @param {Recording} trace */
 export function texts(trace) {
   if (!trace.end || !trace.end.baseline) return "";
   const kind = promise(trace);
@@ -65,5 +65,5 @@ export function texts(trace) {
   return parts ? `same text up to token ${parts.slice("after token ".length)}` : "same text";
 }
 
-/** Number formats in which rounding would not have parted the texts. */
+/** A number format whose finer rounding would keep the texts together. */
 export const finer = (dtype) => (dtype === "float32" || dtype === "float64" ? "float64" : "float32");

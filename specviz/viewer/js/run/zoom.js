@@ -1,9 +1,9 @@
 // @ts-check
-// The part of a long run that its lanes show, and below them the map of the whole, whose window is dragged.
+// The part of a long run that its lanes show, and below them a map of the whole run with a window to drag.
 import * as dom from "../kit/dom.js";
 
-const LEAST = 4; // pixels a step below which a run has a map
-const COMFORTABLE = 8; // pixels a step that its lanes open with
+const LEAST = 4; // pixels per step below which a run has a map
+const COMFORTABLE = 8; // pixels per step with which its lanes open
 const CLOSEST = 40;
 
 export class Zoom {
@@ -33,7 +33,7 @@ export class Zoom {
     this.drag();
   }
 
-  /** What the lanes show of `whole` nanoseconds in `plot` pixels. The window follows the current step out of its edges. */
+  /** What the lanes show of `whole` nanoseconds in `plot` pixels. The window follows the current step past its edges. */
   range(whole, plot) {
     const { trace, cursor } = this.overview.stage;
     const { steps, starts, ends } = trace;

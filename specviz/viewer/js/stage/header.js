@@ -68,7 +68,7 @@ export class Header {
     ];
   }
 
-  /** A chip where other programs kept the run waiting: why is said when it is pointed at, or opened. */
+  /** A chip if other programs kept the run waiting; pointing at it or opening it shows the reason. */
   static busy(end) {
     const why = end ? end.busy : "";
     if (!why) return [];
@@ -85,14 +85,14 @@ export class Header {
   /** How exact the run is and was: text, class and title of its badge. @param {Recording} trace @param {Trace.Run} run */
   exactness(trace, run) {
     if (this.promise === "relaxed") {
-      // The first clause of the bound, whole: cut in the middle it says nothing.
+      // The whole first clause of the bound: cut in the middle it would mean nothing.
       const [clause] = run.bound.split(/[,:;.]\s/, 1);
       return [clause ? `relaxed · ${clause}` : "relaxed", "sv-relaxed", run.bound || "The output distribution differs from the target's own"];
     }
     if (this.promise === "distribution") return ["exact in distribution", "sv-exact", "The output follows the target's own distribution"];
     const parts = verdict.parting(trace);
-    const why = `in ${run.dtype || "few digits"} a pass over many tokens rounds otherwise than one over a single token`;
-    if (parts) return [`exact in ${verdict.finer(run.dtype)} · parts ${parts}`, "sv-exact", `The rule keeps the target's own choice alone, but ${why}: the text parts from plain decoding's ${parts}`];
+    const why = `in ${run.dtype || "few digits"} a pass over many tokens rounds differently from one over a single token`;
+    if (parts) return [`exact in ${verdict.finer(run.dtype)} · diverges ${parts}`, "sv-exact", `The rule keeps the target's own choice alone, but ${why}: the text differs from plain decoding's ${parts}`];
     const bound = run.exactness === "relaxed" ? ` ${run.bound}` : "";
     const beside = trace.end && trace.end.baseline ? "Token for token what plain decoding wrote beside it." : "Every token is the target's own choice.";
     return ["exact", "sv-exact", beside + bound];
@@ -108,7 +108,7 @@ export class Header {
     if (problems.length)
       messages.push([
         "warning",
-        `This trace could not be read whole: ${problems.slice(0, 3).join("; ")}${problems.length > 3 ? "; …" : ""}.`,
+        `This trace could not be read completely: ${problems.slice(0, 3).join("; ")}${problems.length > 3 ? "; …" : ""}.`,
       ]);
     return messages;
   }

@@ -92,7 +92,7 @@ export class Inspector {
       this.tabs[name].setAttribute("tabindex", name === tab ? "0" : "-1");
       this.panes[name].hidden = name !== tab;
     }
-    // A note's picture is given the height of the tree and the overview beside it, where there are columns enough.
+    // A note's picture gets the height of the tree and the overview beside it, if there are enough columns.
     const columns = { compact: 1, phone: 1, narrow: 2 }[stage.size] || 3;
     const needed = stage.projector ? Infinity : stage.root.hasAttribute("data-image") ? 3 : 2;
     stage.root.toggleAttribute("data-roomy", tab === "method" && columns >= needed);
@@ -100,7 +100,7 @@ export class Inspector {
     else this.draw();
   }
 
-  /** The method's note tells of verdicts too: while the step moves it waits for them. */
+  /** The method's note reveals verdicts too, so it waits for them while the step moves. */
   drawNote() {
     const { stage } = this;
     const pane = this.panes.method;
@@ -128,7 +128,7 @@ export class Inspector {
     return undefined;
   }
 
-  /** Of a step that moves: what is going on, and the proof of a verdict once it has fallen. */
+  /** For a moving step: what is going on, and the proof of a verdict once it has been reached. */
   drawPhase(pane) {
     const { step, shown, selected: node } = this.stage;
     const drafted = node && node.status !== "coming";
@@ -180,7 +180,7 @@ export class Inspector {
     );
   }
 
-  /** The draw on a line from 0 to 1, the part that accepts shaded. @param {AnyNode} node */
+  /** The draw on a line from 0 to 1, with the accepting part shaded. @param {AnyNode} node */
   coin(node) {
     if (node.draw === null || node.draw === undefined || node.threshold === null) return null;
     const { s } = dom;
@@ -266,7 +266,7 @@ export class Inspector {
     return table;
   }
 
-  /** The target's own best tokens at the place where this node stands. @param {Step} step @param {AnyNode} node */
+  /** The target's own best tokens at this node's position. @param {Step} step @param {AnyNode} node */
   target(step, node) {
     const at = node.status === "root" ? 0 : node.parent;
     const rows = step.rows.get(at);

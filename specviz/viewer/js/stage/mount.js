@@ -1,5 +1,5 @@
 // @ts-check
-// The way in: SpecvizViewer.mount(element, options), and attach() for the Gradio component.
+// The entry points: SpecvizViewer.mount(element, options), and attach() for the Gradio component.
 import * as dom from "../kit/dom.js";
 import { CSS } from "../generated.js";
 import { align } from "../run/alignment.js";
@@ -13,7 +13,7 @@ function addStyle() {
 }
 
 /**
- * Draw a run in `host`. Options: text, mode, autoplay, speed, tail(run, from, take, over) for the lines of a run that is followed.
+ * Draw a run in `host`. Options: text, mode, autoplay, speed, tail(run, from, take, over) for the lines of a followed run.
  * Returns a handle whose update(text) takes another text.
  */
 function mount(host, options = {}) {
@@ -34,7 +34,7 @@ function mount(host, options = {}) {
   };
 }
 
-/** The page's own way of a run's lines, as soon as the page has it. */
+/** The page's own function for a run's lines, as soon as the page has it. */
 /** @param {string} path @returns {Tail} */
 function tailOf(path) {
   return (run, from, take, over) => {
@@ -50,7 +50,7 @@ function tailOf(path) {
   };
 }
 
-/** The Gradio side: `props.value` is the text, and the host's `data-tail` the path of the lines of a run that is followed. @param {HTMLElement} element */
+/** The Gradio side: `props.value` is the text, and the host's `data-tail` the path of a followed run's lines. @param {HTMLElement} element */
 function attach(element, props, watch) {
   const host = /** @type {HTMLElement} */ (element.querySelector(".specviz-host") || element);
   const { tail, autoplay } = host.dataset;

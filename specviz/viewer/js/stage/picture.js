@@ -43,7 +43,7 @@ export class Picture {
     stage.flipPicture = () => this.flip();
   }
 
-  /** Without marks: as the reader chose, else once the picture is finished and nobody looks into its last step. */
+  /** Whether the marks are hidden: as the reader chose, else at the last step of a finished picture with no node picked. */
   get plain() {
     const { trace, cursor, last, picked } = this.stage;
     return this.choice ?? Boolean(trace.end && this.whole && cursor === last && !picked);
@@ -61,7 +61,7 @@ export class Picture {
     if (changed.has("run")) {
       this.card.hidden = !grid;
       this.stage.root.toggleAttribute("data-image", Boolean(grid));
-      // Codes have no words: the map of latent codes says more at first sight than a verdict's numbers.
+      // Codes have no text, so the map of latent codes says more at first sight than a verdict's numbers.
       if (grid && run !== this.run) this.stage.tab = "method";
       this.run = run;
     }
@@ -81,7 +81,7 @@ export class Picture {
     this.draft.hidden = true;
   }
 
-  /** Note where each token of a step went; a bonus in the place of guesses that failed is a resampled cell. @param {Step} step */
+  /** Record where each token of a step went; a bonus in place of failed guesses is a resampled cell. @param {Step} step */
   take(step) {
     step.origins.forEach((origin, place) => {
       const node = findNode(step, origin.id);
@@ -100,7 +100,7 @@ export class Picture {
     this.read += 1;
   }
 
-  /** Whether a place lies in the picture. @param {number[]} place */
+  /** Whether a position lies in the picture. @param {number[]} place */
   holds([row, column]) {
     return row >= 0 && row < this.rows && column >= 0 && column < this.columns;
   }
@@ -141,7 +141,7 @@ export class Picture {
     this.mark();
   }
 
-  /** The pixels so far: of the finished picture where there is one, else of the bands that steps brought. */
+  /** The pixels so far: of the finished picture if there is one, else of the bands received so far. */
   pixels() {
     if (!this.rows) return;
     const whole = this.whole && Picture.done(this.whole) ? this.whole : null;
@@ -182,8 +182,8 @@ export class Picture {
   }
 
   /**
-   * Rows that were drafted coarsely appear as they were drafted and dissolve into what became of them; with the finished
-   * picture the whole draft does.
+   * Coarsely drafted rows appear as they were drafted and dissolve into their final codes; with the finished picture, the
+   * whole draft does.
    */
   fade() {
     const { written, trace } = this.stage;
@@ -211,7 +211,7 @@ export class Picture {
     for (const motion of this.draft.getAnimations()) motion.currentTime = 0;
   }
 
-  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. @param {string} kind @param {number} x @param {number} y */
+  /** The outline of a cell's mark at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. @param {string} kind @param {number} x @param {number} y */
   static outline(kind, x, y) {
     if (kind === "accepted") return `M${x + 1} ${y + 9}H${x + 9}`;
     if (kind === "bonus") return `M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`;
@@ -220,10 +220,10 @@ export class Picture {
     return "";
   }
 
-  /** A mark on the picture, over a light edge of its own: so it is seen on any colour. */
+  /** A mark on the picture, over a light edge of its own, so that it is visible on any colour. */
   static mark = (d, name) => [`sv-mark-edge${/ sv-earlier/.test(name) ? " sv-earlier" : ""}`, name].map((kind) => dom.s("path", { d, class: kind }));
 
-  /** One element for all signs of a kind: an element a cell would slow a live run down. */
+  /** One element for all marks of a kind: one per cell would slow a live run down. */
   signs() {
     const { cursor } = this.stage;
     const kinds = {};
@@ -277,7 +277,7 @@ export class Picture {
 
   static NAMES = [["accepted", "strict"], ["relaxed", "relaxed"], ["resampled", "resampled"], ["bonus", "bonus"]];
 
-  /** How many cells of each kind there are so far, and what relaxing has cost. */
+  /** How many cells of each kind there are so far, and what relaxation has cost. */
   tell() {
     const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
     for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;

@@ -3,10 +3,10 @@
 import * as dom from "../kit/dom.js";
 
 const SMALLEST = 18 / 11; // so that the tree's smallest text, 11 px at size 1, has 18
-const DESK = 1000; // pixels of width below which no projector is, and the type grows less
+const DESK = 1000; // width in pixels below which the screen is no projector, and the type grows less
 const KEYS = [
   ["space", "play or pause"],
-  ["← →", "one step back or on"],
+  ["← →", "one step back or forward"],
   ["A", "slow motion: animate each step"],
   ["R", "next rejection"],
   ["Home End", "first or last step"],
@@ -18,7 +18,7 @@ const KEYS = [
   ["Esc", "leave"],
 ];
 
-/** Size of everything, 1 for 12.5 px text, on a stage of this size: as large on every projector. */
+/** Size of everything, 1 for 12.5 px text, on a stage of this size: the same relative size on every projector. */
 export const scale = ({ width, height }) => Math.max(width < DESK ? 1.2 : SMALLEST, Math.min(width / 1280, height / 720) * SMALLEST);
 
 export class Projector {
@@ -43,7 +43,7 @@ export class Projector {
 
   update() {}
 
-  /** On, in full screen where the browser lets it; or off. */
+  /** Turn the mode on, in full screen if the browser allows it, or off. */
   turn(on) {
     const { stage } = this;
     if (on === stage.projector) return;
@@ -65,7 +65,7 @@ export class Projector {
     this.keys.hidden = !on;
   }
 
-  /** Escape puts the keys away, then leaves the mode. */
+  /** Escape hides the keys, then leaves the mode. */
   escape() {
     if (this.keys.hidden) this.turn(false);
     else this.showKeys(false);

@@ -30,7 +30,7 @@ export class Stage {
   pointed = null;
   /** @type {((node: number | null) => void) | null} */
   pointing = null;
-  /** What the note on show does once the page is laid out. @type {(() => void) | null} */
+  /** What the shown note does once the page is laid out. @type {(() => void) | null} */
   settling = null;
   /** @type {HTMLDetailsElement[]} */
   folds = [];
@@ -77,7 +77,7 @@ export class Stage {
     host.replaceChildren(this.root);
     this.sizes = new ResizeObserver((entries) => {
       this.measure();
-      // A banner or a longer text moves the panels without a change of the stage's own size.
+      // A banner or a longer text moves the panels without changing the stage's own size.
       if (entries.some((entry) => entry.target !== this.root)) this.touch("size", "tree");
     });
     this.themes = new MutationObserver(() => this.touch("theme"));
@@ -109,15 +109,15 @@ export class Stage {
   get selected() {
     return this.step && this.node !== null ? findNode(this.shown, this.node) : null;
   }
-  /** The step as far as its motion has come; the whole step where it does not move. */
+  /** The step as far as its motion has come; the whole step if it does not move. */
   get shown() {
     return this.moment === null ? this.step : motion.seen(this.step, motion.of(this.step), this.moment);
   }
-  /** The last step whose tokens stand in the output. */
+  /** The last step whose tokens are in the output. */
   get written() {
     return this.moment === null || this.step === null || !this.shown.veiled ? this.cursor : this.cursor - 1;
   }
-  /** What of the step is shown while it moves, in words; else nothing. */
+  /** Which part of a moving step is shown, in words; else nothing. */
   get phase() {
     return this.moment === null ? "" : motion.label(this.step, motion.of(this.step), this.moment);
   }
@@ -140,7 +140,7 @@ export class Stage {
     else if (this.cursor < 0) this.open();
   }
 
-  /** First sight of a recorded run: at its first step, playing unless the reader asked for less motion; or where it relaxes. */
+  /** Open a recorded run: at its first step, playing unless the reader asked for less motion, or where it relaxes. */
   open() {
     if (this.fresh) this.player.speed = this.options.speed || Player.comfortable(this.trace);
     const at = this.fresh ? attention.opening(this.trace) : 0;
@@ -151,7 +151,7 @@ export class Stage {
     if (plays) this.player.play();
   }
 
-  /** Move to a step without stopping playback; `within` 1 is the finished step, less of it a time of its motion. */
+  /** Move to a step without stopping playback; `within` 1 is the finished step, less than 1 a time of its motion. */
   show(cursor, clock = this.trace.ends[cursor], within = 1) {
     if (clock !== this.clock || within !== this.within) this.touch("clock");
     const [step, before] = [this.trace.steps[cursor], this.moment];
@@ -161,7 +161,7 @@ export class Stage {
     if (!moved && this.moment === before) return;
     this.touch("moment", "node");
     if (moved || this.moment !== null || before !== null) this.node = this.toExplain();
-    // The tokens of a step that moves come into the output with its commit.
+    // The tokens of a moving step enter the output with its commit.
     if (this.written === cursor) this.touch("ui");
     if (!moved) return;
     this.opened = new Set();
@@ -187,7 +187,7 @@ export class Stage {
     this.touch("ui");
   }
 
-  /** Slow motion on, beginning with the step on show; or off. */
+  /** Turn slow motion on, beginning with the current step, or off. */
   toggleSlow() {
     if (this.calm || this.last < 0) return;
     this.slow = !this.slow;
@@ -196,7 +196,7 @@ export class Stage {
     else this.go(this.cursor);
   }
 
-  /** One step back; in slow motion first to the beginning of the step on show. */
+  /** One step back; in slow motion first to the beginning of the current step. */
   back() {
     const { within, player } = this;
     const atBeginning = within < 0.12 && player.playing && this.cursor > 0;
@@ -204,7 +204,7 @@ export class Stage {
     else player.once();
   }
 
-  /** The node to explain: of a step that moves the one that was judged last. */
+  /** The node to explain: in a moving step, the one that was judged last. */
   toExplain() {
     const { moment, step } = this;
     if (moment === null || !this.shown.veiled) return attention.nodeToExplain(step);
@@ -227,7 +227,7 @@ export class Stage {
   /** @param {NodeId} node */
   pick(node) {
     if (!this.step || !findNode(this.shown, node)) return;
-    // A second pick of the same node puts the proof away where there is no room to keep it open.
+    // Picking the same node again closes the proof if there is no room to keep it open.
     this.picked = !(this.picked && this.node === node && ["compact", "phone"].includes(this.size));
     this.node = node;
     this.touch("node");

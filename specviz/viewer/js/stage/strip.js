@@ -69,7 +69,7 @@ export class Strip {
     this.text.replaceChildren();
   }
 
-  /** A run about a picture has it in sight: beside the text, where it stays when the text scrolls. */
+  /** Show the picture of a run that has one: beside the text, where it stays when the text scrolls. */
   picture() {
     const picture = promptImage.of(this.stage);
     if (!picture) return;
@@ -118,7 +118,7 @@ export class Strip {
     this.at = now;
   }
 
-  /** The tokens of a step that moves are not there before its commit; then flight.js brings them. */
+  /** The tokens of a moving step are absent before its commit; then flight.js brings them. */
   expect() {
     const { written, cursor } = this.stage;
     const group = written < cursor ? this.groups[cursor] : null;
@@ -137,7 +137,7 @@ export class Strip {
     return 14.5 * 1.85 * this.stage.u;
   }
 
-  /** The strip is as high as the step of most lines, so that none is cut: of all steps once they are laid out anew. */
+  /** Make the strip as high as the step with the most lines, so that none is cut; a new width measures all steps again. */
   grow() {
     const { width } = this.stage;
     if (this.width !== width) Object.assign(this, { width, counted: 0, lines: 0 });

@@ -48,7 +48,7 @@ export class Transport {
     this.spoken = 0;
   }
 
-  /** In slow motion the slider goes through the steps' motions, elsewhere from one finished step to the next. @param {number} value */
+  /** In slow motion the slider goes through the steps' motions, otherwise from one finished step to the next. @param {number} value */
   scrub(value) {
     const { stage } = this;
     if (!stage.slow) return stage.go(value);
@@ -56,7 +56,7 @@ export class Transport {
     return stage.seek(step, value - step);
   }
 
-  /** An arrow is a step in slow motion too, where the slider knows much smaller ones. */
+  /** An arrow key moves by a whole step in slow motion too, where the slider has much smaller ones. */
   arrow(event) {
     const { stage } = this;
     if (!stage.slow || !event.key.startsWith("Arrow")) return;
@@ -91,7 +91,7 @@ export class Transport {
     if (changed.has("run")) this.finished();
   }
 
-  /** Where the slider stands. Of a step that moves it tells moment by moment: a moved thumb has the page laid out. */
+  /** The slider's position. In a moving step it changes only with each moment, since moving the thumb makes the browser lay out. */
   slide(none) {
     const { stage, slider } = this;
     const { slow, last, cursor, within } = stage;

@@ -1,14 +1,14 @@
 // @ts-check
-// A tree that is too deep for one row is written like text: in bands of depths, one below the other, with a turn at each end.
+// A tree that is too deep for one row wraps like text: in bands of depths, one below the other, whose edges turn at each end.
 import { curve, edges } from "./edges.js";
 import { MARGIN } from "./items.js";
 
 const MOST_TURNS = 4; // more lines from one band to the next could not be told apart
 const BETWEEN = 8; // from one band to the next; the turns run there and where items have no bars above them
-const LOOSE = 26; // more of it where the frame is high
+const LOOSE = 26; // additional distance in a tall frame
 
 /**
- * First depth of every band, or null where the tree fits one or has no depth narrow enough to be cut at. `widths` are those
+ * First depth of every band, or null if the tree fits one band or has no depth narrow enough to be cut at. `widths` are those
  * of its columns, `counts` how many items each holds.
  */
 function cut(widths, counts, gap, room) {
@@ -31,7 +31,7 @@ function cut(widths, counts, gap, room) {
 
 const indent = (room) => MARGIN.left + 18 * room.u;
 
-/** Writes x, y and band of every item, whose y so far are those of one long row. Null where the tree cannot be cut. */
+/** Sets x, y and band of every item, whose y so far is that of one long row. Null if the tree cannot be cut. */
 export function plan({ items, widths, gap }, drawing, room) {
   const counts = widths.map((_, depth) => items.filter((item) => item.depth === depth).length);
   const starts = cut(widths, counts, gap, room);

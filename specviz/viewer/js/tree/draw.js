@@ -96,7 +96,7 @@ function dot(item, status, u) {
   return [s("circle", { cx: r, cy: 0, r, class: "sv-box" })];
 }
 
-/** The node's mark and its text, as that of a verdict or of none. @param {Item} item @param {number} u */
+/** The node's mark and its text, with a verdict or without one. @param {Item} item @param {number} u */
 function face(item, u, hatch, status = item.node.status) {
   if (item.kind === "bonus") return diamond(item, u);
   if (ROUND[item.form]) return dot(item, status, u);
@@ -130,7 +130,7 @@ function frame(item, kind, ...children) {
 export const node = (item, hatch) =>
   frame(item, `sv-is-${statusOf(item)}`, face(item, item.u, hatch), qBar(item, item.u), pBar(item, item.u));
 
-/** The same of a step that moves: as drafted, as judged and its p apart, for each has its time to appear. @param {Item} item */
+/** The same in a moving step: as drafted, as judged, and its p, in separate layers, since each appears at its own time. @param {Item} item */
 export function layers(item, hatch) {
   const { u } = item;
   const layer = (status) => s("g", { class: `sv-node sv-form-${item.form} sv-is-${status}` }, face(item, u, hatch, status));
@@ -141,7 +141,7 @@ export function layers(item, hatch) {
 
 export const edge = ({ item, path }, as) => s("path", { d: path, class: `sv-edge sv-is-${as || statusOf(item)}` });
 
-/** The hatch that fills relaxed nodes; its id is the stage's own, for two stages may share a page. */
+/** The hatch that fills relaxed nodes; its id is the stage's own, since two stages may share a page. */
 export function hatch(id) {
   return s(
     "defs",

@@ -3,8 +3,8 @@
 import * as format from "../kit/format.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 
-// From roomy to dense: how nodes that were not verified are drawn (unverified), how those that failed are, how much text the
-// unverified ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
+// Forms from roomy to dense: how unverified and failed nodes are drawn, how much text the unverified ones keep, and the
+// smallest gap between columns. Accepted nodes are always drawn in full.
 // `named` of the failed siblings keep their text, the rest become dots (as in `crowd`).
 export const FORMS = [
   { unverified: "full", failed: "full", named: 99, chars: 16, gap: 26 },
@@ -20,13 +20,13 @@ export const FORMS = [
   { unverified: "dot-least", failed: "small", named: 1, crowd: "dot-tiny", chars: 14, gap: 14 },
 ];
 const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, "dot-small": 6.5, "dot-tiny": 4.9, "dot-least": 3.6, bonus: 28, chip: 21 };
-export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6, "dot-least": 1.2 }; // radius of what has no room for its text
+export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6, "dot-least": 1.2 }; // radius of a node without room for its text
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
 const TRACK = 40; // width of the p and q hairlines at probability 1
 
-const LEGIBLE = 0.8; // a drawing that is shrunk further names what was kept, and nothing else
+const LEGIBLE = 0.8; // a drawing that is shrunk further names only the accepted nodes
 
-/** How an item is drawn in a form: what counts in full, what failed and what was not verified as the form says. */
+/** How an item is drawn in a form: failed and unverified nodes as the form says, all others in full. */
 function formOf(item, form, { chosen, shrink }) {
   if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
   if (FAILED.has(item.node.status)) return (item.place < form.named && shrink >= LEGIBLE) || chosen === item.id ? form.failed : form.crowd || "dot";
@@ -35,20 +35,20 @@ function formOf(item, form, { chosen, shrink }) {
     : form.unverified;
 }
 
-/** Text that tells the accepted path shrinks less than the rest of a drawing that has to become smaller. */
+/** Text of the accepted path shrinks less than the rest of a drawing that must become smaller. */
 const sizeOf = (item, { u, shrink }) => u * (ROUND[item.form] || (FAILED.has(item.node.status) && shrink < LEGIBLE) ? shrink : Math.sqrt(shrink));
 
 /** The size of a label: boxes shrink around it, and labels become shorter, but it stays at least 11 px. @param {number} size @param {number} u */
 export const letters = (size, u) => Math.max(11, size * u);
-const LINE = 14; // the least height of a box with a label
+const LINE = 14; // minimum height of a box with a label
 
 /** @param {Item} item */
 const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
 
-// Pixels a side of a picture code drawn as its patch, frame included, by form.
+// Side in pixels of a picture code drawn as its patch, frame included, by form.
 const PATCH = { full: 28, bare: 24, small: 17 };
 
-/** Size of a code that is drawn as its patch: a square, the bars as wide as it is. @param {Item} item @param {number} u */
+/** Size of a code that is drawn as its patch: a square, with bars of the same width. @param {Item} item @param {number} u */
 function measurePatch(item, u) {
   const bonus = item.kind === "bonus";
   const h = (bonus ? 24 : PATCH[item.form]) * u;
@@ -57,7 +57,7 @@ function measurePatch(item, u) {
   Object.assign(item, { label: "", side, h, tall, w: bonus ? 47 * u : h, track: h - 4 * u });
 }
 
-/** Form and height of one item, and of a patch all its sizes. @param {Item} item */
+/** Form and height of one item, and all sizes of a patch. @param {Item} item */
 export function shapeItem(item, form, room) {
   item.form = formOf(item, form, room);
   item.u = sizeOf(item, room);

@@ -2,7 +2,7 @@
 // Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
 //
 // Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
-// the deepest of them hide behind counts, then all but the text shrinks until it fits. What is deep and narrow is cut into bands. A step's accepted path runs straight, so the eye reads it as one line.
+// the deepest of them hide behind counts, then all but the text shrinks until it fits. A deep and narrow tree is cut into bands. A step's accepted path runs straight, so the eye reads it as one line.
 import * as labels from "../kit/labels.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as bands from "./bands.js";
@@ -12,16 +12,16 @@ import { FORMS, MARGIN, ROUND, labelItem, shapeItem } from "./items.js";
 const NAMED = FORMS.filter((form) => !ROUND[form.unverified]);
 const WIDEST_GAP = 112;
 const LIMIT = 400;
-const DEEP = 10; // columns from which on a narrow tree is rather cut into bands than written without its text
-const FEWER = [72, 48, 32]; // items, tried in turn where not even the densest form fits
+const DEEP = 10; // columns at which a narrow tree is cut into bands rather than drawn without its text
+const FEWER = [72, 48, 32]; // numbers of items, tried in turn if not even the densest form fits
 const SHRINK = [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.28, 0.22, 0.16, 0.11, 0.07]; // sizes of the drawing, tried in turn until it fits
-const READABLE = SHRINK.filter((size) => size >= 0.6); // a class that is asked what will be kept has to read the draft
-const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
+const READABLE = SHRINK.filter((size) => size >= 0.6); // a class that is asked what will be kept must be able to read the draft
+const MANY = 12; // more pruned nodes than this are folded into a count once others would lose their text to them
 export const PRUNED_CHIP = "chippruned";
 
 /**
- * The items to draw, at most `limit`: judged nodes first, then opened branches, then shallow before deep. `fold` puts one
- * count at the root in the place of all that was pruned before the pass.
+ * The items to draw, at most `limit`: judged nodes first, then opened branches, then shallow before deep. `fold` replaces
+ * all nodes pruned before the pass by one count at the root.
  */
 export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
   const nodes = fold ? step.nodes.filter((node) => node.status !== "pruned") : step.nodes;
@@ -30,7 +30,7 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
     .slice()
     .sort((a, b) => weight(a) - weight(b) || a.depth - b.depth || a.rank - b.rank || a.id - b.id);
   const visible = new Set([0]);
-  // A hidden branch costs one place for its count, hence half the places when something must hide.
+  // A hidden branch costs one item for its count, hence three quarters of the limit when something must hide.
   const places = nodes.length + 1 <= limit ? nodes.length : Math.floor(limit * 0.75);
   for (const node of order) {
     if (visible.size >= places) break;
@@ -43,7 +43,7 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
   return drawing;
 }
 
-// What shapeItem, labelItem and the places of the tree write later.
+// Fields that shapeItem, labelItem and the placement set later.
 const UNPLACED = { form: "", label: "", bars: false, u: 1, side: 0, track: 0, place: 0, on: false, off: 0, band: 0, x: 0, y: 0, w: 0, h: 0, tall: 0 };
 
 /** @typedef {{ root: Item, items: Map<number | string, Item> }} Drawing */
@@ -84,7 +84,7 @@ function assemble(step, visible, limit, fold) {
   return { root, items };
 }
 
-/** A count at the root of what was pruned and is not drawn. @param {Drawing} drawing @param {string} text @param {number} hidden */
+/** A count at the root for the pruned nodes that are not drawn. @param {Drawing} drawing @param {string} text @param {number} hidden */
 function addPruned({ root, items }, text, hidden) {
   root.children.push(addItem(items, PRUNED_CHIP, "chip", { text, status: "chip", parent: 0 }, root, hidden));
 }
@@ -207,7 +207,7 @@ export function tree(step, frame) {
   return finished(readable && readable.fits ? readable : shrunk(step, room, foldable), room);
 }
 
-/** The step as large as it fits into the room: at each size in the roomiest form, with fewer items where none fits. @param {Step} step @returns {Fitting} */
+/** The step as large as it fits into the room: at each size in the roomiest form, with fewer items if none fits. @param {Step} step @returns {Fitting} */
 function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
   const judged = step.nodes.filter((node) => JUDGED.has(node.status) || FAILED.has(node.status)).length;
   const fewer = room.opened.size ? [] : FEWER.filter((count) => count < step.nodes.length && count * 0.75 > judged + 1);
@@ -235,7 +235,7 @@ function finished({ drawing, sizing, banded }, room) {
   return { items, ...placeItems(sizing, drawing, room), edges: edges(items, room.u * room.shrink), form: sizing.form };
 }
 
-/** A drawing in the roomiest form that fits, in one row or in bands. Where none does, null, or the densest if there `must` be one. @param {Drawing} drawing @param {Step} step @returns {Fitting | null} */
+/** A drawing in the roomiest form that fits, in one row or in bands. If none does, null, or the densest if there `must` be one. @param {Drawing} drawing @param {Step} step @returns {Fitting | null} */
 function fittingForm(drawing, room, step, forms, must) {
   const items = [...drawing.items.values()];
   for (const item of items) item.on = typeof item.id === "number" && step.path.includes(item.id);
@@ -247,7 +247,7 @@ function fittingForm(drawing, room, step, forms, must) {
   for (const form of forms) {
     for (const item of items) shapeItem(item, form, room);
     sizing = null;
-    // Their text is measured only where their heights leave a chance.
+    // Their text is measured only if their heights leave a chance.
     if (tooTall(items, room) && !(must && form === forms.at(-1))) continue;
     sizing = { ...plan(drawing, items, form, room), form: form.unverified };
     if (sizing.fits) return { drawing, sizing, fits: true };

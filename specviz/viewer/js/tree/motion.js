@@ -1,5 +1,5 @@
 // @ts-check
-// The drawn tree of a step that moves: its parts fade in and out as its clock says. Only opacity, and the sweep's place, change.
+// The drawn tree of a moving step: its parts fade in and out by the step's clock. Only opacity and the sweep's position change.
 import * as dom from "../kit/dom.js";
 import * as motion from "../run/motion.js";
 import * as draw from "./draw.js";
@@ -23,7 +23,7 @@ export class Motion {
     this.sweep.hidden = true;
   }
 
-  /** `element` appears in a span of the clock, or leaves in it. @param {SVGElement | null} element */
+  /** `element` appears during a span of the clock, or disappears. @param {SVGElement | null} element */
   ramp(element, span, leaves = false) {
     if (element && span) this.ramps.push({ element, ...span, leaves, value: null });
   }

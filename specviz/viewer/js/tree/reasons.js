@@ -1,5 +1,5 @@
 // @ts-check
-// Why a guess was kept or not: for every accept rule of the schema, one plain sentence about this very node.
+// Why a guess was kept or not: for every accept rule of the schema, one plain sentence about this node.
 import { count, probability, quote } from "../kit/format.js";
 import { FAILED, sentChildren, weigh } from "../run/parseStep.js";
 
@@ -29,7 +29,7 @@ export function winner(step, node) {
   return step.bonus && step.bonus.parent === node.parent ? step.bonus : null;
 }
 
-/** "The draw 0.63 is not below 0.20, ", or nothing where nothing was drawn. @param {AnyNode} node */
+/** "The draw 0.63 is not below 0.20, ", or nothing if nothing was drawn. @param {AnyNode} node */
 function coin(node) {
   if (node.draw === null || node.threshold === null) return "";
   const where = node.draw < node.threshold ? "below" : "not below";
@@ -50,7 +50,7 @@ const chosen = (how) => (step, node) => {
     return `${opening} ${quote(node.text)}. It was drafted (${ordinal(node, step)}), so it is kept and the walk goes on.`;
   }
   const won = winner(step, node);
-  const what = won ? `${quote(won.text)}, not ${quote(node.text)}` : `another token than ${quote(node.text)}`;
+  const what = won ? `${quote(won.text)}, not ${quote(node.text)}` : `a token other than ${quote(node.text)}`;
   return `${opening} ${what}. So this guess is dropped${below(node)}.`;
 };
 
@@ -109,12 +109,12 @@ function typical(step, node) {
   if (node.threshold === null || node.p === null) return `${bar} ${verdict(node)}`;
   const numbers = `Here the bar is ${probability(node.threshold)} and p is ${probability(node.p)}`;
   if (!isKept(node) && node.p > node.threshold) {
-    return `${bar} ${numbers}: typical enough, but another branch went further, and one path alone can stay.`;
+    return `${bar} ${numbers}: typical enough, but another branch went further, and only one path can stay.`;
   }
   return `${bar} ${numbers}, ${fate(node)}.`;
 }
 
-/** What the strict ratio rule would have said, where the numbers allow it. @param {Step} step @param {AnyNode} node */
+/** What the strict ratio rule would have decided, if the numbers tell. @param {Step} step @param {AnyNode} node */
 function strict(step, node) {
   const weighed = weigh(step, node);
   if (!weighed || node.draw === null) return "";

@@ -31,7 +31,7 @@ export class Roving {
     return group;
   }
 
-  /** The spoken name of an item, as far as the step is known. What is not drafted yet is neither heard nor hit. @param {Item} item @param {Step} step */
+  /** The spoken name of an item, as far as the step is known. A node that is not drafted yet is neither announced nor clickable. @param {Item} item @param {Step} step */
   name(group, item, step) {
     const node = item.kind === "bonus" ? step.bonus : item.kind === "node" ? step.nodes[item.id] : item.node;
     const coming = !node || node.status === "coming";
@@ -62,7 +62,7 @@ export class Roving {
   focus(group) {
     if (!group || group === this.current) return;
     this.settle(group, false);
-    // Under a pointer nothing may move: between press and release it would slip away, and the click with it.
+    // Nothing may move under the pointer: a node that slips away between press and release would lose the click.
     if (group.matches(":focus-visible")) this.reveal(group);
   }
 

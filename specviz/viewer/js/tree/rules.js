@@ -57,7 +57,7 @@ function skipped(step, node) {
 const ROOT =
   "The last token already in the output. The tree hangs from it; it is not verified, " +
   "and the target reads it together with the draft.";
-const PRUNED = "Drafted, then cut before the target's pass: its probability was too small for the room there is.";
+const PRUNED = "Drafted, then cut before the target's pass: its probability was too small for the tree's size.";
 
 /** The sentence for any node or the bonus of a step. @param {Step} step @param {AnyNode} node */
 export function explain(step, node) {

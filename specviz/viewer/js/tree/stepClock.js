@@ -1,5 +1,5 @@
 // @ts-check
-// The clock within a step, under the tree: which phase is shown, where in it, and by what scale; it can be dragged.
+// The clock within a step, under the tree: which phase is shown, the time in it, and on which scale; it can be dragged.
 import * as dom from "../kit/dom.js";
 import * as labels from "../kit/labels.js";
 import * as motion from "../run/motion.js";
@@ -34,7 +34,7 @@ export class StepClock {
   get on() {
     const { stage } = this;
     if (!stage.step || stage.table) return false;
-    // Before a class its place is kept, so that the tree stays where it is.
+    // Its space is reserved in projector mode and slow motion, so that the tree does not move.
     const wanted = stage.slow || stage.projector || (stage.player.playing && stage.player.moves);
     return stage.within < 1 || (wanted && !stage.calm);
   }
@@ -56,7 +56,7 @@ export class StepClock {
     this.slider.setAttribute("aria-valuetext", label);
   }
 
-  /** The phases as long as this step's motion gives each. */
+  /** The phases, each as wide as its share of this step's motion. */
   scale() {
     this.step = this.stage.step;
     const parts = motion.of(this.step).phases.map(({ name, from, to }) =>

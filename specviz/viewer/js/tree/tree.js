@@ -122,7 +122,7 @@ export class Tree {
     if (changed.has("size")) this.size = null;
     if (changed.has("run") || changed.has("data")) waiting(stage.trace, this.empty, this.coming);
     const moves = stage.within < 1;
-    // A step that has come to its end stays as it is while the run plays on: the next one is drawn in its place.
+    // A finished step is not redrawn while the run plays on, since the next one replaces it.
     const other = this.motion.on ? !moves && !stage.player.playing : moves;
     if (fresh || changed.has("tree") || changed.has("size")) this.redraw(fresh);
     else if (changed.has("overlay") || other) this.repaint();
@@ -144,7 +144,7 @@ export class Tree {
       this.legendKey = statuses.join();
       this.legend.replaceChildren(
         ...statuses.map((status) => dom.h("span", {}, draw.sample(status, this.hatch), LEGEND[status])),
-        // One piece: “p target” alone in a second line would say nothing.
+        // In one piece: “p target” alone on a second line would make no sense.
         dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-swatch sv-q" }), "q drafter", dom.h("i", { class: "sv-swatch sv-p" }), "p target"),
       );
     }
@@ -154,14 +154,14 @@ export class Tree {
     if (!step) return this.head.replaceChildren("Step tree");
     const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector && trace.run ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
-    // No longer than when it is over, so that the head keeps its height while the step moves.
+    // No longer than after the step, so that the head keeps its height while the step moves.
     const judged = stage.moment === null || !stage.shown.veiled;
     const facts = judged ? ` · ${labels.tally(step)}${rule}` : stage.size === "phone" ? ` · ${stage.phase}` : rule;
     this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), facts);
     return undefined;
   }
 
-  /** Why the step ended; before a class the verdict that has just fallen or was asked for. @param {Step} step */
+  /** Why the step ended; in projector mode, the verdict just reached or picked. @param {Step} step */
   sentence(step) {
     const { selected, moment, shown, picked, projector } = this.stage;
     const judging = moment !== null && shown.veiled;
@@ -192,14 +192,14 @@ export class Tree {
     return undefined;
   }
 
-  /** The frame's size; asked for anew only when it may have changed, since asking makes the browser lay out the page. */
+  /** The frame's size; measured again only when it may have changed, since measuring makes the browser lay out the page. */
   room() {
     if (!this.size || !this.size.width)
       this.size = { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
     return this.size;
   }
 
-  /** Draw anew where everything has stayed in its place. */
+  /** Redraw a tree whose layout has not changed. */
   repaint() {
     if (!this.step || !this.plan || this.stage.table) return;
     const focused = this.svg.contains(document.activeElement);
@@ -212,7 +212,7 @@ export class Tree {
     const { items, width, height } = this.plan;
     const { u } = this.stage;
     const moves = this.stage.within < 1;
-    // What a note adds to the tree may tell of its verdicts.
+    // A note's additions to the tree may reveal its verdicts.
     const overlay = (!moves && noteRegistry.overlay(this.stage)) || {};
     const marks = (part) => dom.s("g", { class: "sv-tree-overlay", "aria-hidden": "true" }, part ? part(this.plan, u) : []);
     const { edges, nodes } = moves ? this.motion.draw(step, this.plan, this.hatch) : this.still();
@@ -230,14 +230,14 @@ export class Tree {
     codes.tint(this.svg, step, codes.of(this.stage.trace.run), items);
   }
 
-  /** Edges and nodes of a step that stands still. */
+  /** Edges and nodes of a step that does not move. */
   still() {
     this.motion.stop();
     const nodes = [...this.plan.items.values()].map((item) => draw.node(item, this.hatch));
     return { edges: this.plan.edges.map((link) => draw.edge(link)), nodes };
   }
 
-  /** What a screen reader is told of the nodes: no more than what can be seen. */
+  /** Name the nodes for screen readers, revealing no more than what can be seen. */
   rename() {
     for (const group of this.svg.querySelectorAll("[data-id]")) this.roving.name(group, this.roving.item(group, this.plan), this.stage.shown);
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
@@ -278,13 +278,13 @@ export class Tree {
     return this.plan.items.get(this.stage.node ?? 0) || this.plan.items.get(0);
   }
 
-  /** Zooming goes on around the chosen node. */
+  /** Zoom around the chosen node. */
   hold({ id, x, y }) {
     const item = this.plan.items.get(id);
     if (item) this.scroller.scrollTo(item.x + item.w / 2 - x, item.y - y);
   }
 
-  /** When the drawing is larger than its frame, begin where the walk ended, with as much before it as fits. */
+  /** When the drawing is larger than its frame, scroll to where the walk ended, with as much before it as fits. */
   frame() {
     const { scroller, plan } = this;
     const { width, height } = this.room();

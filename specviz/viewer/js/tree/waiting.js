@@ -1,8 +1,8 @@
 // @ts-check
-// What is said in the tree's place before a run has a step, and over the tree while another run is to come.
+// Messages in the tree's place before a run has a step, and over the tree while another run is still to come.
 import * as dom from "../kit/dom.js";
 
-/** Fill the boxes `empty` and `coming` for this trace; each is hidden where it has nothing to say. */
+/** Fill the boxes `empty` and `coming` for this trace; each is hidden when it has nothing to say. */
 export function waiting({ run, end, notice, steps, coming: next }, empty, coming) {
   empty.hidden = steps.length > 0;
   coming.hidden = !next;
@@ -17,7 +17,7 @@ export function waiting({ run, end, notice, steps, coming: next }, empty, coming
   empty.replaceChildren(...(busy ? word(busy) : [dom.h("p", {}, idle)]));
 }
 
-/** How far a run is that has no step yet. @param {{ message: string, fraction: number | null } | null} notice */
+/** Progress of a run that has no step yet. @param {{ message: string, fraction: number | null } | null} notice */
 function word(notice) {
   if (!notice) return [];
   const part = notice.fraction === null ? null : Math.max(0, Math.min(1, notice.fraction));
