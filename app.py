@@ -9,11 +9,11 @@ import sys
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ.setdefault("GRADIO_SSR_MODE", "false")
-os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000")  # else pandas sums up all events after each
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000")  # else pandas aggregates all events after each one
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
-    # glibc gives threads arenas of their own and seldom takes them back: after a class of thirty, a third more memory.
+    # glibc gives each thread its own arena and seldom reclaims it: a class of thirty then takes a third more memory.
     limit = getattr(ctypes.CDLL(None), "mallopt", None)  # not in every C library
     if limit is not None:
         limit(-8, 2)  # M_ARENA_MAX

@@ -17,7 +17,7 @@ PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. The exit status is 0, 2 for what the user can mend, 1 for our fault, 130 when stopped."""
+    """Run one command. Returns the exit status: 0, 2 for an error the user can fix, 1 for a bug, 130 when stopped."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("Stopped.", STOPPED)
     except BrokenPipeError:
-        # Nobody reads any more; Python must not complain about that when it closes the stream.
+        # The reader is gone; this keeps Python from complaining when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as problem:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         message = " ".join(str(problem).split())[:200]
         what = f"{type(problem).__name__}: {message}" if message else type(problem).__name__
-        return _failed(f"specviz broke ({what}); please report it with what SPECVIZ_DEBUG=1 shows.", BROKEN)
+        return _failed(f"specviz failed ({what}); please report this with the output of SPECVIZ_DEBUG=1.", BROKEN)
 
 
 def _failed(sentence: str, status: int) -> int:

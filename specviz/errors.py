@@ -1,4 +1,4 @@
-"""Errors for users, each a sentence that names the cause and the way out."""
+"""Errors for users, each a sentence that names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ class SpecvizError(Exception):
 class BadInput(SpecvizError):
     """A value the user typed or chose: a parameter, a prompt, a method name.
 
-    ``field`` is the parameter at fault where it is one, and ``problem`` then what is wrong with it, as the message says it
-    after the parameter's name.
+    ``field`` names the parameter at fault, if there is one; ``problem`` is then the message without the parameter's name.
     """
 
     def __init__(self, message: str, field: str | None = None, problem: str = "") -> None:
@@ -23,7 +22,7 @@ class BadInput(SpecvizError):
 
     @classmethod
     def of_field(cls, subject: str, field: str, problem: str) -> BadInput:
-        """The error of a ``field`` that the message calls ``subject``."""
+        """Return the error for a ``field`` that the message calls ``subject``."""
         return cls(f"{subject} {problem}", field, problem)
 
 
@@ -46,7 +45,7 @@ class TokenizerMismatch(ModelUnavailable):
 
 
 class ContextFull(SpecvizError):
-    """The prompt alone, or the prompt with the budget, is longer than the target's context."""
+    """A prompt that exceeds the target's context, alone or with the token budget."""
 
 
 class OutOfMemory(SpecvizError):
@@ -54,9 +53,9 @@ class OutOfMemory(SpecvizError):
 
 
 def shown(value: Any, letters: int = 60) -> str:
-    """A value as a message quotes it: its ``repr``, cut to so many letters."""
+    """Return a value as messages quote it: its ``repr``, truncated to ``letters`` characters."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits has no decimal text in Python
+    except (ValueError, RecursionError):  # Python refuses to write out an integer of thousands of digits
         text = f"a {type(value).__name__} too large to write down"
     return text if len(text) <= letters else f"{text[: letters - 1]}…"

@@ -1,4 +1,4 @@
-"""Folders of what ships beside the code: next to the package in a checkout, inside it where it was installed."""
+"""Folders of the files that ship with the code: next to the package in a checkout, inside it once installed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 IMPORTED_FROM = PACKAGE.parent
-"""The folder in which another process finds the package."""
+"""Folder from which another process can import the package."""
 BASE = PACKAGE if (PACKAGE / "assets").is_dir() else IMPORTED_FROM
-"""What paths beginning with ``assets/`` are relative to."""
+"""Base of all paths that begin with ``assets/``."""
 ASSETS = BASE / "assets"
 WEIGHTS = ASSETS / "weights"
 SCENES = ASSETS / "images" / "scenes"

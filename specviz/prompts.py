@@ -1,4 +1,4 @@
-"""Prompts that numbers are reported on, in ``assets/prompts/held_out.toml``. None of them is ever training data."""
+"""Prompts behind all reported numbers, from ``assets/prompts/held_out.toml``. None of them is ever training data."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ def _read() -> Mapping[str, Any]:
 
 
 def prompts(name: str) -> tuple[str, ...]:
-    """One set: ``grounded``, ``stories``, ``copying``, ``questions``, ``copies``, ``calibration``, or a kind of :func:`kinds`."""
+    """Return one set: ``grounded``, ``stories``, ``copying``, ``questions``, ``copies``, ``calibration``, or one of
+    :func:`kinds`."""
     held_out = _read()
     return tuple(held_out["kinds"][name] if name in held_out["kinds"] else held_out[name])
 
 
 def kinds() -> dict[str, tuple[str, ...]]:
-    """Ten prompts of each of six kinds, which every text drafter is measured on."""
+    """Return ten prompts of each of six kinds, on which every text drafter is measured."""
     return {name: tuple(several) for name, several in _read()["kinds"].items()}
 
 
 def pictures(count: int = 64) -> list[str]:
-    """Prompts for pictures of concepts that no model of ours has seen: every concept once, then again in the next style."""
+    """Return prompts for pictures of concepts that our models never saw: every concept once, then again in the next style."""
     concepts, styles = _read()["pictures"], PICTURE_STYLES
     turns = [
         f"{concept}, {styles[(at + turn) % len(styles)]} style"
@@ -41,6 +42,6 @@ def pictures(count: int = 64) -> list[str]:
 
 
 def reserved() -> tuple[str, ...]:
-    """All that no training may read."""
+    """Return all prompts that training must not read."""
     sets = ("grounded", "calibration", "stories", "copying", "questions")
     return tuple(prompt for several in (*kinds().values(), *map(prompts, sets)) for prompt in several)

@@ -35,7 +35,7 @@ def execute(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise BadInput(f"{options.out} cannot be made a folder for traces: {problem.strerror}.") from None
+        raise BadInput(f"{options.out} cannot be created as a folder for traces: {problem.strerror}.") from None
     from specviz.pipeline.batch import traces
     from specviz.pipeline.runner import prepare
 

@@ -76,7 +76,7 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int)
     if server.url == baseline.url:
         raise BadInput("--baseline names the same server; start a second one without speculation, on another port.")
     if server.model.rsplit("/", 1)[-1] != baseline.model.rsplit("/", 1)[-1]:
-        print_message(f"The servers run different models, {server.model} and {baseline.model}: the ratio compares both.")
+        print_message(f"The servers run different models, {server.model} and {baseline.model}, which the ratio reflects.")
     ratios, equal = [], 0
     for turn in range(rounds):
         for ask in asks:

@@ -1,4 +1,4 @@
-"""Console of every command: arguments, messages for people on the error stream, one JSON object on the output, prompts, Ctrl-C.
+"""Console of every command: arguments, messages on the error stream, one JSON object on the output, prompts, Ctrl-C.
 
 Names, texts and errors come from models, files and servers. Their control characters are escaped here, so that none recolours,
 retitles or overwrites the terminal. Commands print through this file alone.
@@ -74,7 +74,7 @@ class ProgressLine:
         self._open = False
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
-        """Show a message, and the share done if known."""
+        """Show a message, and the completed share if known."""
         message = printable(message)
         if sys.stderr.isatty():
             share = "" if fraction is None else f" {fraction * 100:.0f} %"
@@ -92,7 +92,7 @@ class ProgressLine:
         self.close()
 
     def close(self) -> None:
-        """Clear the line, so that later output starts on its own."""
+        """Clear the line, so that later output starts on an empty one."""
         if self._open:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
@@ -125,7 +125,7 @@ def colours() -> bool:
 
 
 def table(rows: list[tuple[str, str]]) -> str:
-    """Format two columns, the first as wide as its widest word."""
+    """Format two columns, the first as wide as its longest entry."""
     wide = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:<{wide}}  {value}".rstrip() for name, value in rows)
 
@@ -146,7 +146,7 @@ def read_text(name: str | Path) -> str:
 
 
 def read_prompts(name: str | Path, most: int) -> tuple[str, ...]:
-    """Read one prompt per line that is not empty, as :func:`read_text`. Raises BadInput for none, or for more than ``most``."""
+    """Read one prompt from each non-empty line (see :func:`read_text`). Raises BadInput for none, or for more than ``most``."""
     prompts = tuple(line.strip() for line in read_text(name).splitlines() if line.strip())
     if not 1 <= len(prompts) <= most:
         raise BadInput(f"{name} holds {count(len(prompts), 'prompt')}; give 1 to {most}, one per line.")

@@ -4,7 +4,7 @@ Many heads are published as `pytorch_model.bin`, and LlamaGen's models as `.pt`.
 when opened. Here torch opens it with `weights_only`, which builds tensors and plain containers and refuses everything else.
 """
 
-# Nothing that serves requests imports this file.
+# No code that serves requests imports this file.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
             config = json.loads(stored.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
             raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Fetch it again.") from problem
-    if not config and _LLAMAGEN in tensors:  # whose weights lack a config
+    if not config and _LLAMAGEN in tensors:  # such weights come without a config
         pixels = options.image_size
         if pixels is None or pixels < _PATCH or pixels % _PATCH:
             raise BadInput(f"{file.name} is a LlamaGen, which does not store its image size: add --image-size 256, 384 or 512.")
@@ -55,7 +55,7 @@ def execute(options: argparse.Namespace) -> int:
         (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     which = "with its config.json" if config is not None else "without a config.json, since there is none beside the file"
     heads = any(name.removeprefix("model.").startswith(("layers.0.self_attn.", "fc.")) for name in tensors)
-    look = f" Look: `python -m specviz inspect {folder} --target T`." if heads else ""
+    look = f" Inspect it: `python -m specviz inspect {folder} --target T`." if heads else ""
     print_message(f"Wrote {len(tensors)} tensors to {folder}, {which}.{look}")
     return 0
 
@@ -69,7 +69,7 @@ def read_zip(file: Path) -> dict[str, Tensor]:
     if not zipfile.is_zipfile(file):
         raise ModelUnavailable(f"{file.name} is not a torch zip, the format since torch 1.6; older pickles are not opened.")
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # trainers' options beside the weights: plain fields
+        with torch.serialization.safe_globals([argparse.Namespace]):  # trainers' stored options
             stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as problem:  # torch's own unpickler refused the file
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]

@@ -10,7 +10,7 @@ from specviz.trace import store
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the traces, and name the unread parts."""
+    """Write the traces, and report the fields that were not read."""
     from specviz.interop.responses import read_file
 
     found = read_file(options.file)

@@ -52,5 +52,5 @@ def card(method: Method) -> dict[str, Any]:
 
 
 def present(name: str) -> bool:
-    """Whether the weights of this name are there; all that methods need ship with the project."""
+    """Whether the weights called ``name`` are present; all weights that methods need ship with the project."""
     return (WEIGHTS / f"{name}.safetensors").is_file()

@@ -49,7 +49,7 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     match = compared(serving, found)
     if match.different:
         print_result(serving.command())
-        raise BadInput(f"{server.url} runs other settings: {'; '.join(match.different)}. The command above matches.")
+        raise BadInput(f"{server.url} runs other settings: {'; '.join(match.different)}. Use the command above.")
     remarks = []
     if match.same:
         remarks.append(f"The server's settings match the request, according to {found.source}: {', '.join(match.same)}.")
@@ -151,7 +151,7 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     if ours.steps:  # chat templates differ in their version or in their system prompt
         here = ours.steps[0].position + 1
         if not prompt:
-            said = f"In specviz the prompt has {here} tokens with its chat template; the server does not report its number."
+            said = f"In specviz the prompt has {here} tokens with its chat template; the server does not report its own count."
         elif len(prompt) == here:
             said = f"Both engines read a prompt of {here} tokens."
         else:

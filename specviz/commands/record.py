@@ -30,7 +30,7 @@ KNOWN = {field.name for field in fields(Request)}
 
 
 class Entry(msgspec.Struct):
-    """What a run's file says; one without a request was not recorded here."""
+    """Contents of a run's file; without a request, the run was recorded by other means."""
 
     request: dict[str, Any] = {}
     rehearsals: int = 0
@@ -39,7 +39,7 @@ class Entry(msgspec.Struct):
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Record the runs one by one, each the median of several with their own memory; it is written even if a later one fails."""
+    """Record the runs one by one, each the median of several with separate memories. Each is written before the next."""
     folder: Path = options.folder or FOLDER
     if options.times < 1:
         raise BadInput("--times is the number of decodings per run; give a whole number of at least 1.")

@@ -24,7 +24,7 @@ STOPPED = 130
 def execute(options: argparse.Namespace) -> int:
     """Decode, and write the trace to ``--out`` however the run ends."""
     settings = request_of(options)
-    for out in filter(None, (options.out, options.picture, options.compare)):  # not only after minutes of decoding
+    for out in filter(None, (options.out, options.picture, options.compare)):  # now rather than after minutes of decoding
         try:
             is_folder, is_writable = out.is_dir(), out.parent.is_dir() and os.access(out.parent, os.W_OK)
         except OSError as problem:
@@ -85,7 +85,7 @@ def status(ends: Sequence[End], stopped: bool) -> int:
 
 
 def request_of(options: argparse.Namespace) -> Request:
-    """Return the request with the values of these options, which have the names of its fields."""
+    """Return the request built from these options, which are named like its fields."""
     given = {field.name: getattr(options, field.name) for field in fields(Request) if field.name in options}
     if options.prompt is None:
         given["prompt"] = read_text(options.prompt_file)
@@ -93,7 +93,7 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def parameters(assignments: Sequence[str]) -> dict[str, str]:
-    """Parse the assignments of ``--param`` to a method's parameters by name."""
+    """Parse the assignments of ``--param`` into a method's parameters by name."""
     found: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

@@ -23,4 +23,4 @@ PROMPTS = (
     "Write a short story about a fox who learns to swim.",
     "Write a Python function that counts the vowels in a word and explain it.",
 )
-"""Prompts of an inspection by default; none is training data."""
+"""Default prompts of an inspection; none is training data."""

@@ -1,4 +1,4 @@
-"""Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every token index.
+"""Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every token.
 
 A greedy answer is the target's argmax at every position. So teacher-forcing a head that reads its own states along it is exactly
 chain drafting from every token of the answer. Rates are conditional on all shallower drafts being right, as engines report them.
@@ -29,7 +29,7 @@ LEAST = math.log(1e-6)
 class Reading:
     """One interpretation of a head's weights and inputs, where published heads or engines differ in convention.
 
-    ``shift`` is added to the position id of every drafted token; with the default 0 it is its parent's plus one. ``lag`` is the
+    ``shift`` is added to the position id of every drafted token, by default its parent's plus one. ``lag`` is the
     number of tokens by which the target's states are delayed.
     """
 
@@ -85,8 +85,8 @@ class TeacherForcedStats:
 
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Draft ``depth`` tokens with ``reading`` from every position of the passages that has as many tokens after it; at most as
-    many as every reading of a block has slots."""
+    """Draft ``depth`` tokens with ``reading`` from every position followed by that many tokens. A block
+    drafter drafts at most its block size less one."""
     if isinstance(reading.head, BlockFill):
         network, depth = reading.head.runtime(), min(depth, reading.head.config.block - 1)
         return _stats(depth, network.draft_ids, passages, lambda passage, starts: _block(network, passage, starts, depth))
@@ -119,7 +119,7 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
     # A position has as many axes as the head reads.
     axial = passage.layout.axial if passage.layout and stepper.axes > 1 else lambda places: places
     beside = {}
-    if passage.layout is not None and stepper.pictured:  # embeddings of all tokens but the first, and the visual ones past fc
+    if passage.layout is not None and stepper.pictured:  # embeddings of all tokens but the first; visual ones may bypass fc
         beside["embedded"] = pictured(passage.layout, passage.states[EMBEDDINGS], ids[1:], 1, stepper.embedding)
         if stepper.direct:
             visual = torch.tensor(passage.layout.visual, device=ids.device)

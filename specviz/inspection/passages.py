@@ -22,12 +22,12 @@ from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
 
 PIECE = 128
-"""Tokens of an answer in one pass: the pass of a recurrent target grows with their square."""
+"""Answer tokens scored per pass: the cost of a recurrent target's pass grows with their square."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A prompt and the greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
+    """A prompt and its greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
     transformers' numbering; ``logits`` [place, vocab] are the target's predictions of the answer's tokens. ``layout`` locates
     the prompt's picture, None for text."""
 

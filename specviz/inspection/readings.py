@@ -1,4 +1,4 @@
-"""Alternative readings of a head: the same weights under every convention that published heads or engines differ in."""
+"""Alternative readings of a head: the same weights under every convention on which published heads or engines differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specviz.models.hub.published import Fit
 
 Head = FeatureHead | BlockFill
 Change = tuple[str, str, dict[str, Any]]
-"""Name and blame of an alternative, and what it changes."""
+"""Name and blame of an alternative, and its changed conventions."""
 
 _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
@@ -69,7 +69,7 @@ def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[in
 
 
 def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[int, ...] | None) -> Iterator[Change]:
-    """Yield the conventions of the configuration, each changed alone."""
+    """Yield changes to the configuration's conventions, one at a time."""
     config, how, with_picture = head.config, head.config.how, sections is not None
     applies = {
         "normed_residual": config.wide,
@@ -127,7 +127,7 @@ def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[i
 
 
 def _ends(head: Head, target: Fit) -> Iterator[Change]:
-    """Yield another embedding, head or draft vocabulary of the same weights."""
+    """Yield another embedding, head or draft vocabulary for the same weights."""
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     fits = head.config.hidden == target.embedding.shape[1]

@@ -125,7 +125,7 @@ class Report:
         rates = {"as loaded": self.verdict.loaded.rates}
         rates |= {f"with {one.other.name}": one.foresight.rates for one in self.verdict.steps}
         others = self.verdict.rounds[0] if self.verdict.rounds else []
-        # After the better readings, those under the conventions that published heads differ in most.
+        # After the better readings come those under the conventions on which published heads differ most.
         for one in sorted(others, key=lambda one: not one.other.name.startswith(("taps one", "norm_before_residual"))):
             rates.setdefault(f"with {one.other.name}", one.foresight.rates)
         places = self.verdict.loaded.places
@@ -233,7 +233,7 @@ def _facts(network: Head | ParallelNet) -> tuple[dict[str, Any], list[str]]:
         heads = network.config.heads
         return {"kind": "Medusa", "heads": heads, "notes": []}, [f"  {heads} heads on the target's last hidden state"]
     config, tensors = network.config, {**network.tensors, "lm_head.weight": network.head}
-    zero = [name for name, value in tensors.items() if not bool(value.any())]  # as no training leaves them
+    zero = [name for name, value in tensors.items() if not bool(value.any())]  # no training leaves a tensor all zero
     odd = [f"{name} is zero throughout: it was never trained, or was lost in conversion." for name in zero]
     facts: dict[str, Any] = {
         "kind": network.dialect,
@@ -247,7 +247,7 @@ def _facts(network: Head | ParallelNet) -> tuple[dict[str, Any], list[str]]:
     vocabulary = "all of the target's" if network.draft_ids is None else f"{len(network.draft_ids)} of {config.vocab_size}"
     lines = [
         f"  {facts['parameters'] / 1e6:.1f} M parameters, {config.layers} layer{'s' if config.layers > 1 else ''} of "
-        f"{config.hidden}, {config.heads} heads on {config.kv_heads}, taps {list(config.taps)}, rotary base {config.how.theta:g}",
+        f"{config.hidden}, {config.heads} heads ({config.kv_heads} KV), taps {list(config.taps)}, RoPE base {config.how.theta:g}",
         f"  conventions: {unusual(network)}",
         f"  draft vocabulary: {vocabulary} tokens; no tensor missing, none unused",
         *(f"  note: {note}" for note in facts["notes"]),
@@ -256,8 +256,7 @@ def _facts(network: Head | ParallelNet) -> tuple[dict[str, Any], list[str]]:
 
 
 def unusual(head: Head) -> str:
-    """Return the conventions that differ from EAGLE-3's paper, in words; the paper's own if none differs. A block drafter's are
-    all told."""
+    """Return in words the conventions that differ from EAGLE-3's paper (its own if none does); for a block drafter, all."""
     if isinstance(head, BlockFill):
         config = head.config
         causal = f"causal in layers {[number for number, one in enumerate(config.causal) if one]}" if any(config.causal) else ""
@@ -269,7 +268,7 @@ def unusual(head: Head) -> str:
             f"a {config.markov} Markov head of rank {config.rank}": bool(config.markov),
             "a confidence head": config.confidence,
         }
-        rows = "each row predicts the next token" if config.from_anchor else "each mask is filled in at its own place"
+        rows = "each row predicts the next token" if config.from_anchor else "each mask predicts its own position"
         return ", ".join([f"blocks of {config.block} with mask {config.mask}", rows, *(word for word, on in more.items() if on)])
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
@@ -277,7 +276,7 @@ def unusual(head: Head) -> str:
         "normed_residual": "residual after the norm",
         "feeds_normed": "feeds its normalised output back",
         "windows": f"sliding windows {list(how.windows)}",
-        "sections": f"rotary rates by axis {list(how.sections)}{', in turn' if how.sections_woven else ''}",
+        "sections": f"rotary rates by axis {list(how.sections)}{', interleaved' if how.sections_woven else ''}",
         "pictured": "the picture's own embeddings at its positions",
         "rates": "scaled rotary rates",
         "centred": "norms' weights stored as their difference from one",
@@ -294,7 +293,7 @@ def unusual(head: Head) -> str:
 def lenses(
     target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
 ) -> list[Lens]:
-    """Return one lens per entry of ``layers``, all of which the passages must hold; empty without a final norm ``norm``."""
+    """Return one lens per entry of ``layers``, all of which the passages must hold; empty if the model has no final ``norm``."""
     norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
     if norm is None:
         return []

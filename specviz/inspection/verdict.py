@@ -19,7 +19,7 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
-"""Neighbouring positions that count as one, since a head's errors at neighbouring positions are correlated."""
+"""Number of neighbouring positions that count as one sample, since a head's errors at them are correlated."""
 SURE, GAIN = 4.0, 0.05
 """Thresholds of a clearly better reading: its gain in evidence, in standard errors of the paired difference, and its gain in
 accepted tokens per chain."""
@@ -101,7 +101,7 @@ def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[floa
 
 
 def advice(verdict: Verdict) -> str:
-    """Return one sentence on the fault of the head as loaded, if any."""
+    """Return one sentence on what is wrong with the head as loaded, if anything."""
     loaded, best = verdict.loaded, verdict.best
     if not loaded.places:
         return "The answers are too short to judge the head: give other prompts, or allow more tokens."

@@ -13,10 +13,9 @@ others            ``connect URL``; SGLang was not tried here     tokens that arr
 a file            ``import FILE``: see :mod:`.imports`           the file's contents
 ================  =============================================  ==========================================================
 
-``run --method M --engine vllm`` goes the other way: a method of ours on a running vLLM, with the same parameters. Without
+``run --method M --engine vllm`` goes the other way: it runs our method on a running vLLM, with the same parameters. Without
 ``--server`` it prints the ``vllm serve`` command, or the reason why vLLM cannot run the method (:mod:`.vllm_methods`). With it,
-it refuses a server with other settings, as far as they are known, and ``--compare F`` puts that run and
-ours on one page.
+it refuses a server whose known settings differ, and ``--compare F`` puts that run and ours on one page.
 
 ``connect`` takes a second server with ``--baseline`` and measures the speed-up by alternating prompts; ``/metrics`` gives
 acceptance by position in the draft. In the app, servers in ``SPECVIZ_SERVERS`` are listed among the targets of the Text tab.

@@ -1,8 +1,8 @@
 """Chain rounds of another engine as trace steps, from the token ids and numbers that it reports.
 
 A production engine drafts a chain, scores it in one pass, keeps a prefix and adds a token from the target. Unreported facts stay
-unknown in the step: no probability, text or draft is invented. Texts beyond a trace file's limits are cut, and tokens and
-lengths beyond the limits are refused, so that every step made here can be written.
+unknown in the step: no probability, text or draft is invented. Texts beyond a trace file's limits are truncated; tokens and
+lengths beyond them are refused, so every step can be written.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LARGEST_TOKEN = 2**31 - 1
 _LINE_PART = 400_000
 """Maximum size, in bytes of JSON, of one text of a run or an end."""
 _LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device": 256, "dtype": 64, "machine": 1024}
-"""Maximum number of characters of a run's names, by field."""
+"""Maximum number of characters in a run's names, by field."""
 
 
 class NumberedTokens:
@@ -135,7 +135,7 @@ class ChainSteps:
         for token in (*drafted, *emitted, *(token for best in round_.top for token, _ in best)):
             if not 0 <= token <= LARGEST_TOKEN:
                 raise BadInput(f"A token id is {shown(token)}; it should be a whole number from 0 to {LARGEST_TOKEN}.")
-        # A token drawn in place of a rejected one may be the same token: the engine's count of accepted tokens decides.
+        # A token resampled after a rejection may equal the rejected one: the engine's count of accepted tokens decides.
         accepted = agreement(drafted, emitted) if round_.accepted is None else round_.accepted
         with_bonus, overruled = len(emitted) > accepted, accepted < len(drafted)
         untold = max(0, min(round_.untold, MAX_NODES - 1 - len(drafted)))
@@ -199,7 +199,7 @@ def _share(value: float | None) -> float | None:
 
 
 def fitted(text: str) -> str:
-    """Return the beginning of a text that fits into its part of a line."""
+    """Return as much of a text's beginning as fits its share of a line."""
     while _size(text) > _LINE_PART:
         text = text[: len(text) * 9 // 10]
     return text
@@ -211,7 +211,8 @@ def _size(text: str) -> int:
 
 
 def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling(), max_new_tokens: int = 0, **fields: Any) -> Run:
-    """Return another engine's run record: by default text, exact, recorded now; names and texts are cut to a trace's limits."""
+    """Return another engine's run record: by default text, exact, recorded now; names and texts are truncated to a trace's
+    limits."""
     found = {
         "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "", "prompt": "",
         "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,

@@ -1,8 +1,8 @@
 """HTTP client of a running server, bounded in bytes and in time.
 
-A separate thread does the network's work, and a call waits for it in short turns. So a stop or a limit ends every exchange at
-once, even with pings, single bytes, silence, endless bodies or slow headers from the server. The client follows no redirects and
-uses no proxy from the environment.
+A separate thread does the network I/O, and a call polls it at short intervals. So a stop or a limit ends every exchange at once,
+even if the server sends pings, single bytes, endless bodies, slow headers or nothing. The client follows no redirects and uses
+no proxy from the environment.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def address(url: str) -> str:
         if not usual or not whole.isprintable() or " " in whole or "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError
     except ValueError:
-        raise BadInput(f"{shown(url, 200)} is no server's address; give one like http://127.0.0.1:8000.") from None
+        raise BadInput(f"{shown(url, 200)} is not a server address; give one like http://127.0.0.1:8000.") from None
     path = quote(parts.path, safe="/%:@!$&'()*+,;=~").rstrip("/").removesuffix("/v1").rstrip("/")
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{path}"
 
@@ -78,7 +78,7 @@ class Client:
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
         if not (key.isascii() and key.isprintable()):
-            raise BadInput("The key has a character that no header may have; copy it once more.")
+            raise BadInput("The key has a character that a header may not contain; copy it again.")
         self._url, self._cancel = url, cancel or threading.Event()
         self._seconds = self._until = 0.0
         self._http = httpx.AsyncClient(
@@ -123,7 +123,7 @@ class Client:
             try:
                 yield converted(Response, data.decode("utf-8"))
             except UnicodeDecodeError:
-                raise BrokenOff("it sent something else than UTF-8.") from None
+                raise BrokenOff("it sent something other than UTF-8.") from None
 
     def _ask(
         self, method: str, path: str, seconds: float, most: int, body: Mapping[str, Any] | None = None
@@ -138,11 +138,11 @@ class Client:
         while chunk := self._wait(_next(source)):
             left -= len(chunk)
             if left < 0:
-                raise BrokenOff("it sent more than an answer holds.")
+                raise BrokenOff("it sent more than an answer may hold.")
             yield chunk
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the network's work. Raises Cancelled on a stop and BrokenOff at the time limit."""
+        """Return the result of the network ``work``. Raises Cancelled on a stop and BrokenOff at the time limit."""
         future = asyncio.run_coroutine_threadsafe(work, _network())
         try:
             while not future.done():
@@ -194,13 +194,13 @@ def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 yield b"\n".join(data)
                 data, size = [], 0
         if size + len(held) > MOST_EVENT:
-            raise BrokenOff("it sent more than an event holds.")
+            raise BrokenOff("it sent more than an event may hold.")
     if data:
         yield b"\n".join(data)
 
 
 def message(answer: Any) -> str:
-    """Return the message in an error of OpenAI's format, a text or a value; any other answer as text."""
+    """Return the message in an error of OpenAI's format, given as text or parsed; any other answer as text."""
     if isinstance(answer, str):
         with suppress(BadInput):
             answer = converted(dict[str, Any], answer)

@@ -31,11 +31,11 @@ from specviz.trace.wire import strict_json, typed
 MOST_BYTES = 64 << 20
 MOST_TRACES = 256
 _RESPONSE = {"choices", "usage", "metrics", "model", "id", "object", "created", "prompt_token_ids"}
-NO_TIMES = "No times are in this file: every step shows 0."
-NO_ROUNDS = "The response says nothing of its rounds: every token is a round of its own here."
+NO_TIMES = "This file holds no times: every step shows 0."
+NO_ROUNDS = "The response does not report its rounds: every token is shown as its own round."
 ALWAYS_ONE = "The server gave every token probability 1, as llama.cpp does while it speculates: p is left out."
 REASONS = {"stop": "eos", "tool_calls": "eos", "length": "budget"}
-"""Ends of a run by a server's ``finish_reason``."""
+"""End reasons of a run by a server's ``finish_reason``."""
 NUMBERED = 1 << 30
 """First number for tokens without an id, above the ids of any vocabulary."""
 _NAMED_BY_ID = re.compile(r"token_id:(\d{1,10})")
@@ -50,7 +50,7 @@ LogProbability = Annotated[float, Meta(le=0.001)] | None
 
 
 def converted(kind: type[T], found: Any) -> T:
-    """Convert another program's JSON, a text or its value, to ``kind``. Raises BadInput with the field, and on JSON that is not
+    """Convert another program's JSON, as text or parsed, to ``kind``. Raises BadInput with the field, and on JSON that is not
     strict or not finite."""
     try:
         return typed(kind, strict_json(found) if isinstance(found, str) else found)  # type: ignore[no-any-return]
@@ -59,7 +59,7 @@ def converted(kind: type[T], found: Any) -> T:
 
 
 class Row(Struct):
-    """A token's name or text, its log probability and bytes, llama.cpp's ``id`` of it, and the likeliest tokens there."""
+    """A token's name or text, its log probability and bytes, llama.cpp's ``id`` for it, and the likeliest tokens there."""
 
     token: str | None = None
     logprob: LogProbability = None
@@ -132,7 +132,7 @@ class Usage(Struct):
 
 
 class Response(Struct):
-    """A response of OpenAI's format, or one event of it, as far as it is read."""
+    """The fields read from a response in OpenAI's format, or from one event of it."""
 
     id: Line | None = None
     model: Line | None = None
@@ -179,7 +179,8 @@ class TokenReader(NumberedTokens):
     """Reader of one answer's tokens (``engine.interfaces.TokenText``). Tokens without an id are numbered as they appear.
 
     The text is the answer's content: each token adds its bytes or its name, as far as the content agrees. Content that no token
-    accounts for becomes a token without a probability. With ``doubtful``, p = 1 counts only after another value of p was seen.
+    accounts for becomes a token without a probability. With ``doubtful``, p = 1 counts only once another value of p has been
+    seen.
     """
 
     def __init__(self, doubtful: bool = False) -> None:
@@ -227,7 +228,7 @@ class TokenReader(NumberedTokens):
         if any(text is not None for text in texts):
             gaps, pieces, rest = self._aligned(pieces, content)
         elif choice.finish_reason == "stop":
-            pieces[-1] = ""  # without a text only names are known, and an end token's name is no text
+            pieces[-1] = ""  # without a text only names are known, and an end token's name is not text
         tokens: list[ServedToken] = []
         for entry, gap, piece in zip(entries, gaps, pieces, strict=True):
             if piece and entry.token < NUMBERED:
@@ -340,21 +341,21 @@ def rounds_by_counts(tokens: Sequence[ServedToken], counts: Speculation) -> tupl
     """
     accepted, drafted = counts.per_step_accepted or (), counts.per_step_drafted or ()
     if len(accepted) != len(drafted):
-        raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they go together.")
+        raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they must match.")
     spoken = sum(accepted) + len(accepted)
     plain = len(tokens) - 1 - spoken
     wrong = any(not kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
     if not tokens or wrong:
-        raise BadInput("The counts a step are no counts of accepted and drafted tokens; is this a whole response?")
+        raise BadInput("The per-step values are not counts of accepted and drafted tokens; is this a whole response?")
     if accepted and -plain > accepted[-1] + 1:
-        raise BadInput(f"The counts say {spoken + 1} tokens and the text has {len(tokens)}; is this a whole response?")
+        raise BadInput(f"The counts add up to {spoken + 1} tokens, but the text has {len(tokens)}; is this a whole response?")
     rounds = [Arrival([token], drafted=0) for token in tokens[: 1 + max(0, plain)]]
     rest = iter(tokens[len(rounds) :])
     for kept, made in zip(accepted, drafted, strict=True):
         if part := list(islice(rest, kept + 1)):
             rounds.append(Arrival(part, drafted=made))
     words = (
-        f"The server left out {plain} rounds without a draft and did not say where they were; they stand before all others here."
+        f"The server left out {plain} rounds without a draft and did not say where they were; they come before all others here."
     )
     return rounds, words if plain > 0 and accepted else ""
 
@@ -402,7 +403,7 @@ def read_file(path: str | Path) -> Imported:
             data = file.read(MOST_BYTES + 1)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise BadInput(f"{place.name} is no UTF-8 text.") from None
+        raise BadInput(f"{place.name} is not UTF-8 text.") from None
     except (OSError, ValueError) as problem:  # a path may hold a zero byte
         raise BadInput(f"{shown(str(place), 200)} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from None
     if len(data) > MOST_BYTES:
@@ -420,7 +421,7 @@ def read_file(path: str | Path) -> Imported:
     if not objects or not all(isinstance(one, dict) for one in objects):
         raise BadInput(f"{place.name} holds no JSON objects.")
     if "choices" not in objects[0]:
-        raise BadInput(f"{place.name} is no response with choices; it has {', '.join(sorted(objects[0]))[:200] or 'nothing'}.")
+        raise BadInput(f"{place.name} is not a response with choices; it has {', '.join(sorted(objects[0]))[:200] or 'nothing'}.")
     traces, unread = [], set[str]()
     for fields in objects[:MOST_TRACES]:
         traces.append(_trace(converted(Response, fields)))
@@ -428,7 +429,7 @@ def read_file(path: str | Path) -> Imported:
         unread |= {f"metrics.{key}" for key in fields.get("metrics") or () if key != "speculative_decoding"}
     notes = list(dict.fromkeys(word for trace in traces for word in trace.run.warnings if word != NO_TIMES))
     if len(objects) > MOST_TRACES:
-        notes.append(f"Of {len(objects)} responses the first {MOST_TRACES} were read.")
+        notes.append(f"Only the first {MOST_TRACES} of {len(objects)} responses were read.")
     # As many names of unread fields as fit in a sentence.
     return Imported(tuple(traces), tuple(name[:60] for name in sorted(unread)[:30]), tuple(notes))
 

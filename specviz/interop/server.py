@@ -94,7 +94,7 @@ class _Models(Struct):
 
 
 def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
-    """Identify the server at this address. Raises BadInput, with a remedy, without an answer or a language model."""
+    """Identify the server at this address. Raises BadInput, with a remedy, if nothing answers or no language model is served."""
     base = address(url)
     place = f"{base}/v1/models"
     try:
@@ -103,17 +103,17 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     except BrokenOff as problem:
         raise BadInput(f"Nothing answers at {place}: {problem} Is the server running, and is this its address?") from None
     if status in (401, 403):
-        words = "it refuses this key" if key else "it wants a key; give it with --key"
+        words = "it refuses this key" if key else "it requires a key; give it with --key"
         raise BadInput(f"{base} answers with status {status}: {words}.")
     if status != 200:
-        raise BadInput(f"{place} answers with status {status}; is this a server of OpenAI's kind?")
+        raise BadInput(f"{place} answers with status {status}; is it an OpenAI-compatible server?")
     try:
         models = converted(_Models, text).data or (_Model(),)
     except BadInput as problem:
-        raise BadInput(f"{place} is no list of models ({problem}) Is this a server of OpenAI's kind?") from None
+        raise BadInput(f"{place} is not a list of models ({problem}) Is it an OpenAI-compatible server?") from None
     name, owner = models[0].id, models[0].owned_by or ""
     if not name:
-        raise BadInput(f"{place} names no model; is it a server of language models?")
+        raise BadInput(f"{place} names no model; does it serve language models?")
     return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner, "openai"), name, key)
 
 
@@ -126,7 +126,7 @@ class Answer:
     cancel: threading.Event = field(default_factory=threading.Event)
     trace: Trace | None = None
     name: str = ""
-    """The server's id of this answer, with which the plugin's file name begins."""
+    """The server's id for this answer, with which the plugin's file name begins."""
     prompt_ids: tuple[int, ...] = ()
     """Token ids of the prompt as the server read it, empty if it does not report them."""
     _arrivals: list[Arrival] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Answer:
         """Yield the run, one step per arrival, and the end. If the server breaks off, the end has the steps so far and the
         reason.
 
-        Once ``cancel`` is set, the end comes within a turn of the client. Raises BadInput if no token arrives.
+        Once ``cancel`` is set, the end comes within one polling interval of the client. Raises BadInput if no token arrives.
         """
         with Sampler(self.server.url, self.server.key, self.cancel) as sampler:
             arrivals = self._received(sampler.began)
@@ -156,7 +156,7 @@ class Answer:
             try:
                 for arrival in arrivals if first is None else chain([first], arrivals):
                     if not steps.room(len(arrival.tokens)):
-                        raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
+                        raise BrokenOff(f"it went on past {len(steps.output)} tokens.")
                     self._arrivals.append(arrival)
                     step = steps.add(chain_round(arrival))
                     yield step.replace(notes=(*step.notes, *sampler.news()))
@@ -247,7 +247,7 @@ class Answer:
         return body
 
     def _steps(self) -> ChainSteps:
-        """Return empty steps after the prompt, which is one token if the server does not report its ids."""
+        """Return empty steps after the prompt, which counts as one token if the server does not report its ids."""
         ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
         return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
 
@@ -255,7 +255,7 @@ class Answer:
         ask, server = self.ask, self.server
         warnings = ["Times are gaps between arrivals: drafting, the pass and the network together."]
         if server.kind in ("openai", "sglang"):
-            warnings.append("Rounds are what arrived together: this server does not tell them apart.")
+            warnings.append("A round is the tokens that arrived together: this server does not mark rounds.")
         if self._unweighed:
             warnings.append("The server gives no log probabilities: p is not known.")
         return run_of(
@@ -287,7 +287,7 @@ class Answer:
             timed = [replace(one, gap_ns=end - before) for one, end, before in zip(rounds, ends, [0, *ends], strict=False)]
             add_rounds(steps, timed, reason)
         except BadInput as problem:
-            words = f"The server's counts were left aside. {problem}"
+            words = f"The server's counts were ignored. {problem}"
             return seen.replace(run=run.replace(warnings=(*run.warnings, words)))
         if warning:
             run = run.replace(warnings=(*run.warnings, warning))

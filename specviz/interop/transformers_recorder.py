@@ -181,7 +181,7 @@ class _Call:
             if isinstance(ids, Tensor) and ids.dim() == 2 and ids.shape[0] == 1:
                 self._prompt = ids[0].tolist()
             else:
-                self._problem = "it is about one prompt of token ids at a time"
+                self._problem = "only one prompt of token ids at a time can be recorded"
         self._entered = self._now()
 
     def _leave(self, module: Any, given: tuple[Any, ...], output: Any) -> None:
@@ -192,7 +192,7 @@ class _Call:
         ids, logits = self._propose(input_ids, *given, **asked)
         self._drafting = began, self._now()
         text = input_ids[0].tolist()
-        self._prompt = self._prompt or text  # the assistant comes before the target's first pass
+        self._prompt = self._prompt or text  # the assistant runs before the target's first pass
         self._length = len(text)
         self._drafted = ids[0, self._length :].tolist()
         self._q = _probabilities(logits, self._drafted)

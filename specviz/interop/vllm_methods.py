@@ -4,7 +4,7 @@ vLLM 0.32 drafts and verifies one chain per request. Its slots for a drafter are
 EAGLE-3 head, and a custom class that receives only the tokens so far (``custom_class``). A method with further needs is refused
 with the reason; no setting is rounded to one that vLLM has.
 
-A running vLLM's settings are compared with a method's. Two sources in ``/metrics`` tell them: the plugin's line
+A running vLLM's settings are compared with a method's. Two sources in ``/metrics`` report them: the plugin's line
 (``specviz:speculative_config_info``), and vLLM's own counters, whose number of positions is the number of drafted tokens.
 """
 
@@ -38,13 +38,13 @@ _HEADED = (DEFAULT_TEXT_TARGET, "smollm2-135m-hub")
 SUFFIX_DEPTH = 64
 """Depth of our suffix trees, repeated from ``drafting.memory.suffix_tree.DEPTH``, whose import would load torch."""
 
-_DRAWN = "Tokens are drawn: both engines draw from the same distribution with other random numbers, so the texts differ."
+_DRAWN = "Tokens are sampled: both engines sample the same distribution with different random numbers, so the texts differ."
 REASONS: dict[str, str] = {
     name: reason["why"]
     for reason in tomllib.loads((ASSETS / "vllm.toml").read_text("utf-8"))["reasons"]
     for name in reason["methods"]
 }
-"""Reasons by method why vLLM 0.32 cannot run it; those for pictures have another."""
+"""By method, the reason why vLLM 0.32 cannot run it; methods for pictures have another."""
 _TREE = REASONS["eagle2"]
 
 
@@ -64,7 +64,7 @@ class Serving:
         """Return shell commands that start the server in vLLM's environment; REPO is a checkout of specviz."""
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
-        if self.speculative is not None:  # without speculation vLLM refuses the first of the two
+        if self.speculative is not None:  # vLLM refuses the first option without speculation
             config = shlex.quote(json.dumps(dict(self.speculative)))
             serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
         return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"SPECVIZ_VLLM_TRACES=FOLDER{own} {serve}"]))
@@ -79,7 +79,7 @@ def expressed(request: Request) -> Serving:
         )
         raise BadInput(f"{method.title} does not run on vLLM: {REASONS.get(method.name, other)}.")
     if request.image is not None:
-        raise BadInput("A picture is not sent to a server; leave --image out.")
+        raise BadInput("Pictures are not sent to a server; omit --image.")
     serving = _WAYS[request.method](request, _served_name(request.target, "target"))
     return replace(serving, differs=(_DRAWN, *serving.differs)) if serving.speculative and request.temperature else serving
 
@@ -106,12 +106,12 @@ def _suffix(request: Request, target: str) -> Serving:
         "suffix_decoding_max_cached_requests": own.remembered, "suffix_decoding_max_spec_factor": own.factor,
         "suffix_decoding_min_token_prob": own.floor,
     }  # fmt: skip
-    cached = ("vLLM remembers the outputs of all its clients, ours those of this process.",) if own.remembered else ()
+    cached = ("vLLM remembers the outputs of all its clients, specviz only those of this process.",) if own.remembered else ()
     return Serving(target, config, differs=cached)
 
 
 def _custom(request: Request, target: str, most: int) -> Serving:
-    """Return our own drafter in vLLM's slot for a class."""
+    """Return our own drafter in vLLM's slot for a custom class."""
     own = {"method": request.method, "parameters": vars(request.parameters)}
     config = {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}
     return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)})
@@ -120,8 +120,8 @@ def _custom(request: Request, target: str, most: int) -> Serving:
 def _draft_model(request: Request, target: str) -> Serving:
     if not request.draft or request.draft == "small_draft":
         raise BadInput(
-            "The draft model that ships does not run on vLLM: it computes with the target's own embedding, and its file is no "
-            "checkpoint of an architecture that vLLM has. Name another with --draft."
+            "The draft model that ships does not run on vLLM: it computes with the target's own embedding, and its file is not "
+            "a checkpoint of an architecture that vLLM has. Name another with --draft."
         )
     config: dict[str, Any] = {
         "method": "draft_model", "model": _served_name(request.draft, "draft model"),
@@ -143,7 +143,7 @@ def _eagle3(request: Request, target: str) -> Serving:
     if request.temperature and own.rule == "without_replacement":
         config["draft_sample_method"] = "probabilistic"
     if request.target not in _HEADED:
-        raise BadInput(f"The EAGLE-3 head that is exported learned from {_HEADED[0]}, not from {request.target}.")
+        raise BadInput(f"The exported EAGLE-3 head was trained on {_HEADED[0]}, not on {request.target}.")
     before = f"python -m specviz export-drafter eagle3 --to speculators --out {HEAD}"
     return Serving(target, config, before=before)
 
@@ -170,7 +170,7 @@ def _served_name(name: str, what: str) -> str:
     assert entry is not None
     if entry.modality == "text" and isinstance(entry.source, WheelFile):
         return str(cache_folder() / "models" / place.name)
-    raise BadInput(f"{entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")
+    raise BadInput(f"{entry.title} has an architecture of this project's own, which vLLM lacks; choose another {what}.")
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ class ModelCache(Generic[Thing]):
         if needed and held + needed > limit:
             others = f" while runs hold models of {held / 1e9:.1f} GB" if held else ""
             raise OutOfMemory(
-                f"{name} needs about {needed / 1e9:.1f} GB of memory, and {max(0, limit) / 1e9:.1f} GB are for models on "
-                f"{place}{others}. Choose a smaller model or a number format of fewer bytes."
+                f"{name} needs about {needed / 1e9:.1f} GB of memory, but models on "
+                f"{place} may use {max(0, limit) / 1e9:.1f} GB{others}. Choose a smaller model or number format."
             )
 
     def _let_go(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""Persistent store of learned costs: times of a model's passes, and of drafter forwards beside them, on this machine."""
+"""Persistent store of learned costs: times of a model's passes, and of drafter forward passes, on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST = 64
 AGAIN = 60.0
 """Seconds after which passes of uncertain cost, as after a start on a busy machine, are timed again."""
 PATIENCE = 2.0
-"""Seconds to wait for another process that writes the file."""
+"""Seconds to wait for another process that is writing the file."""
 
 FILE = "costs.json"
 _VERSIONS = {"specviz": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
@@ -85,7 +85,7 @@ class ModelCosts:
             return self._times[threads]
         with locked(_LOCK):
             key = self._key()
-            if threads not in self._times:  # a run that lost threads midway starts from another number's times
+            if threads not in self._times:  # a run that loses threads midway starts from another count's times
                 known = _KNOWN.get(key) or _read(key)
                 beside = next((times.like() for times in self._times.values()), None)
                 self._times[threads] = _KNOWN[key] = known or beside or PassTimes()
@@ -127,7 +127,7 @@ class ModelCosts:
                 draft.write_bytes(msgspec.json.encode({"version": VERSION, "models": {key: entries[key] for key in latest}}))
                 draft.replace(file)
         except (OSError, ModelUnavailable) as problem:
-            _LOG.warning("What passes cost here could not be kept for the next start: %s", problem)
+            _LOG.warning("The pass times measured here could not be saved for the next start: %s", problem)
 
     def _key(self, threads: int | None = None) -> str:
         device = self._model.device

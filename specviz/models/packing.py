@@ -1,4 +1,4 @@
-"""Linear layers whose weights are packed once for the CPU's kernels instead of anew in every pass.
+"""Linear layers whose weights are packed once for the CPU's kernels, not in every pass.
 
 In float32 a product with a few rows spends more time re-ordering the weights than multiplying: a tree of eight costs twice a
 single token. In oneDNN's blocked layout, made once at loading, it costs about a fifth more (two AVX2 cores, SmolLM2-135M). In
@@ -61,7 +61,7 @@ def pack(model: Any) -> bool:
     head = model.get_output_embeddings()
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear and child.weight.dtype == first.dtype:  # some classes keep a part in another format
+            if type(child) is nn.Linear and child.weight.dtype == first.dtype:  # some models hold modules in another format
                 heed()
                 setattr(module, name, PackedLinear(child.weight, child.bias, keep_weight=child is head))
     return True

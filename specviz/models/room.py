@@ -79,10 +79,10 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
         if total > (room := sum(map(limit, group))):
             where = "this machine's memory" if group == ("cpu",) else f"the memory of {','.join(group)}"
             need, way_out = ("need", "smaller models") if len(sizes) > 1 else ("needs", "a smaller model")
-            shorter = ", a number format of fewer bytes" if NUMBER_BYTES[dtype] > 2 else ""
+            shorter = ", a smaller number format" if NUMBER_BYTES[dtype] > 2 else ""
             raise OutOfMemory(
-                f"{' and '.join(sizes)} {need} about {total / 1e9:.1f} GB in {dtype}, and {room / 1e9:.1f} GB of {where} are for "
-                f"models. Choose {way_out}{shorter} or a larger machine."
+                f"{' and '.join(sizes)} {need} about {total / 1e9:.1f} GB in {dtype}, but models may use "
+                f"{room / 1e9:.1f} GB of {where}. Choose {way_out}{shorter} or a larger machine."
             )
     for name in sizes:
         entry = resolve(name).entry

@@ -43,7 +43,7 @@ UNUSED = {
 }
 """Request fields that have no meaning here, with the reasons."""
 PARTNERS = {"emoji-64": "emoji-32"}
-"""Partner by target: the model that draws the same picture on half the grid."""
+"""Coarse partner of each target: the model that draws the same picture on half the grid."""
 LIVE_SIDE = 128
 """Maximum side in pixels of a picture stored with each step; larger ones show their codes' colours until the end."""
 MOST_GUIDANCE = 20.0
@@ -85,7 +85,7 @@ class PreparedImage(Prepared):
             return step
         pixels = loaded.picture(list(output))
         side = pixels.shape[0] // loaded.grid
-        first = max(0, first - 1)  # the row above looks a little different with this one below it
+        first = max(0, first - 1)  # the row above changes slightly once this one is below it
         band = pixels[first * side : (last + 1) * side]
         canvas = CanvasNote(row=first, rows=last + 1 - first, codes=len(output), png=png(band, 48))
         return step.replace(notes=(*step.notes, canvas.to_note()))
@@ -98,8 +98,7 @@ class PreparedImage(Prepared):
 
 
 def png(pixels: np.ndarray, colours: int = 0) -> str:
-    """Return ``pixels``, uint8 [row, column, 3], as a PNG in base64; ``colours``, if not 0, limits its colours, for a small
-    file."""
+    """Return ``pixels``, uint8 [row, column, 3], as a base64 PNG; a nonzero ``colours`` limits the palette, for a small file."""
     image = Image.fromarray(pixels)
     if colours:
         image = image.quantize(colours)
@@ -118,7 +117,7 @@ class DrawingResources(ImageResources):
     progress: Progress
 
     def drafter_weights(self, kind: str) -> FeatureRuntime:
-        """Return the drafter, laid out for this machine; in its ids the codes come first."""
+        """Return the drafter in a layout that suits this machine; its ids start with the codes."""
         loaded = self.loaded
 
         def drafter() -> FeatureRuntime:
@@ -144,7 +143,7 @@ class DrawingResources(ImageResources):
             )
         small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, self.progress)
         if small.codebook_digest != loaded.codebook_digest:
-            raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
+            raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; retrain one of them.")
         target, prompt, _ = image_target(small, request.prompt, self.scale, request.tier)
         return coarse_partner(target, prompt, small.grid, cached(loaded.model, "samplers", lambda: image_samplers(loaded)))
 

@@ -53,7 +53,7 @@ class Inputs:
     progress: Progress = no_progress
 
     def resource_fields(self, target: Target, costs: ModelCosts, prompt: bytes) -> dict[str, Any]:
-        """Return the fields that resources of every modality have; ``prompt`` is unique to the prompt and its reader."""
+        """Return the fields that resources of every modality have; ``prompt`` identifies the prompt and its model."""
         return {
             "target": target,
             "warp": self.warp,
@@ -106,7 +106,7 @@ class Prepared(Inputs):
         trajectory: int = 0,
         progress: Progress = no_progress,
     ) -> Decoding:
-        """Return one run, ready to start. A ``trajectory`` from 1 on only updates the drafter, with noise that no run uses.
+        """Return one run, ready to start. A ``trajectory`` of 1 or more only updates the drafter, with noise that no run uses.
 
         ``progress`` receives the share of a long prompt that has been read.
         """

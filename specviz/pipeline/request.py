@@ -61,7 +61,7 @@ class Request:
         for name, (low, high) in _BOUNDS.items():
             value = getattr(self, name)
             try:
-                whole = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
+                whole = operator.index(value)  # accepts numpy's integers, but not 1.5 or "7"
             except TypeError:
                 whole = low - 1
             if isinstance(value, bool) or not low <= whole <= high:
@@ -85,7 +85,7 @@ class Request:
             raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
         method = get(self.method)
         if not isinstance(self.parameters, Mapping | method.parameters):
-            raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, as {{"nodes": 8}}.')
+            raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, such as {{"nodes": 8}}.')
         if isinstance(self.parameters, Mapping):
             object.__setattr__(self, "parameters", build(method.parameters, self.parameters, method.title))
         if not self.prompt.strip():
@@ -95,7 +95,7 @@ class Request:
 
 
 def refuse_unused(request: Request, reasons: Mapping[str, str]) -> None:
-    """Raise BadInput if a field is set that this kind of target does not use; ``reasons`` are by field."""
+    """Raise BadInput if a field is set that this kind of target ignores; ``reasons`` maps fields to explanations."""
     for name, sentence in reasons.items():
         if getattr(request, name) not in (None, False):
             raise BadInput(f"{request.target} takes no {name}: {sentence}; leave {name} out.")
@@ -112,7 +112,7 @@ def _text(name: str, value: Any) -> None:
 
 @dataclass
 class _Entry:
-    """A stored value, and the lowest generation that no run using it has had."""
+    """A stored value, and the lowest generation not yet given to a run that uses it."""
 
     value: Any
     generation: int = 0

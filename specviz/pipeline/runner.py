@@ -31,13 +31,13 @@ _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
     "image": ("images", image.prepare),
     "vision_language": ("pictures and text", vision_language.prepare),
 }
-"""By the modality of a target: what it works on, in words for a sentence, and the function that prepares a request."""
+"""By a target's modality: a phrase for the data it works on, and the function that prepares a request."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
     """Load the models and check the request, by the target's modality. Raises a SpecvizError that names the remedy."""
     if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
-        raise BadInput("memory is a pipeline.request.Memory; progress is a function of a message and a fraction, or None.")
+        raise BadInput("memory takes a pipeline.request.Memory, progress a function of a message and a fraction, or None.")
     progress = progress or no_progress
     # Errors of the request itself are reported before any download or loading.
     method = get(request.method)
@@ -63,7 +63,7 @@ def stream(
 ) -> Iterator[Event]:
     """Yield one Run, then Steps as they happen, then an End; with a baseline, a second End that carries it.
 
-    A request that cannot run, or is stopped before it began, raises a SpecvizError before the Run. A later fault ends the run:
+    A request that cannot run, or is stopped before it begins, raises a SpecvizError before the Run. A later fault ends the run:
     see ``End.reason``. A time limit (see :class:`Stop`) covers all computation for the request once its model is loaded.
     """
     cancel, progress = cancel or threading.Event(), progress or no_progress

@@ -63,8 +63,8 @@ def prepare(inputs: Inputs) -> Prepared:
     ids = text.encode(request.prompt, request.raw)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
-            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the context of "
-            f"{target.context_length} tokens of {loaded.name}. Shorten the prompt or ask for fewer tokens."
+            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the "
+            f"{target.context_length}-token context of {loaded.name}. Shorten the prompt or ask for fewer tokens."
         )
     costs = target_costs(target, progress)
     return Prepared(

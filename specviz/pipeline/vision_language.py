@@ -97,8 +97,8 @@ def prepare(inputs: Inputs) -> PreparedPicture:
     loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
-            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the context of "
-            f"{target.context_length} tokens of {loaded.name}. Ask for fewer tokens."
+            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the "
+            f"{target.context_length}-token context of {loaded.name}. Ask for fewer tokens."
         )
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
     costs = target_costs(target, progress)

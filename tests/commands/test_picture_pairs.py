@@ -81,7 +81,7 @@ def test_a_head_for_pictures_is_inspected_along_answers_about_one(
     assert main([*asked, "--image", str(picture), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     readings = {one["reading"] for one in found["readings"]}
-    assert readings >= {"the picture's own embeddings at its positions", "one position per token", "rotary rates in turn"}
+    assert readings >= {"the picture's own embeddings at its positions", "one position per token", "rotary rates interleaved"}
     assert found["conventions"]["sections"] == [2, 2, 2] and found["loaded"]["places"] > 60
     assert main(asked) == 2
     assert "answers questions about a picture: give one with --image FILE" in capsys.readouterr().err

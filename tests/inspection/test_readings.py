@@ -120,7 +120,7 @@ def woven(made: BlockFill) -> BlockFill:
 
 BLOCKS: dict[str, tuple[dict[str, object], Callable[[BlockFill], BlockFill], str]] = {
     "filled in, and read from the anchor": (
-        {}, lambda made: made.read_as({"from_anchor": True}), "rows that predict their own place"
+        {}, lambda made: made.read_as({"from_anchor": True}), "rows that predict their own position"
     ),
     "from the anchor, and filled in": (
         {"from_anchor": True}, lambda made: made.read_as({"from_anchor": False}), "rows that predict the next token"
@@ -130,7 +130,7 @@ BLOCKS: dict[str, tuple[dict[str, object], Callable[[BlockFill], BlockFill], str
         {}, lambda made: made.read_as({"causal": (True, True)}), "rows that see their whole block"
     ),
     "causal, and read in both directions": (
-        {"causal": True}, lambda made: made.read_as({"causal": ()}), "rows that see earlier rows alone"
+        {"causal": True}, lambda made: made.read_as({"causal": ()}), "rows that see only earlier rows"
     ),
     "queries of another library": ({}, woven, "neighbours rotated together"),
     "a window it has not": ({}, lambda made: made.read_as(windows=(3, 3)), "the whole text instead of a window"),

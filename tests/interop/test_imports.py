@@ -54,7 +54,7 @@ def test_a_response_without_counts_says_so(tmp_path: Path) -> None:
     told = response([], [])
     del told["metrics"]
     found = responses.read_file(written(tmp_path, told))
-    assert "says nothing of its rounds" in found.notes[0] and len(found.traces[0].steps) == 10
+    assert "does not report its rounds" in found.notes[0] and len(found.traces[0].steps) == 10
 
 
 def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
     [
         ("", "no JSON objects"), ("{", "line 1: not JSON"), ('{"a": 1}', "it has a"), ("[1]", "no JSON objects"),
         ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "names no tokens"),
-        (json.dumps(response([9], [3])), "no counts of accepted"), (json.dumps(response([1, 2], [3])), "go together"),
+        (json.dumps(response([9], [3])), "not counts of accepted"), (json.dumps(response([1, 2], [3])), "must match"),
         (json.dumps(response([9, 9, 9], [9, 9, 9])), "whole response"),
     ],
 )  # fmt: skip
@@ -100,4 +100,4 @@ def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
 def test_what_is_beyond_the_most_traces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "MOST_TRACES", 2)
     found = responses.read_file(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))
-    assert len(found.traces) == 2 and "Of 3 responses the first 2 were read." in found.notes
+    assert len(found.traces) == 2 and "Only the first 2 of 3 responses were read." in found.notes

@@ -66,7 +66,7 @@ def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so() -> None:
     script = Script([*VLLM[:6], {"choices": [], "metrics": {"speculative_decoding": counts}}])
     _, trace, _ = answered(script)
     assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4, 2]
-    assert any("counts were left aside" in word for word in trace.run.warnings)
+    assert any("counts were ignored" in word for word in trace.run.warnings)
 
 
 def test_llama_cpp_counts_beside_each_token() -> None:
@@ -85,7 +85,7 @@ def test_llama_cpp_counts_beside_each_token() -> None:
 def test_another_server_is_seen_by_its_arrivals_and_that_is_said() -> None:
     _, trace, end = answered(Script([piece([0, 1, 2]), piece([3]), piece([4, 5], "length")], owner="somebody"), temperature=0.7)
     assert [len(step.emitted) for step in trace.steps] == [3, 1, 2]
-    assert any("does not tell them apart" in word for word in trace.run.warnings)
+    assert any("does not mark rounds" in word for word in trace.run.warnings)
     assert end.reason == "budget"
 
 

@@ -233,7 +233,7 @@ def test_what_goes_wrong_leaves_the_server_alone(
         monkeypatch.setenv(plugin.FOLDER, str(folder / "file"))
     runner, traces = played(folder)
     assert runner.round == len(SCRIPT) and not traces
-    assert caplog.text.count("the server goes on") == ("behind" not in wrong)
+    assert caplog.text.count("the server continues") == ("behind" not in wrong)
 
 
 def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_models_fit_by_memory_and_number_format(machine: Group, gib: int, names:
     machine.memory(gib)
     if fits:
         return room.check(names, dtype)
-    with pytest.raises(OutOfMemory, match=r"needs? about [\d.]+ GB in .* are for models\. Choose"):
+    with pytest.raises(OutOfMemory, match=r"needs? about [\d.]+ GB in .* models may use .*\. Choose"):
         room.check(names, dtype)
 
 
@@ -108,7 +108,7 @@ def test_models_fit_by_disk(machine: Group, free: float, name: str, fits: bool) 
     machine.memory(256).disk(free)
     if fits:
         return room.check([name], "bfloat16")
-    with pytest.raises(ModelUnavailable, match=rf"{name} takes [\d.]+ GB of disk, and [\d.]+ GB are left"):
+    with pytest.raises(ModelUnavailable, match=rf"{name} takes [\d.]+ GB of disk, but [\d.]+ GB are left"):
         room.check([name], "bfloat16")
 
 

@@ -38,4 +38,4 @@ def test_a_set_of_drafters_is_named_with_commas(
     assert main(told(target, f"{first}, {second}")) == 0
     assert json.loads(capsys.readouterr().out)["draft"] == "first, second"
     assert main(told(target, f"{first},{first}/")) != 0
-    assert "one name" in capsys.readouterr().err
+    assert "share a name" in capsys.readouterr().err

@@ -28,7 +28,7 @@ class _Setting(Struct):
 
 
 def drafter_of(text: str) -> tuple[str, Any]:
-    """Return method and parameters in the variable's ``text``, completed with defaults. Raises BadInput without a method."""
+    """Return method and parameters in the variable's ``text``, completed with defaults. Raises BadInput if it names no method."""
     try:
         setting = converted(_Setting, text)
         method = get(setting.method)

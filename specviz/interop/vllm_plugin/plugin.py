@@ -67,11 +67,11 @@ def _tell_configuration(logger: Any) -> None:
             speculative = self.vllm_config.speculative_config
             labels = {name: short_name(getattr(speculative, name, None)) for name in SETTINGS}
             labels[DRAFTER] = os.environ.get(DRAFTER, "") if labels["method"] == "custom_class" else ""
-            help_text = "How this server speculates; no method where it does not."
+            help_text = "How this server speculates; without a method if it does not."
             gauge = self._gauge_cls(name=INFO, documentation=help_text, multiprocess_mode="mostrecent", labelnames=list(labels))
             gauge.labels(**labels).set(1)
         except Exception:  # a viewer must not stop a server
-            _LOG.exception("specviz does not tell how this server speculates; the server goes on.")
+            _LOG.exception("specviz cannot report how this server speculates; the server continues.")
 
     logger.log_engine_initialized = log_engine_initialized
 
@@ -84,11 +84,11 @@ _WRAPPED: dict[str, tuple[str, str]] = {
     "propose_draft_token_ids": ("drafting", "drafting"),
     "sample_tokens": ("", "end"),
 }
-"""Methods of vLLM's model runner in a round, with the listener's methods that receive their arguments and their answer."""
+"""Methods of vLLM's model runner in a round, with the listener's methods that receive their arguments and results."""
 
 
 def _wrap(runner: Any, name: str, folder: str) -> None:
-    """Wrap a method so that the listener receives its arguments and answer. vLLM's answer stays unchanged."""
+    """Wrap a method so that the listener receives its arguments and result. vLLM's result stays unchanged."""
     plain, (before, after) = getattr(runner, name), _WRAPPED[name]
 
     def wrapped(self: Any, *given: Any, **named: Any) -> Any:
@@ -128,7 +128,7 @@ class Listener:
             getattr(self, what)(*args, **named)
         except Exception:  # a viewer must not stop a server
             self.active = False
-            _LOG.exception("specviz stopped recording; the server goes on.")
+            _LOG.exception("specviz stopped recording; the server continues.")
 
     def _open(self, folder: str) -> None:
         self._sender = Sender(folder, self.runner.vllm_config)
@@ -266,14 +266,14 @@ class Round:
 
 
 class Sender:
-    """The writing process, and the thread that feeds it. ``config`` is vLLM's own."""
+    """The writer process, and the thread that feeds it. ``config`` is vLLM's own."""
 
     def __init__(self, folder: str, config: Any) -> None:
         os.makedirs(folder, exist_ok=True)
         self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._full = False
         command = [sys.executable, "-m", "specviz.interop.vllm_plugin.request_recorder", folder]
-        # A new session: ending vLLM, by Ctrl-C or by its process group, leaves this process time to write the rest.
+        # In a new session, so that Ctrl-C or a signal to vLLM's process group leaves this process time to write the rest.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self.put("server", settings_of(config))
         self._thread = threading.Thread(target=self._work, name="specviz", daemon=True)
@@ -285,7 +285,7 @@ class Sender:
         if self._queue.qsize() > MOST_WAITING:
             if not self._full:
                 self._full = True
-                _LOG.warning("specviz is behind by %d rounds; requests that come meanwhile are not recorded.", MOST_WAITING)
+                _LOG.warning("specviz is behind by %d rounds; new requests are not recorded meanwhile.", MOST_WAITING)
             return
         usual = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
         asked = {name: type(value)(getattr(params, name) or value) for name, value in usual.items()}
@@ -304,7 +304,7 @@ class Sender:
         try:
             self._process.wait(CLOSING_SECONDS)
         except subprocess.TimeoutExpired:
-            _LOG.warning("specviz still writes traces; it ends by itself.")
+            _LOG.warning("specviz is still writing traces and will exit by itself.")
 
     def _work(self) -> None:
         out = self._process.stdin
@@ -315,7 +315,7 @@ class Sender:
                 send(out, kind, *(content.plain() if isinstance(content, Round) else (content,)))
             out.close()
         except Exception:
-            _LOG.exception("specviz stopped recording; the server goes on.")
+            _LOG.exception("specviz stopped recording; the server continues.")
             while self._queue.get() is not None:
                 pass  # drop messages that will not be written
 

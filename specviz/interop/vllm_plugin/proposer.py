@@ -25,7 +25,7 @@ from specviz.interop.vllm_plugin.labels import DRAFTER, drafter_of
 
 Chain = Callable[[Context], Sequence[int]]
 _NOTHING: Any = None
-"""Placeholder for arguments that drafters of tokens alone do not read."""
+"""Placeholder for arguments that token-only drafters do not read."""
 
 
 class _Text:

@@ -40,9 +40,9 @@ MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
 _LENGTH = 8
 """Bytes of a message's length."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
-FIRST = "The pass that ends reading the prompt writes the first token: step 1 holds its time."
+FIRST = "The last pass over the prompt yields the first token: step 1 holds its time."
 WARPED = "p is shown before top-k, top-p and min-p."
-SHARED = "Requests were served together: a step's times are those of the round that they share."
+SHARED = "Requests were served together: a step's times are those of the round they shared."
 
 
 def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] | None = None) -> None:
@@ -158,7 +158,7 @@ class _File:
         ))  # fmt: skip
 
     def _write(self, record: Record) -> None:
-        """Write a record, validated as by a reader. Raises BadTrace for an invalid one."""
+        """Write a record, validated as a reader would. Raises BadTrace for an invalid one."""
         line = self._writer.add(record)
         self._intake.take(line)
         self._size += self._out.write(line + "\n")
@@ -187,7 +187,7 @@ class _File:
         )))  # fmt: skip
 
     def close(self) -> None:
-        """Write the end line. A request without an end token or spent budget was stopped by a client or a stop text."""
+        """Write the end line. A request without an end token or spent budget was stopped by a client or a stop string."""
         message = f"{SHARED} Up to {self._batch} at once." if self._batch > 1 else ""
         self._write(self._steps.end(self._over or "cancelled", message, self._prefill))
         self._out.close()

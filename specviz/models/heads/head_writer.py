@@ -33,11 +33,11 @@ def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_
     strange = [name for name in fixed if getattr(how, name) != getattr(plain, name)]
     if not config.wide or strange:
         what = "projects [embedding; state] (EAGLE-1/2)" if not config.wide else f"computes with {strange[0]}"
-        raise ModelUnavailable(f"A head that {what} has no place in the layout {layout}.")
+        raise ModelUnavailable(f"A head that {what} does not fit the layout {layout}.")
     if layout == FLAT and config.layers > 1:
-        raise ModelUnavailable(f"A head of {config.layers} layers has no place in the flat layout; choose {SPECULATORS}.")
+        raise ModelUnavailable(f"A head of {config.layers} layers does not fit the flat layout; choose {SPECULATORS}.")
     if layout == SPECULATORS and config.bias:
-        raise ModelUnavailable(f"A head with a bias in its projection has no place in the layout {SPECULATORS}.")
+        raise ModelUnavailable(f"A head with a bias in its projection does not fit the layout {SPECULATORS}.")
     named: dict[str, Tensor] = {**head.tensors, "lm_head.weight": head.head}
     if own_embedding:
         named["embed_tokens.weight"] = head.embedding

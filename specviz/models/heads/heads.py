@@ -44,7 +44,7 @@ KINDS = ("eagle", "eagle3", "medusa", "falcon", "masked_lm", "owl", "gto", "deer
 VISION = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 """Files of the networks that ship for vision-language models, by kind."""
 SMALL, TEXT_ONLY = "small_draft", "vlm_text_only"
-"""Draft models that ship: for text, and for questions about pictures, of which it reads the text alone."""
+"""Shipped draft models: one for text, and one that reads only the text of questions about pictures."""
 SCENES = "scenes_vlm"
 BASES = {"gto": "eagle3", "deer": "masked_lm", "arms": SMALL, **dict.fromkeys((*VISION.values(), TEXT_ONLY), SCENES)}
 """By file: the file that it changes (LoRA), or the target that it was trained on, in the version that its card names."""
@@ -92,7 +92,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
     if card_in(path).get("tokenizer_hash", "") != loaded.tokenizer_hash:
         owner, way = "SmolLM2-135M-Instruct", "a method that needs no trained network"
         if BASES.get(kind) == SCENES:
-            owner, way = "scenes-vlm", f"{way}; language_only takes a draft model of the target's own words as well"
+            owner, way = "scenes-vlm", f"{way}; language_only also takes a draft model with the target's own vocabulary"
         elif kind == SMALL:
             way = "name a draft model with the target's tokenizer"
         raise ModelUnavailable(
@@ -115,8 +115,8 @@ def drafting_heads(
 
 
 def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
-    """Return the network of this kind that ships for a vision-language target, ready to draft; with its passes' weights if it
-    has some. Raises ModelUnavailable if none ships."""
+    """Return the network of this kind that ships for a vision-language target, ready to draft; with its learned vectors per
+    step, if any. Raises ModelUnavailable if none ships."""
     if kind not in VISION:
         raise ModelUnavailable(
             f"No {kind} network ships for {loaded.name}: name heads that were published for it as the draft, or choose a method "
@@ -213,7 +213,7 @@ def several_models(names: str, loaded: LoadedText, target: CausalTarget, progres
     given = [name.strip() for name in names.split(",") if name.strip()]
     short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
     if len(short) < len(given):
-        raise ModelUnavailable(f"Two of the draft models in {names} have one name: give each once, or rename a folder.")
+        raise ModelUnavailable(f"Two of the draft models in {names} share a name: give each once, or rename a folder.")
     return {label: draft_model(name, loaded, target, progress) for label, name in short.items()}
 
 

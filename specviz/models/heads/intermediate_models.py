@@ -288,7 +288,7 @@ def captured_copy(
     """
     if not isinstance(target, TextTarget) or target.spread:
         raise ModelUnavailable(
-            f"{target.name} has recurrent layers or lies on several devices, and a copy of it would have neither: choose another "
+            f"{target.name} has recurrent layers or lies on several devices, which a copy does not support: choose another "
             "intermediate model, such as small_draft."
         )
     own = target.model
@@ -296,7 +296,7 @@ def captured_copy(
     model = copy.deepcopy(own, shared)
     layers = getattr(model.get_decoder(), "layers", ())
     if len(layers) != len(target.kinds):
-        raise ModelUnavailable(f"{target.name} cannot be copied in a cheaper form: its layers are not where they are looked for.")
+        raise ModelUnavailable(f"{target.name} cannot be copied in a cheaper form: its layers were not found where expected.")
     skipped = [layer for number, layer in enumerate(layers) if layer_numbers is not None and number not in layer_numbers]
     for layer in skipped:
         layer.forward = _unchanged
@@ -310,7 +310,7 @@ def captured_copy(
 
 
 def _unchanged(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
-    """The forward pass of a layer that is left out: it keeps its number, which hidden states and the cache go by."""
+    """The forward pass of a layer that is left out: it keeps its number, by which hidden states and the cache are indexed."""
     return hidden_states
 
 
@@ -318,7 +318,7 @@ TITLES = {
     "int4": "the target in 4 bits",
     "int8": "the target in 8 bits",
     "fewer_layers": "the target in 4 bits without two of its layers",
-    "plain_copy": "the target in its own numbers, run with fewer operations",
+    "plain_copy": "the target in its own number format, run with fewer operations",
     "small_draft": "the small draft model",
 }
 CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
@@ -339,7 +339,7 @@ def intermediate_model(
     if kind == "draft":
         if not draft or draft in TITLES:
             raise ModelUnavailable(
-                "Which is the intermediate model? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
+                "No intermediate model was named. Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
                 "for qwen2.5-coder-1.5b, or choose another kind of intermediate model."
             )
         named, warnings = named_draft(draft, loaded, target, progress)

@@ -97,10 +97,10 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
         notes = _notes(said.values, kinds)
     names = layout.names_in(stored)
     if "paired" in fixed and len(own := {found[0] for part in names if (found := re.match(r"layers\.\d+\.", part))}) > 1:
-        raise said.refusal(f"has {len(own)} MTP layers, one a depth, of which our drafter feeds one")
+        raise said.refusal(f"has {len(own)} MTP layers, one per depth, of which our drafter runs only one")
     wide = "wide" in layout.config
     if wide and said.values.get("tie_word_embeddings") and "embed_tokens.weight" in names and "lm_head.weight" not in names:
-        raise said.refusal("ties its head to an embedding of its own, which is not read yet")
+        raise said.refusal("ties its head to its own embedding, which is not supported yet")
     declared = next((said.values[flag] for flag in layout.declared if said.values.get(flag) is not None), None)
     if declared is not None and bool(declared) != ("fc.bias" in names):
         has = "has" if "fc.bias" in names else "lacks"
@@ -123,10 +123,10 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     queries = len(stored.tensor(names["imadpt.q"])) if layout is LAYOUTS["vispec"] else 0
     config = HeadConfig(**sizes, how=conventions, queries=queries, **{"wide": False, "layers": layers, **fields, **fixed})
     tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
-    if target.layers in config.taps and not config.paired:  # every engine feeds MTP layers with that state
+    if target.layers in config.taps and not config.paired:  # every engine feeds that state to MTP layers
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
-        notes += (f"It {last}, in engines often the one before it.",)
-    unused = (f"{names[name]} is the target's, and nothing of drafting reads it." for name in sorted(_OF_THE_TARGET & set(names)))
+        notes += (f"It {last}; engines often take the one before it.",)
+    unused = (f"{names[name]} is the target's, and drafting does not read it." for name in sorted(_OF_THE_TARGET & set(names)))
     return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
 
 
@@ -148,7 +148,7 @@ def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...
     whole = Settings(name, settings)
     whole.refuse_unknown(SIZES | set(layout.read), layout.values)
     if settings.get("truncated_vocab_size") not in (None, settings.get("vocab_size")):
-        raise whole.refusal("drafts over a truncated vocabulary (truncated_vocab_size), which is not read yet")
+        raise whole.refusal("drafts over a truncated vocabulary (truncated_vocab_size), which is not supported yet")
     return whole
 
 
@@ -160,7 +160,7 @@ def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settin
     said.refuse_unknown(layout.read, layout.values)
     if not fills and outer.get("norm_before_residual") is None:
         raise ModelUnavailable(
-            f"{name} does not say norm_before_residual: the library takes that for false and vLLM for true. Find out which it "
+            f"{name} does not say norm_before_residual: the library then assumes false and vLLM true. Find out which it "
             "was trained with, and write it into a copy of its config.json."
         )
     inner = said.section("transformer_layer_config")
@@ -221,7 +221,7 @@ def _experts(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Experts 
 
 def _taps(said: Settings, layers: int) -> tuple[int, ...]:
     """Taps of an EAGLE-3 head, in transformers' numbering of hidden states; published configs number them in two ways."""
-    # The numbers under eagle_config, and DeepSpec's, are layers' own: the output of layer i is hidden state i + 1.
+    # The numbers under eagle_config, and DeepSpec's, are layer numbers: the output of layer i is hidden state i + 1.
     own = said.get(f"eagle_config.{_LAYER_IDS}", NUMBERS) or said.get("target_layer_ids", NUMBERS)
     nested = tuple(layer + 1 for layer in own)
     return _within(said, layers, said.get(_LAYER_IDS, NUMBERS) or nested or (2, layers // 2, layers - 3))
@@ -249,7 +249,7 @@ def _notes(settings: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ..
         )
     if _ANGELSLIM in kinds and not settings.get("rope_scaling") and settings.get("rope_theta") not in (None, 10000):
         notes.append(
-            f"rope_theta {settings['rope_theta']} is read as engines read it; AngelSlim's trainer of August 2026 turns at base "
+            f"rope_theta {settings['rope_theta']} is read as engines read it; AngelSlim's trainer of August 2026 uses base "
             "10000 where rope_scaling is empty."
         )
     return tuple(notes)
@@ -267,18 +267,18 @@ def _sizes(
     narrower = "wide" in layout.config and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
     if target_hidden != target.hidden or not (hidden == target_hidden or narrower):
         raise ModelUnavailable(
-            f"{name} was made for hidden states {target_hidden} wide and is {hidden} wide itself, and those of "
-            f"{target.name} are {target.hidden}: choose the target it was trained for."
+            f"{name} was made for hidden states of width {target_hidden} and has width {hidden} itself; those of "
+            f"{target.name} have width {target.hidden}: choose the target it was trained for."
         )
     queries = names.get(f"{first}.self_attn.q_proj.weight")
     if queries is None:
-        raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are no {layout.short} heads.")
+        raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are not {layout.short} heads.")
     kv_heads = said.get("num_key_value_heads", SIZE, heads)
     # The size of an attention head is often not hidden / heads, and then not always in the config.
     rows = len(stored.tensor(queries))
     size = said.get("head_dim", SIZE, max(1, rows // heads))
     if heads % kv_heads or size % 2 or size * heads > rows:
-        raise said.refusal(f"has {heads} heads of {size} on {kv_heads}, which its config.json has wrong")
+        raise said.refusal(f"has {heads} heads of size {size} on {kv_heads} KV heads, which do not fit together")
     sizes = {"vocab_size": len(target.embedding), "hidden": hidden, "target_hidden": target_hidden, "heads": heads}
     return {**sizes, "kv_heads": kv_heads, "head_size": size, "inner": said.get("intermediate_size", SIZE)}
 
@@ -309,7 +309,7 @@ def _weights(
     for name, value in tensors.items():
         tensors[name] = value.to(head.device, exact if name.endswith(_ROUTER) else head.dtype)
         if not bool(torch.isfinite(tensors[name]).all()):
-            raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")
+            raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are not finite. Get the heads again.")
     return tensors, embedding, head, ids
 
 
@@ -328,7 +328,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     if (layers := said.get("num_target_layers", SIZE, target.layers)) != target.layers:
         raise said.refusal(f"was made for a target of {layers} layers (num_target_layers), and {target.name} has {target.layers}")
     if said.values.get("mask_token_id") is None:
-        raise said.refusal("does not say mask_token_id, the token that stands for an open place")
+        raise said.refusal("does not say mask_token_id, the token at positions yet to be filled")
     markov = "markov_head.markov_w1.weight" in names
     # DeepSpec stores embedding and head; z-lab's files never do. The class's name is the same for both of DeepSpec's drafters.
     deepspec = not library and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
@@ -395,7 +395,7 @@ def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[i
 
 
 def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool) -> tuple[bool, ...]:
-    """By layer, whether rows of a block see earlier ones alone: what is said for all layers, else those with a window."""
+    """By layer, whether rows of a block see only earlier ones: a setting for all layers, else true for those with a window."""
     for field in ("is_causal", "causal"):
         if not library and said.values.get(field) is not None:
             return (said.get(field, bool),) * layers
@@ -424,7 +424,7 @@ def _draft_ids(stored: Repository, names: Mapping[str, Stored], vocab: int) -> T
         return ids
     why = f"is not one of the target's {vocab} tokens: choose the target these heads were trained for"
     if is_vocabulary(offsets):
-        why = "holds the tokens themselves where every engine reads how far each lies from its row: subtract the row's number"
+        why = "holds token ids, but every engine reads each id's offset from its row number: subtract the row number"
     raise ModelUnavailable(f"The draft vocabulary of {stored.name} (d2t, t2d) {why}.")
 
 
@@ -434,12 +434,12 @@ def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNe
     numbers = [[int(number) for number in name.split(".")[:2]] for name in names]
     heads, blocks = 1 + max(head for head, _ in numbers), max(block for _, block in numbers)
     if max(heads, blocks) > _MOST_HEADS:  # before memory is allocated for them
-        raise ModelUnavailable(f"{stored.name} numbers its tensors up to {max(heads, blocks)}: these are no Medusa heads.")
+        raise ModelUnavailable(f"{stored.name} numbers its tensors up to {max(heads, blocks)}: these are not Medusa heads.")
     # medusa-vicuna-7b-v1.3 declares two heads and has five, which its authors' loader allows: more than declared are accepted.
     for field, count in (("medusa_num_heads", heads), ("medusa_num_layers", blocks)):
         if isinstance(said := stored.config.get(field), int) and count < said:
             raise ModelUnavailable(
-                f"{stored.name} holds {count} where its config.json says {said} ({field}): some are missing. Get it anew."
+                f"{stored.name} holds {count} where its config.json says {said} ({field}): some are missing. Get it again."
             )
     net = ParallelNet(ParallelConfig(target.hidden, heads, target.layers, blocks), target.head)
     shapes: dict[str, Sequence[int]] = {name: value.shape for name, value in net.heads.state_dict().items()}

@@ -62,8 +62,8 @@ def check_disk(name: str, size: int, folder: Path) -> None:
     room = disk.free - min(MOST_RESERVED, disk.total / 20)
     if size > room:
         raise ModelUnavailable(
-            f"{name} takes {size / 1e9:.1f} GB of disk, and {max(0.0, room / 1e9):.1f} GB are left for models here. Choose a "
-            "smaller model, or make room where SPECVIZ_CACHE and HF_HOME lie."
+            f"{name} takes {size / 1e9:.1f} GB of disk, but {max(0.0, room / 1e9):.1f} GB are left for models here. Choose a "
+            "smaller model, or free space where SPECVIZ_CACHE and HF_HOME are."
         )
 
 
@@ -85,7 +85,7 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
             if turn <= 0:
                 raise ModelUnavailable(
                     f"Another process has been getting {name} ready for {patience:.0f} seconds. "
-                    f"Stop it, or delete {lock.lock_file} if there is none, and try again."
+                    f"Stop it, or delete {lock.lock_file} if none is running, and try again."
                 ) from None
     try:
         yield

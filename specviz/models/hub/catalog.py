@@ -129,14 +129,14 @@ def resolve(name: str) -> Place:
         entry = _BY_NAME[name]
         return Place(name, entry, entry.source.repository if isinstance(entry.source, HubRepository) else "")
     path = Path(name)
-    with suppress(OSError, RuntimeError):  # a name that is too long, or of an unknown user's home, is no path
+    with suppress(OSError, RuntimeError):  # a name that is too long, or of an unknown user's home, is not a path
         path = path.expanduser()
         here, folder = path.exists(), path.is_dir()
         if name and (name.lower().endswith(".gguf") or folder or name.startswith((".", "/", "~", "\\"))):
             if not here:
                 raise ModelUnavailable(f"There is no file or folder {shown(name)}. Check the path.")
             if not folder and path.suffix.lower() != ".gguf":
-                raise ModelUnavailable(f"{name} is a file but no .gguf. Give the folder that holds the model, or a .gguf file.")
+                raise ModelUnavailable(f"{name} is not a .gguf file. Give the folder that holds the model, or a .gguf file.")
             return Place(name, path=path.resolve())
     if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", name):
         return Place(name, repository=name)

@@ -4,7 +4,7 @@ transformers reads a few settings, by a table for each architecture, and ignores
 ``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count`` and the tensors of
 divisors become settings too; a setting that changes the computation and has no equivalent is refused by name. The loaded model is
 then compared with the angles of these settings; a model with other angles is refused, whatever the reason. Sizes need no reading,
-since tensors of another shape are refused. Axis name: ``pair`` (two dimensions that turn together).
+since tensors of another shape are refused. Axis name: ``pair`` (two dimensions that rotate together).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCALING = frozenset(
     """type factor original_context_length attn_factor finetuned
     yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow""".split()
 )
-"""Settings under ``rope.scaling.`` that are read; another may change the angles and is refused by its name."""
+"""Settings under ``rope.scaling.`` that are read; any other may change the angles and is refused by its name."""
 _LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Llama 3.1's to 3.3's rule without its factor: llama.cpp's converter writes the resulting divisors."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -148,7 +148,7 @@ def apply_rotary(config: Any, said: GgufRotary) -> None:
     nested = _FULL in current
     own = dict(current.get(_FULL) or {}) if nested else dict(current)
     settings, rotated = dict(said.full[0]), said.full[1]
-    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs turn, as this type does
+    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs rotate, as this type does
         settings = {"rope_type": "proportional", "rope_theta": settings["rope_theta"]}
     else:
         own = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
@@ -178,7 +178,7 @@ def refuse_other_angles(model: Any, said: GgufRotary | None, name: str) -> None:
             rates, scale = _rates(*wanted)
             scaled = float(getattr(module, f"{prefix}attention_scaling", 1.0))
             if not _same(own, rates) or not math.isclose(scaled, scale, rel_tol=1e-4):
-                raise _inexpressible(name, "turns at angles that its model computes otherwise")
+                raise _inexpressible(name, "sets angles that its model does not compute")
 
 
 def _inexpressible(name: str, what: str) -> ModelUnavailable:
@@ -200,7 +200,7 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
 
     def without_place(key: str, value: Any) -> ModelUnavailable:
         return ModelUnavailable(
-            f"{name} sets {arch}.{key} to {shown(value)}, for which a {config.model_type} model of transformers has no place. "
+            f"{name} sets {arch}.{key} to {shown(value)}, which a {config.model_type} model in transformers cannot represent. "
             "Give the model's own folder or hub id instead."
         )
 
@@ -282,7 +282,7 @@ def convert(gguf: Path, folder: Path) -> tuple[str, ...]:
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     elif splitter and splitter not in _KNOWN_SPLITTERS:
-        warnings += (f"This GGUF cuts text by the rule {splitter!r}, which may be rebuilt only nearly: prompts can differ.",)
+        warnings += (f"This GGUF splits text by {splitter!r}, which may be rebuilt only approximately: prompts can differ.",)
     with exclusive_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -295,7 +295,7 @@ def _header(gguf: Path) -> GGUFReader:
         header = GGUFReader(gguf)
         count, part = int(field(header, "split.count", 1)), int(field(header, "split.no", 0))
     except Exception as problem:  # numpy and struct on damaged bytes
-        raise ModelUnavailable(f"{gguf.name} is damaged or no GGUF file ({problem}). Get the file again.") from problem
+        raise ModelUnavailable(f"{gguf.name} is damaged or not a GGUF file ({problem}). Get the file again.") from problem
     if count > 1:
         raise ModelUnavailable(
             f"{gguf.name} is part {part + 1} of {count} of one model. "
@@ -317,7 +317,7 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
     if missing := sorted(loading_info["missing_keys"]):
         raise ModelUnavailable(
             f"{name} lacks {len(missing)} of the weights of a {config.model_type} model ({missing[0]}, …). "
-            "Get the whole file, or one that names its architecture rightly."
+            "Get the whole file, or one that names its architecture correctly."
         )
     shared = own - int(getattr(config, "num_kv_shared_layers", 0) or 0)
 
@@ -335,7 +335,7 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
         known = {f"{names.get_name(ours.rpartition('.')[0])}.{ours.rpartition('.')[2]}" for ours in model.state_dict()}
         strange += [*sorted(set(stored) - known), "more numbers than it needs"]
         raise ModelUnavailable(
-            f"{name} holds {strange[0]}, which a {config.model_type} model has no place for: it may name another architecture "
+            f"{name} holds {strange[0]}, which a {config.model_type} model does not use: it may name an architecture other "
             "than its own. Get the file again, or give a folder or hub id with safetensors."
         )
 

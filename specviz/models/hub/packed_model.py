@@ -51,11 +51,11 @@ def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str,
 def read_model(path: Path, kind: Any = AutoModelForCausalLM) -> PackedModel:
     """Read the model in ``path``, in float32, built by the auto class ``kind``.
 
-    Raises ModelUnavailable if the file is no packed model, or damaged.
+    Raises ModelUnavailable if the file is not a packed model, or damaged.
     """
     tensors, card = read_weights(path)
     if not {"config", "tokenizer"} <= set(card):
-        raise ModelUnavailable(f"{path.name} is no packed model: choose a file written by this app's training.")
+        raise ModelUnavailable(f"{path.name} is not a packed model: choose a file written by this app's training.")
     fields = json.loads(card.pop("config"))
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     model = kind.from_config(config, dtype=torch.float32)

@@ -90,7 +90,7 @@ def _safetensors_copy(
             ensure_folder(part)
             try:
                 file = source()
-                progress(f"Unpacking {file.name}, this once{' (about half a minute)' if unpack is convert else ''}", None)
+                progress(f"Unpacking {file.name}, only once{' (about half a minute)' if unpack is convert else ''}", None)
                 with cache_write(name):
                     _write_manifest(part, identity, unpack(file, part))
                     shutil.rmtree(folder, ignore_errors=True)

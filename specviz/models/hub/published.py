@@ -38,7 +38,7 @@ from specviz.models.hub.prepare import PICKLES
 from specviz.paths import ASSETS
 
 Stored = str | tuple["Stored", ...] | list["Stored"]
-"""Name of a stored tensor; in a tuple, of those whose rows are joined, and in a list, of those that are stacked."""
+"""Name of a stored tensor; a tuple names tensors whose rows are joined, a list tensors that are stacked."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Repository:
                 tensor: Tensor = file.get_tensor(name)
                 return tensor
         except (OSError, SafetensorError) as problem:
-            raise ModelUnavailable(f"{self.files[name].name} of {self.name} is damaged ({problem}). Get it anew.") from problem
+            raise ModelUnavailable(f"{self.files[name].name} of {self.name} is damaged ({problem}). Get it again.") from problem
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def reading(name: str) -> Iterator[None]:
         raise
     except Exception as problem:  # an unexpected setting, or a tensor of a wrong kind
         raise ModelUnavailable(
-            f"{name} has a setting or tensor that makes no sense ({type(problem).__name__}: {problem}). Get the heads anew."
+            f"{name} has a setting or tensor that makes no sense ({type(problem).__name__}: {problem}). Get the heads again."
         ) from problem
 
 
@@ -112,16 +112,16 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
         file = folder / "config.json"
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError, RecursionError) as problem:
-        raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it anew.") from problem
+        raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it again.") from problem
     if not isinstance(config, dict):
-        raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it anew.")
+        raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it again.")
     files: dict[str, Path] = {}
     for file in stored:
         try:
             with safe_open(file, framework="pt") as opened:
                 files.update(dict.fromkeys(opened.keys(), file))
         except (OSError, SafetensorError) as problem:
-            raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Get it anew.") from problem
+            raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Get it again.") from problem
     return Repository(name, config, files)
 
 
@@ -135,7 +135,7 @@ def shaped(stored: Repository, names: Mapping[str, Stored], name: str, shape: Se
         found, wanted = (" x ".join(map(str, size)) for size in (tensor.shape, shape))
         raise ModelUnavailable(
             f"{published if isinstance(published, str) else name} of {stored.name} is {found} and should be {wanted}: these "
-            "heads do not fit this target, or their config.json is another one's."
+            "heads do not fit this target, or their config.json belongs to others."
         )
     return tensor
 
@@ -179,13 +179,13 @@ HARMLESS = frozenset(
     output_router_logits pretraining_tp problem_type repetition_penalty return_dict router_aux_loss_coef
     speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache""".split()
 )
-"""Settings without effect on a forward pass: names, ids, training, generation, splitting of products."""
+"""Settings without effect on a forward pass: names, ids, training, generation, chunking of products."""
 
 SIZE, POSITIVE = Annotated[int, Meta(ge=1)], Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 TOKEN = Annotated[int, Meta(ge=0)]
 WORDS, NUMBERS, LAYER_IDS = tuple[str, ...], tuple[TOKEN, ...], tuple[Annotated[int, Meta(ge=-1)], ...]
 _KINDS: dict[Any, tuple[str, Any]] = {
-    SIZE: ("not a whole number above 0: these are no heads as published", None),
+    SIZE: ("not a whole number above 0: these are not heads as published", None),
     POSITIVE: ("not a number above 0", None),
     WORDS: ("not a list of words", ()),
     TOKEN: ("not a token's id", None),
@@ -194,7 +194,7 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     dict[str, Any]: ("not a group of settings", {}),
     bool: ("neither true nor false", False),
 }
-"""What a value of another kind is, and the default, by kind of setting."""
+"""By kind of setting: the complaint about a value of another kind, and the default."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Settings:
         return Settings(self.name, self.get(field, dict[str, Any]))
 
     def refusal(self, what: str) -> ModelUnavailable:
-        """The error of heads that do ``what``."""
+        """Return the error for heads that do ``what``."""
         return ModelUnavailable(f"{self.name} {what}. {OURS}")
 
     def refuse_unknown(self, read: Collection[str], values: Mapping[str, Sequence[Any]]) -> None:
@@ -237,7 +237,7 @@ class Settings:
             if field not in values and value:
                 raise ModelUnavailable(
                     f"{self.name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and "
-                    f"will not leave out. {OURS} If it changes nothing of what is computed, take it out of a copy of the file."
+                    f"will not leave out. {OURS} If it does not change the computation, remove it from a copy of the file."
                 )
 
     def layers(self, most: int) -> int:
@@ -254,8 +254,8 @@ class Settings:
         if not kinds:
             if width and self.values.get("use_sliding_window") is not False:
                 raise ModelUnavailable(
-                    f"{self.name} has a sliding_window of {shown(width)} and does not say of which layers (layer_types): engines "
-                    "differ in what they make of it. Add layer_types to a copy of its config.json, or use_sliding_window: false "
+                    f"{self.name} has a sliding_window of {shown(width)} and does not say for which layers (layer_types): "
+                    "engines differ. Add layer_types to a copy of its config.json, or use_sliding_window: false "
                     "if it has none."
                 )
             return ()
@@ -283,11 +283,11 @@ class Settings:
         if sections := nested.get("mrope_section", NUMBERS):
             said |= {"sections": sections, "sections_woven": bool(rope.get("mrope_interleaved", woven))}
             if sum(sections) != rotated // 2 or len(sections) != 3:
-                raise self.refusal(f"deals out {shown(list(sections))} rotary rates (mrope_section), and has {rotated // 2}")
+                raise self.refusal(f"splits rotary rates as {shown(list(sections))} (mrope_section), but has {rotated // 2}")
             kind = "default" if kind == "mrope" else kind
         if factor > 1 or kind not in {"default", "linear", "llama3", "yarn"}:
             what = f"{kind} rotary positions" if factor <= 1 else f"a partial_rotary_factor of {factor}"
-            raise self.refusal(f"has {what}, which our drafter cannot follow")
+            raise self.refusal(f"has {what}, which our drafter does not support")
         if kind == "default":
             rates = theta ** -(torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
             return said if factor == 1 else {**said, "rates": tuple(rates.tolist())}
@@ -302,7 +302,7 @@ class Settings:
             what = f"has {kind} rotary positions that cannot be computed ({type(problem).__name__}: {problem})"
             raise self.refusal(what) from problem
         if not bool(torch.isfinite(rates).all()):
-            raise self.refusal(f"has {kind} rotary positions that come out as no numbers")
+            raise self.refusal(f"has {kind} rotary positions that are not finite")
         return {**said, "rates": tuple(rates.double().tolist()), "rotary_scale": float(scale)}
 
 

@@ -8,7 +8,7 @@ The contract with callers:
   ``loaded.head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
 - Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
   token is attended to (no padding mask), positions count from 0.
-- ``codebook`` [code, dim] has rows of length one, as in the decoder, so distances between codes are the decoder's.
+- ``codebook`` [code, dim] has rows of unit length, as in the decoder, so distances between codes are the decoder's.
 - ``picture(codes)`` decodes.
 """
 
@@ -37,10 +37,10 @@ UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
 _FEW = 4096
-"""Codes of a codebook that a CPU decodes one by one."""
+"""Size of the largest codebook whose codes a CPU decodes one by one."""
 COLOURS = (
-    "No pixel decoder comes with this model: the picture shows each code as a colour, which its three main directions in the "
-    "codebook give."
+    "No pixel decoder comes with this model: the picture shows each code as a colour, given by the codebook's three principal "
+    "components."
 )
 
 
@@ -205,7 +205,7 @@ def _principal_components(codebook: Tensor, count: int) -> Tensor:
 
 
 def direction_colours(codebook: Tensor) -> Tensor:
-    """Float [code, rgb] from -1 to 1: the three main directions of ``codebook`` [code, dim], each by rank."""
+    """Float [code, rgb] from -1 to 1: the first three principal components of ``codebook`` [code, dim], each by rank."""
     ranks = _principal_components(codebook, 3).argsort(0).argsort(0)
     return (ranks.double() / max(1, len(ranks) - 1) * 2 - 1).float()
 
@@ -218,7 +218,7 @@ def places(codebook: Tensor) -> np.ndarray:
 
 
 def coloured_by_direction(loaded: LoadedImage) -> bool:
-    """Whether the map's colours come from directions and not from decoded codes: a CPU decodes a large codebook for minutes."""
+    """Whether the map's colours come from directions, not from decoded codes: decoding a large codebook takes a CPU minutes."""
     return loaded.codes > _FEW and loaded.device.type == "cpu"
 
 

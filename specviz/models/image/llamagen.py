@@ -61,7 +61,7 @@ class GridRotary(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedLlamaGen(LoadedImage):
-    """A LlamaGen. ``labels`` [class, hidden] embed the classes, the last the empty prompt; they are empty for captions.
+    """A LlamaGen. ``labels`` [class, hidden] embeds the classes, the last being the empty prompt; it is empty for captions.
     ``first`` is the number of positions before the picture."""
 
     vq: Any
@@ -98,7 +98,7 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
     try:
         model.load_state_dict(state, assign=True)
     except RuntimeError as problem:
-        raise ModelUnavailable(f"The weights of {name} are not whole or do not fit each other: {str(problem)[:300]}") from problem
+        raise ModelUnavailable(f"The weights of {name} are incomplete or inconsistent: {str(problem)[:300]}") from problem
     turns = grid_rotary(first + grid * grid, grid, first, config.head_dim, config.rope_parameters["rope_theta"])
     model.to(dtype).model.rotary_emb = GridRotary(turns, dtype)
     model = model.to(device).eval().requires_grad_(False)
@@ -131,7 +131,7 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
     prompt = (_LABELS,) if _LABELS in tensors else (_EMPTY, _PROJECTION.format(1), _PROJECTION.format(2))
     wanted = ("embed_tokens.weight", f"{layer}self_attn.k_proj.weight", f"{layer}mlp.gate_proj.weight", *prompt)
     if missing := [part for part in wanted if part not in tensors]:
-        raise ModelUnavailable(f"{name} lacks {missing[0]}: it is no LlamaGen, or not a whole one.")
+        raise ModelUnavailable(f"{name} lacks {missing[0]}: it is not a LlamaGen, or an incomplete one.")
     codes, hidden = tensors["embed_tokens.weight"].shape
     cells = said.get("block_size")
     grid = math.isqrt(cells) if isinstance(cells, int) and cells > 0 else 0
@@ -142,10 +142,10 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
         )
     heads = said.get("num_attention_heads") or said.get("n_head") or _TABLES["heads"].get(str(hidden))
     if not isinstance(heads, int) or hidden % heads or hidden // heads % 4:
-        raise ModelUnavailable(f"The config.json of {name} does not say how many heads (num_attention_heads) its {hidden} have.")
+        raise ModelUnavailable(f"The config.json of {name} has no num_attention_heads that fits width {hidden}.")
     first = 1 if _LABELS in tensors else len(tensors[_EMPTY])
     if said.get("cls_token_num", first) != first:
-        raise ModelUnavailable(f"The config.json of {name} has cls_token_num {said['cls_token_num']}, and its weights {first}.")
+        raise ModelUnavailable(f"The config.json of {name} gives cls_token_num {said['cls_token_num']}, its weights {first}.")
     size = hidden // heads
     for part in tensors:
         if part.endswith(("q_proj.weight", "k_proj.weight")):  # even channels of each head before odd ones
@@ -183,9 +183,9 @@ def _vq(file: Path, codes: int, grid: int, device: torch.device) -> JanusVQVAE:
         vq.load_state_dict(tensors, assign=True)
     except (OSError, SafetensorError, KeyError, ValueError, IndexError, RuntimeError) as problem:
         raise ModelUnavailable(
-            f"{file} is no VQ tokenizer of LlamaGen's, or not a whole one ({str(problem)[:160]}): convert vq_ds16_c2i.pt or "
+            f"{file} is not LlamaGen's VQ tokenizer, or an incomplete one ({str(problem)[:160]}): convert vq_ds16_c2i.pt or "
             "vq_ds16_t2i.pt into its folder."
         ) from problem
     if config.num_embeddings != codes:
-        raise ModelUnavailable(f"{file} has {config.num_embeddings} codes, and the model draws with {codes}: take its own.")
+        raise ModelUnavailable(f"{file} has {config.num_embeddings} codes, but the model has {codes}: use its own.")
     return vq.eval().requires_grad_(False)

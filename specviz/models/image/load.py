@@ -73,7 +73,7 @@ def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage
     pixels, pixel_card = read_weights(codec)
     if card.get("codebook") != pixel_card.get("codebook"):
         raise ModelUnavailable(
-            f"{path.name} was trained on other picture codes than those of {codec.name}: take both files from one version of "
+            f"{path.name} was not trained on the picture codes of {codec.name}: take both files from one version of "
             f"the project, or train it again with `python -m specviz train {path.stem}`."
         )
     with exclusive_loading():
@@ -84,7 +84,7 @@ def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage
         raise ModelUnavailable(f"These weights do not fit the image model: {str(problem)[:300]}") from problem
     strange = [key for key in missing if not key.startswith(UNTRAINED)] + unexpected
     if strange:
-        raise ModelUnavailable(f"The image model's weights are not whole ({strange[:3]}): fetch them again.")
+        raise ModelUnavailable(f"The image model's weights are incomplete ({strange[:3]}): fetch them again.")
     codebook = model.model.vqmodel.quantize.embedding.weight
     codebook.data = F.normalize(codebook.data, dim=-1)
     model = model.to(device, dtype).eval().requires_grad_(False)
@@ -93,13 +93,13 @@ def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage
 
 
 def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
-    """Load the model in ``folder``. Raises ModelUnavailable if it is none that is read here, or weights are missing."""
+    """Load the model in ``folder``. Raises ModelUnavailable if its kind is not supported here, or weights are missing."""
     kind = type_in(folder)
     if kind == "llamagen":
         return load_llamagen(name, folder, dtype, device)
     if kind == "emu3":
         raise ModelUnavailable(
-            f"{name} is an Emu3: it ends each row of a picture, and the picture, with tokens of its own, which no method here "
+            f"{name} is an Emu3: it ends each row of a picture, and the picture, with special tokens, which no method here "
             "drafts or forces yet; choose a Janus model, Anole or LlamaGen."
         )
     anole = kind == "chameleon"
@@ -175,13 +175,13 @@ def published_head(method: str, name: str, loaded: LoadedImage, progress: Progre
     """
     if method != "eagle" or not isinstance(loaded, LoadedAnole | LoadedLlamaGen):
         raise ModelUnavailable(
-            f"Published heads for models that draw are read for Anole and LlamaGen, as eagle; {loaded.name} drawn as {method} "
+            f"Published heads for models that draw are read for Anole and LlamaGen, as eagle; {loaded.name} with {method} "
             "takes none: leave the draft empty."
         )
     layout = LAYOUTS["anole" if isinstance(loaded, LoadedAnole) else "llamagen"]
     stored, model = open_repository(name, progress), loaded.model
     if not layout.fits(stored):
-        raise ModelUnavailable(f"{name} holds none of {layout.title}. {OURS}")
+        raise ModelUnavailable(f"{name} does not hold {layout.title}. {OURS}")
     target = Fit(
         loaded.name,
         int(model.config.num_hidden_layers),
@@ -197,7 +197,7 @@ def published_head(method: str, name: str, loaded: LoadedImage, progress: Progre
         if (kind == "c2i") != (loaded.first == 1) or cells != loaded.cells:
             asked, own = ("classes" if by_class else "captions" for by_class in (kind == "c2i", loaded.first == 1))
             raise ModelUnavailable(
-                f"{name} drafts pictures of {cells} codes asked for by {asked}, and {loaded.name} draws {loaded.cells} by {own}: "
+                f"{name} drafts pictures of {cells} codes from {asked}, but {loaded.name} draws {loaded.cells} from {own}: "
                 "choose the drafter that was trained for it."
             )
         head = feature_head(layout, stored, target, grid=loaded.grid, grid_from=loaded.first - 1)

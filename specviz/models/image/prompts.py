@@ -32,7 +32,7 @@ _CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
 """One class per line, in ImageNet's order: its WordNet names, separated by commas."""
 _IMAGENET = 1000
 WORDS = ASSETS / "words" / "emoji.txt"
-"""One line of name and keywords per training picture; then styles ("noto style") and grounds ("on blue"). Written by the
+"""One line of name and keywords per training picture; then styles ("noto style") and backgrounds ("on blue"). Written by the
 recipe ``image_ar``."""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """A sequence of letters, or one pictograph."""
@@ -73,7 +73,7 @@ class WordPrompts:
 
     @property
     def digest(self) -> str:
-        """Identifies the tokenizer."""
+        """Identification of the tokenizer."""
         return hashlib.sha256(self.description.encode("utf-8")).hexdigest()[:16]
 
     def rows(self, prompt: str) -> PromptRows:
@@ -89,7 +89,7 @@ class WordPrompts:
 
 
 def valid_prompt(prompt: str) -> str:
-    """The prompt without surrounding blanks. Raises BadInput if it is empty, unreadable or far too long."""
+    """The prompt without surrounding whitespace. Raises BadInput if it is empty, unreadable or far too long."""
     text = prompt.strip()
     refuse_unreadable(text, "prompt", 'Say what to draw, for example "red heart, noto style".')
     if len(text) > LONGEST_PROMPT:
@@ -169,14 +169,14 @@ class ClassPrompts:
             for name in dict.fromkeys(name.lower() for name in names):
                 numbers_of.setdefault(name, []).append(number)
         if not numbers_of:
-            raise BadInput(f"This model draws classes and knows no names: ask for a number from 0 to {self._classes - 1}.")
+            raise BadInput(f"This model draws classes and knows no names: give a number from 0 to {self._classes - 1}.")
         if len(found := numbers_of.get(wanted, [])) > 1:
             which = " or ".join(f"{number} ({', '.join(self._names[number])})" for number in found)
-            raise BadInput(f"{prompt!r} names several classes: ask by number, {which}.")
+            raise BadInput(f"{prompt!r} names several classes: give a number, {which}.")
         if not found:
             near = difflib.get_close_matches(wanted, numbers_of, 3, 0.5) or [name for name in numbers_of if wanted in name][:3]
             hint = f", such as {', '.join(near)}" if near else ', such as "golden retriever"'
-            raise BadInput(f"{prompt[:60]!r} is no class of ImageNet, and this model draws nothing else: ask for one{hint}.")
+            raise BadInput(f"{prompt[:60]!r} is not a class of ImageNet, and this model draws nothing else: name one{hint}.")
         return found[0]
 
 
@@ -253,7 +253,7 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, ...]]:
-    """All words of the training pictures' prompts, the words of each picture, and the styles and grounds."""
+    """All words of the training pictures' prompts, the words of each picture, and the styles and backgrounds."""
     lines = WORDS.read_text("utf-8").splitlines()
     looks = tuple(line for line in lines if line.endswith(" style") or line.startswith("on "))
     pictures = tuple(frozenset(words_of(line)) for line in lines if line not in looks)
@@ -261,8 +261,8 @@ def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, .
 
 
 def warning(model: str, prompt: str) -> str:
-    """Warning about unknown words in a prompt, or words that no single picture combines, style and ground aside; empty if neither
-    applies."""
+    """Warning about unknown words in a prompt, or words that no single picture combines, style and background aside; empty if
+    neither applies."""
     known, pictures, looks = _learned()
     every, subject = words_of(prompt), " ".join(words_of(prompt))
     unknown = [word for word in every if word not in known]
@@ -271,10 +271,7 @@ def warning(model: str, prompt: str) -> str:
             subject = re.sub(rf"\b{look}\b", "", subject)
         words = set(words_of(subject)) - _FILLERS
         together = not words or any(words <= picture for picture in pictures)
-        apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."
+        apart = f"{model} learned the words of this prompt, but no picture with all of them: what it draws is a guess."
         return "" if together else apart
     phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
-    return (
-        f"{model} learned no picture by {phrase}: {quoted(unknown)}. "
-        "It reads them in pieces, and what it makes of them is a guess."
-    )
+    return f"{model} learned no picture with {phrase}: {quoted(unknown)}. It reads them in pieces, and what it draws is a guess."

@@ -1,6 +1,6 @@
 """Loader of causal language models by name: safetensors only, never code from a repository; over one device or several.
 
-Over several devices the layers lie in order, by accelerate's device maps. Embedding, last norm and head lie on the last device:
+Over several devices the layers are split in order, by accelerate's device maps. Embedding, last norm and head are on the last:
 token ids, logits and hidden states stay there, and so does the drafter, which reads the target's embedding and head. One hidden
 state per row passes between two devices.
 """
@@ -113,7 +113,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
 def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False) -> None:
     """Raise TokenizerMismatch, naming both and the first difference, unless the two share their tokens.
 
-    With ``further``, the target may have tokens that the draft has not, such as those for pictures: no draft proposes them.
+    With ``further``, the target may have tokens that the draft lacks, such as those for pictures: no draft proposes them.
     """
     if target.tokenizer_hash == draft.tokenizer_hash:
         return
@@ -122,7 +122,7 @@ def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False)
         return
     first = min((index for index, _ in target_ids.items() ^ draft_ids.items()), default=None)
     if first is None:
-        why = "the same tokens, but text is cut into them by other rules"
+        why = "the same tokens, but text is split by different rules"
     else:
         why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
     raise TokenizerMismatch(
@@ -132,7 +132,7 @@ def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False)
 
 
 def context_length_of(model: Any) -> int:
-    """Context length of a loaded model in tokens, its answer included; 2²⁰ for a recurrence, which has no window."""
+    """Context length of a loaded model in tokens, its answer included; 2²⁰ for a recurrent model, which has no window."""
     return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", 0) or 1 << 20)
 
 

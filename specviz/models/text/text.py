@@ -1,4 +1,4 @@
-"""Texts of a tokenizer: prompts, single tokens, and text that grows token by token; and what identifies it."""
+"""Texts of a tokenizer: prompts, single tokens, and text that grows token by token; and the tokenizer's hash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _LONGEST_UNFINISHED = 3
 _MOST, _LETTERS = 8, 30
-"""Maximum number of words in a warning, and of letters of each."""
+"""Maximum number of words in a warning, and of characters in each."""
 
 
 class TokenizerText:
@@ -46,7 +46,7 @@ class TokenizerText:
         self._lock = threading.Lock()
 
     def of(self, token: int) -> str:
-        """Text of one token; bytes that are no character by themselves are written as \\xNN."""
+        """Text of one token; bytes that form no character by themselves are written as \\xNN."""
         text = self._texts.get(token)
         if text is None:
             name = self.tokenizer.convert_ids_to_tokens(token)
@@ -69,7 +69,7 @@ class TokenizerText:
         pieces = [decoder.decode(self._spelling.bytes_of(token)) for token in more]
         first = next((place for place, piece in enumerate(pieces) if piece), None)
         if not ids and first is not None and self._spelling.drops_first_blank:
-            pieces[first] = pieces[first].removeprefix(" ")  # sentencepiece puts a blank before every text
+            pieces[first] = pieces[first].removeprefix(" ")  # sentencepiece puts a space before every text
         return tuple(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -82,30 +82,30 @@ class TokenizerText:
         return bool(self.tokenizer.chat_template) and not raw
 
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
-        """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to continue.
+        """Token ids of ``prompt``: as a user turn and the start of the answer, or with ``raw`` as text to continue.
 
-        Raises BadInput for a prompt without text or with a token that the model has no embedding of. Raises ContextFull for one
-        longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
+        Raises BadInput for a prompt without text or with a token that the model has no embedding for. Raises ContextFull for a
+        prompt longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
         """
-        refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to go on from.")
+        refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to continue.")
         if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
             raise self._too_long(f"{len(prompt)} characters")
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
         if not ids:
-            raise ModelUnavailable(f"{self.name} makes no tokens of this prompt. Use raw continuation, or another prompt.")
+            raise ModelUnavailable(f"{self.name} turns this prompt into no tokens. Use raw continuation, or another prompt.")
         self.refuse_unembedded(ids)
         if len(ids) >= self.context_length:
             raise self._too_long(f"{len(ids)} tokens")
         return ids
 
     def refuse_unembedded(self, ids: Iterable[int]) -> None:
-        """Raise BadInput for a token of the tokenizer that the model has no embedding of, such as one added later."""
+        """Raise BadInput for a token of the tokenizer that the model has no embedding for, such as one added later."""
         beyond = next((token for token in ids if self.rows is not None and token >= self.rows), None)
         if beyond is not None:
             raise BadInput(
                 f"The prompt's token {beyond} ({self.of(beyond)!r}) has no row among the {self.rows} embeddings of {self.name}. "
-                "Take it out of the prompt."
+                "Remove it from the prompt."
             )
 
     def _chat(self, prompt: str) -> list[int]:
@@ -129,7 +129,7 @@ class TokenizerText:
 
 
 def refuse_unreadable(text: str, what: str, empty: str) -> None:
-    """Raise BadInput for a text without words, with the sentence ``empty``, or with a character that no tokenizer reads."""
+    """Raise BadInput for a text without words, with the message ``empty``, or for a character that no tokenizer reads."""
     if not text.strip():
         raise BadInput(empty)
     try:
@@ -139,7 +139,7 @@ def refuse_unreadable(text: str, what: str, empty: str) -> None:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """A user's words in quotation marks: the first of them, each cut to a length that a warning has room for."""
+    """Return the first of a user's words in quotation marks, each truncated to fit a warning."""
     return ", ".join(f"“{word[:_LETTERS]}”" for word in words[:_MOST]) + (", …" if len(words) > _MOST else "")
 
 
@@ -147,7 +147,7 @@ def quoted(words: Sequence[str]) -> str:
 class Spelling:
     """Bytes of every token of one tokenizer, each looked up once.
 
-    ``spell`` gives those of a token's name. ``drops_first_blank``: the tokenizer removes one leading blank from a decoded text.
+    ``spell`` returns those of a token's name. ``drops_first_blank``: the tokenizer removes one leading space from a decoded text.
     """
 
     tokenizer: Any
@@ -194,7 +194,7 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
         return None
 
     def spell(name: str) -> bytes:
-        """Sentencepiece's: U+2581 for a blank, and tokens such as <0xE2> for single bytes."""
+        """Sentencepiece's spelling: U+2581 for a space, and tokens such as <0xE2> for single bytes."""
         byte = _BYTE_TOKEN.fullmatch(name) if "ByteFallback" in kinds else None
         return bytes([int(byte[1], 16)]) if byte else name.replace("\u2581", " ").encode()
 

@@ -1,7 +1,7 @@
 """Prompt of a vision-language model: token ids, pixels, and the positions of the picture's tokens.
 
-A model's processor is transformers' own, or that of pictures alone where the whole one requires packages for videos too: those of
-Qwen-VL and SmolVLM2 require torchvision and num2words. Our own small model reads one square.
+A model's processor is transformers' own, or an image-only one where the full one requires video packages too: those of Qwen-VL
+and SmolVLM2 require torchvision and num2words. Our own small model reads one square.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PictureQuestion:
     boxes: tuple[Box, ...]
     """Boxes [visual]: the part of ``picture`` that each visual token stands for."""
     grid: tuple[int, int]
-    """Rows and columns of the visual tokens; (0, 0) where they are several tiles, not one grid."""
+    """Rows and columns of the visual tokens; (0, 0) where they form several tiles, not one grid."""
     picture: Image.Image
     """The picture in RGB, padded to the model's shape; for display."""
 
@@ -122,8 +122,8 @@ class PictureReader:
             )
         visual = tuple(place for place, token in enumerate(ids) if token == self.config.image_token_id)
         if not visual:
-            raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
-        before = " ".join(self.processor.tokenizer.convert_ids_to_tokens(ids[: visual[-1]]))  # tiles are numbered
+            raise ModelUnavailable(f"The processor of {self.name} produced no picture tokens. Choose another model.")
+        before = " ".join(self.processor.tokenizer.convert_ids_to_tokens(ids[: visual[-1]]))  # marker tokens number the tiles
         rows, columns = map(int, [(0, 0), *re.findall(r"<row_(\d+)_col_(\d+)>", before)][-1])
         inputs.pop("attention_mask", None)
         grid, boxes = self._grid_and_boxes(len(visual), inputs, rows, columns, image)
@@ -151,7 +151,7 @@ class PictureReader:
             return (0, 0), (WHOLE,) * count
         if tiles == 1:
             area = WHOLE
-            if getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):  # to the middle square
+            if getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):  # to the central square
                 across, down = min(1.0, picture.height / picture.width), min(1.0, picture.width / picture.height)
                 area = ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
             return (side, side), boxes_of_grid(side, side, area)
@@ -170,7 +170,7 @@ PROCESSORS: Mapping[str, Any] = {
     "smolvlm": Idefics3Processor,
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl"), PatchProcessor),
 }
-"""Processors of pictures alone by transformers' model type, for models whose own ones require packages for videos."""
+"""Image-only processors by transformers' model type, for models whose own processors require video packages."""
 
 
 def picture_processor(folder: Path, config: Any) -> Any:

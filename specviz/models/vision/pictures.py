@@ -43,7 +43,7 @@ _DECODER = threading.Lock()
 
 _NAMES = "PNG, JPEG, WebP, GIF or BMP"
 _SHRINKABLE = {"L", "LA", "RGB", "RGBA", "CMYK"}
-"""Pixel modes that can be averaged directly; a palette's numbers cannot."""
+"""Pixel modes that can be averaged directly; palette indices cannot."""
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
 
 SHOWN_BYTES = 60_000
@@ -81,7 +81,7 @@ def open_picture(source: Source) -> Picture:
     except Image.DecompressionBombError:
         raise _too_large("several hundred") from None
     except UnidentifiedImageError:
-        raise BadInput(f"This file is no picture that can be read here. Save it as {_NAMES}.") from None
+        raise BadInput(f"This file is not a picture that can be read here. Save it as {_NAMES}.") from None
     except Exception as problem:  # decoders raise many kinds of errors on a damaged header
         raise _damaged(problem) from problem
     wide, high = opened.size
@@ -92,9 +92,9 @@ def open_picture(source: Source) -> Picture:
     if wide * high > most:
         raise _too_large(f"{wide * high / 1e6:.0f}", most)
     if max(wide, high) > MOST_SIDE:
-        raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; {MOST_SIDE:,} are the most. Crop it.")
+        raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; at most {MOST_SIDE:,} are allowed. Crop it.")
     if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start of scan; inside a scan, ff is never followed by da
-        raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
+        raise BadInput(f"This JPEG has more than {MOST_SCANS} scans. Save it again as a non-progressive one.")
     with _decoding_slot(wide * high):
         return _make_picture(opened)
 
@@ -136,12 +136,12 @@ def _read(source: Source) -> bytes:
 
 
 def _too_heavy(size: int) -> BadInput:
-    return BadInput(f"The picture's file has {size / 2**20:.0f} MB; {MOST_BYTES >> 20} MB are the most. Save it smaller.")
+    return BadInput(f"The picture's file has {size / 2**20:.0f} MB; at most {MOST_BYTES >> 20} MB are allowed. Shrink it.")
 
 
 def _too_large(millions: str, most: int = MOST_PIXELS) -> BadInput:
     return BadInput(
-        f"The picture has {millions} million pixels; {most // 1_000_000} million are the most that is decoded here. "
+        f"The picture has {millions} million pixels; at most {most // 1_000_000} million are decoded here. "
         "Make it smaller and try again."
     )
 
@@ -154,9 +154,9 @@ def _damaged(problem: Exception) -> BadInput:
 def _make_picture(opened: Image.Image) -> Picture:
     try:
         warnings = []
-        if opened.format != "MPO" and getattr(opened, "is_animated", False):  # a phone's second view of the same scene counts not
+        if opened.format != "MPO" and getattr(opened, "is_animated", False):  # a phone's second view does not count
             opened.seek(0)
-            warnings.append("The picture moves; the model sees its first frame.")
+            warnings.append("The picture is animated; the model sees its first frame.")
         if opened.format in ("JPEG", "MPO"):
             share = min(1.0, LONGEST_SIDE / max(opened.size))
             opened.draft(opened.mode, (max(1, round(opened.width * share)), max(1, round(opened.height * share))))
@@ -168,7 +168,7 @@ def _make_picture(opened: Image.Image) -> Picture:
             image = ImageOps.exif_transpose(opened)
         except Exception:  # EXIF is a file format too, and as easily damaged
             image = opened
-            warnings.append("The picture's note on how it was turned is damaged; it is shown as it was stored.")
+            warnings.append("The picture's orientation tag is damaged; it is shown as stored.")
         plain_image, changed = _to_rgb(image)
     except (MemoryError, BadInput):
         raise
@@ -190,12 +190,12 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
         values -= low
         values *= 255.0 / (high - low) if high > low else 0.0
         grey = Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(numpy.uint8), "L")
-        return grey.convert("RGB"), ("The picture has more than 8 bits a colour; the model sees 8.",)
+        return grey.convert("RGB"), ("The picture has more than 8 bits per colour channel; the model sees 8.",)
     if image.has_transparency_data:
         clear = image.convert("RGBA").getextrema()[3][0] < 255  # type: ignore[misc]  # one pair per channel
         return on_white(image), ("The picture is transparent in places; the model sees white there.",) if clear else ()
     if image.mode == "CMYK":
-        return image.convert("RGB"), ("The picture has the colours of a printer; on a screen they look a little different.",)
+        return image.convert("RGB"), ("The picture has a printer's colours (CMYK); on a screen they look slightly different.",)
     return image.convert("RGB"), ()
 
 
@@ -206,7 +206,7 @@ def on_white(image: Image.Image) -> Image.Image:
 
 
 def png_pieces(image: Image.Image) -> list[str]:
-    """The picture as a PNG in base64, cut into pieces of PIECE characters; scaled down until it has at most SHOWN_BYTES."""
+    """The picture as a PNG in base64, split into pieces of PIECE characters; scaled down until it has at most SHOWN_BYTES."""
     scaled = image
     while True:
         out = io.BytesIO()

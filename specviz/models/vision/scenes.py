@@ -1,6 +1,6 @@
 """Our small vision-language model: its chat template and special tokens, the loader of its one file, and its limits.
 
-A question or picture beyond its training is reported, since it still answers.
+A question or picture beyond its training is reported, since the model answers anyway.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def load(path: Path) -> tuple[Any, PreTrainedTokenizerFast]:
 
 
 def unknown_words(tokenizer: Any, question: str) -> list[str]:
-    """The words of a question that were rare in training, since they are no single token. Each once, in order."""
+    """Return the words of a question that are not single tokens, so were rare in training; each once, in order."""
 
     def is_token(text: str) -> bool:
         return len(tokenizer.encode(text, add_special_tokens=False)) == 1

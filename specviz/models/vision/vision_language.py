@@ -1,4 +1,4 @@
-"""Loader of vision-language models and their picture processors: safetensors only, no foreign code."""
+"""Loader of vision-language models and their picture processors: safetensors only, never code from a repository."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specviz.paths import BASE
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedVisionLanguage(LoadedText):
-    """A vision-language model ready to run: ``read(picture, question)`` gives a :class:`PictureQuestion`."""
+    """A vision-language model ready to run: ``read(picture, question)`` returns a :class:`PictureQuestion`."""
 
     read: PictureReader
 

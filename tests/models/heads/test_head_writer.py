@@ -34,7 +34,7 @@ def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
 def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str) -> None:
     head = head_of(stored(tmp_path / "first", name))
     if layout == "flat" and head.config.layers > 1:
-        with pytest.raises(ModelUnavailable, match="has no place in the flat layout"):
+        with pytest.raises(ModelUnavailable, match="does not fit the flat layout"):
             write_head(head, tmp_path / "second", layout, "someone/model")
         return
     again = back(write_head(head, tmp_path / "second", layout, "someone/model", own_embedding=True), layout, FIT)
@@ -44,10 +44,10 @@ def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str)
 
 def test_what_a_layout_has_no_place_for_is_refused(tmp_path: Path) -> None:
     for name in ("llama3 rotary", "yarn"):
-        with pytest.raises(ModelUnavailable, match="computes with rates has no place"):
+        with pytest.raises(ModelUnavailable, match="computes with rates does not fit"):
             write_head(head_of(stored(tmp_path / name, name)), tmp_path / "out", "speculators", "someone/model")
     narrow = read("eagle", opened(tmp_path / "narrow", narrow_tensors(), NARROW), target())
-    with pytest.raises(ModelUnavailable, match="EAGLE-1/2.* has no place"):
+    with pytest.raises(ModelUnavailable, match="EAGLE-1/2.* does not fit"):
         write_head(narrow, tmp_path / "out", "flat", "someone/model")
     assert not (tmp_path / "out").exists()
 

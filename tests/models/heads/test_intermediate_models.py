@@ -154,7 +154,7 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, st
     assert chain.end is not None and alone.end is not None
     assert (chain.end.reason, chain.end.output_ids) == (alone.end.reason, alone.end.output_ids)
     copied = parameters.get("middle") == "plain_copy"
-    above = "the target in its own numbers, run with fewer operations" if copied else small
+    above = "the target in its own number format, run with fewer operations" if copied else small
     assert chain.run.draft == f"{above}, copy below it"
     warning = next(warning for warning in chain.run.warnings if "never calibrated" in warning)
     recipe = f"calibrate polybasic --target {large} --draft {small}"

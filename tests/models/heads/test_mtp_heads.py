@@ -134,7 +134,7 @@ def test_a_checkpoint_that_promises_layers_it_has_not_says_so(tmp_path: Path) ->
 def test_more_layers_missing_ones_and_strange_ones_are_told(tmp_path: Path) -> None:
     one = made("qwen3_5")
     second = {name.replace("layers.0", "layers.1"): value.clone() for name, value in one.tensors.items() if "layers.0" in name}
-    with pytest.raises(ModelUnavailable, match="2 MTP layers, one a depth"):
+    with pytest.raises(ModelUnavailable, match="2 MTP layers, one per depth"):
         head_of(stored(tmp_path / "two", one, one.tensors | second), one)
     without = {name: value for name, value in one.tensors.items() if "pre_fc_norm_hidden" not in name}
     with pytest.raises(ModelUnavailable, match="lacks the tensor state_norm.weight"):

@@ -64,7 +64,7 @@ def test_a_name_that_is_none_of_them_is_refused_with_the_choices(name: str, said
 
 def test_a_pickle_file_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ModelUnavailable, match="no .gguf"):
+    with pytest.raises(ModelUnavailable, match="not a .gguf"):
         catalog.resolve(str(tmp_path / "pytorch_model.bin"))
 
 

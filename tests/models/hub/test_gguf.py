@@ -204,7 +204,7 @@ def test_floats_keep_their_precision_in_the_copy(
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
 def test_what_is_no_gguf_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(content)
-    with pytest.raises(ModelUnavailable, match=r"bad\.gguf is damaged or no GGUF"):
+    with pytest.raises(ModelUnavailable, match=r"bad\.gguf is damaged or not a GGUF"):
         load_causal_lm(str(tmp_path / "bad.gguf"), "float32")
 
 

@@ -119,7 +119,7 @@ def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterw
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize(("name", "said"), [("tiny/gated", "licence accepted"), ("tiny/missing", "knows no tiny/missing")])
+@pytest.mark.parametrize(("name", "said"), [("tiny/gated", "accepting its licence"), ("tiny/missing", "hub has no tiny/missing")])
 def test_a_hub_model_that_cannot_be_had_says_why(name: str, said: str, hub: tuple[str, list[str]], tmp_path: Path) -> None:
     answer = _ask(name, hub[0], tmp_path)
     assert answer.startswith("refused") and said in answer and "Traceback" not in answer

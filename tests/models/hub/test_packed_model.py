@@ -124,6 +124,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     from specviz.drafting.networks.weights import write_weights
 
     write_weights(tmp_path / "other.safetensors", {"x": torch.zeros(2, 2)}, {})
-    with pytest.raises(ModelUnavailable, match="no packed model"):
+    with pytest.raises(ModelUnavailable, match="not a packed model"):
         read_model(tmp_path / "other.safetensors")
     assert tokenizer_hash_in(tmp_path / "nowhere.safetensors") == ""

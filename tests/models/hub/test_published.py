@@ -98,8 +98,8 @@ def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: di
     [
         ("d2t", torch.arange(DRAFTED) + 40, "draft vocabulary"),
         ("d2t", torch.full((DRAFTED,), -5), "draft vocabulary"),
-        ("d2t", feature_tensors()["t2d"].nonzero()[:, 0], "holds the tokens themselves"),
-        ("norm.weight", torch.full((HIDDEN,), float("nan")), "norm.weight of .* holds values that are no numbers"),
+        ("d2t", feature_tensors()["t2d"].nonzero()[:, 0], "holds token ids"),
+        ("norm.weight", torch.full((HIDDEN,), float("nan")), "norm.weight of .* holds values that are not finite"),
         ("t2d", torch.ones(VOCAB, dtype=torch.bool), "draft vocabulary"),
     ],
 )
@@ -124,7 +124,7 @@ def test_heads_draft_on_an_embedding_of_their_own(tmp_path: Path) -> None:
     expected = expected_logits(tensors, own.double(), tokens, features)
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
     del tensors["lm_head.weight"], tensors["d2t"], tensors["t2d"]
-    with pytest.raises(ModelUnavailable, match="ties its head to an embedding of its own"):
+    with pytest.raises(ModelUnavailable, match="ties its head to its own embedding"):
         read("eagle3", opened(tmp_path / "tied", tensors, {**CONFIG, "tie_word_embeddings": True}), target())
 
 

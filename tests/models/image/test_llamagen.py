@@ -215,11 +215,11 @@ def test_a_class_is_named_or_numbered() -> None:
     assert prompts.of(207) == "golden retriever" and prompts.of(1000) == "<no class>"
     for said, words in {
         "1000": "draws classes 0 to 999", "crane": r"134 \(crane\) or 517 \(crane\)", "golden retreiver": "golden retriever",
-        "a red fox in snow": "no class of ImageNet",
+        "a red fox in snow": "not a class of ImageNet",
     }.items():  # fmt: skip
         with pytest.raises(BadInput, match=words):
             prompts.rows(said)
-    with pytest.raises(BadInput, match="ask for a number from 0 to 9"):
+    with pytest.raises(BadInput, match="give a number from 0 to 9"):
         ClassPrompts(10).rows("fox")
 
 
@@ -232,18 +232,18 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
     (bare / "vq" / "model.safetensors").rename(tmp_path / "away.safetensors")
     refused(bare, "has no VQ tokenizer: convert .*vq_ds16_c2i.pt")
     (bare / "vq" / "model.safetensors").write_bytes((bare / "model.safetensors").read_bytes())
-    refused(bare, "is no VQ tokenizer of LlamaGen's")
+    refused(bare, "is not LlamaGen's VQ tokenizer")
     silent = tiny.folder(tmp_path / "silent", GRID, captions=True)
     (silent / "t5" / "config.json").unlink()
     refused(silent, "put google/flan-t5-xl into")
     refused(tiny.folder(tmp_path / "odd", GRID, block_size=24), "block_size 24; it is the number of codes")
-    refused(tiny.folder(tmp_path / "heads", GRID, num_attention_heads=7), "does not say how many heads")
-    refused(tiny.folder(tmp_path / "places", GRID, cls_token_num=3), "cls_token_num 3, and its weights 1")
+    refused(tiny.folder(tmp_path / "heads", GRID, num_attention_heads=7), "no num_attention_heads that fits")
+    refused(tiny.folder(tmp_path / "places", GRID, cls_token_num=3), "cls_token_num 3, its weights 1")
     target = tiny.folder(tmp_path / "target", GRID)
     for kind, settings, words in (
-        ("t2i", {}, "256 codes asked for by captions, and .* draws 25 by classes"),
-        ("c2i", {}, "576 codes asked for by classes, and .* draws 25 by classes"),
-        ("none", {}, "none of LANTERN's heads for LlamaGen, whose input_type is c2i"),
+        ("t2i", {}, "256 codes from captions, but .* draws 25 from classes"),
+        ("c2i", {}, "576 codes from classes, but .* draws 25 from classes"),
+        ("none", {}, "not hold LANTERN's heads for LlamaGen, whose input_type is c2i"),
         ("c2i", {"block_size": 25, "rope_theta": 5000.0}, "has rope_theta 5000.0"),
     ):
         draft = tiny.drafter(tmp_path / f"{kind}{len(settings)}{len(words)}", kind, **settings)

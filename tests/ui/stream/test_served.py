@@ -76,5 +76,5 @@ def test_the_list_comes_from_the_environment_and_stands_among_the_targets() -> N
     assert found.servers == ("http://127.0.0.1:8000", "http://gpu.local:8080")
     assert request_form.servers(found)[1] == ("Server at gpu.local:8080", "server:http://gpu.local:8080")
     assert not environment.read({}).servers
-    with pytest.raises(BadInput, match="no server's address"):
+    with pytest.raises(BadInput, match="not a server address"):
         environment.read({"SPECVIZ_SERVERS": "file:///etc/passwd"})

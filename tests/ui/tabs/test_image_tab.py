@@ -206,7 +206,7 @@ def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -
         ("zxqv blorp", ["any word of this prompt: “zxqv”, “blorp”"], []),
         ("red zxqv, noto style", ["these words of the prompt: “zxqv”"], ["“red”", "“noto”"]),
         ("owl", None, []),
-        ("yellow star, noto style", ["the words of this prompt, but no picture by all of them"], []),
+        ("yellow star, noto style", ["the words of this prompt, but no picture with all of them"], []),
         ("a red apple on a car, twemoji style", ["these words of the prompt: “car”"], []),
         ("red heart, noto style, on yellow", None, []),
         ("RED Apple, noto style", None, []),
