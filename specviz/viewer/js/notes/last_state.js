@@ -18,7 +18,7 @@ const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 function reach(note) {
   const length = format.count(size(note.length), "token");
   const probe = note.probed ? " and the state of a [SPEC] token after it, which nothing else reads" : "";
-  return `Of ${length} of text the network sees only the last one's state${probe}: its cost does not grow with the text.`;
+  return `Of ${length} of text the network sees only the last one's state${probe}: a longer text costs no more.`;
 }
 
 /** Why this half drafts; empty where there is no choice. @param {Trace.LastStateNote} note */

@@ -54,7 +54,7 @@ function bars(rows, stage) {
 /** @param {Trace.MergedTreeNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const rows = tally(note, step);
-  if (!rows.length) return svgKit.caption("Neither the drafter nor the memories offered a node that pays off in this step.");
+  if (!rows.length) return svgKit.caption("Neither the drafter nor the memories offered a node that pays off.");
   const sent = note.kept - 1;
   const longest = [...note.grafts].sort((a, b) => b.matched - a.matched)[0];
   const summary =

@@ -201,14 +201,14 @@ function overall(stage, name, value) {
 
 const APPROXIMATE = "Approximate: the recorded draft is judged again.";
 const WHY =
-  "Another limit would have changed later drafts; a sibling's p is the residual of the codes tried before it; and sums over " +
-  "nearest latent codes are recorded for 1–6, 8, 10, 12, 16 … of them, so a looser limit may accept more. “Or more”: the walk reached codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
+  "Another limit would have changed later drafts; a sibling's p is the residual of the codes tried before it; and the sums " +
+  "are known for 1–6, 8, 10, 12, 16 … nearest latent codes, so a looser limit may accept more. “Or more”: the walk reached codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
 
 /** @param {Trace.RelaxedNote} note @param {Step} step @param {Stage} stage */
 function slider(note, step, stage) {
   const rows = read(note, step);
   if (!rows.some((row) => row.draw !== null)) {
-    const message = "No other limit can be tried at temperature 0: the recording does not say which other code would lead.";
+    const message = "No other limit can be tried at temperature 0: which other code would lead is not recorded.";
     return rows.length ? dom.h("small", { class: "sv-mute" }, message) : null;
   }
   const [name, value] = setting(note);

@@ -211,7 +211,7 @@ function sentence(data, step, now, was) {
 /** The reward that training increased. @param {Data} data */
 function reward(data) {
   const was = data.was === null ? "" : `, before training ${data.was.toFixed(2)}`;
-  return `Tree reward: log Σ exp(L) over the branches, where L is the number of a branch's tokens that the target is expected to keep: ${data.reward.toFixed(2)}${was}.`;
+  return `Tree reward: log Σ exp(L) over the branches, where L is the expected accepted length of a branch: ${data.reward.toFixed(2)}${was}.`;
 }
 
 noteRegistry.register("tree_reward", { title: "Tree reward", draw });
