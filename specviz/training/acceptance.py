@@ -1,4 +1,4 @@
-"""Acceptance on held-out greedy answers that the target itself wrote: the one evaluation of all families.
+"""Acceptance on held-out greedy answers that the target itself wrote: the evaluation that all families share.
 
 A greedy answer is the target's argmax at every position. Drafting along it is therefore speculative decoding at T = 0, without
 another run of the target. A family supplies the rank of each true token in its drafter's list; this module counts the rest.
@@ -36,7 +36,7 @@ def chain_ranks(
     dialogues: Iterable[DialogueFeatures], depth: int, draft: Callable[[DialogueFeatures, Tensor], Iterable[Tensor]],
     ids: Tensor | None = None, breadth: int = BREADTH,
 ) -> Tensor:  # fmt: skip
-    """Return the ranks [start, depth] of chain drafting from every position of greedy answers with ``depth`` tokens left.
+    """Return the ranks [start, depth] of chains drafted from every position of greedy answers with ``depth`` tokens left.
     ``draft`` returns the logits [start, draft] of each step along the truth; start i drafts token i + 2 first."""
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for dialogue in dialogues:
@@ -52,9 +52,9 @@ def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = 
     """Return the acceptance of chains and trees from ``ranks`` [start, depth].
 
     ``tau`` is the number of tokens that a step of chain drafting emits, the bonus included. ``first1``, ... are the shares of
-    starts with the true token ranked first at that depth, among those with all shallower drafts right. ``five1``, ... accept a
-    rank among the first five; ``alone1``, ... (with ``alone``) are shares of all starts. ``tree`` is the number of tokens per
-    step with a tree of the rank paths ``paths``.
+    starts with the true token ranked first at that depth, among those whose shallower drafts are all right. ``five1``, ...
+    accept any of the first five ranks; ``alone1``, ... (with ``alone``) are shares of all starts. ``tree`` is the number of
+    tokens per step with a tree of the rank paths ``paths``.
     """
     right = (ranks == 0).int().cumprod(1)
     reached = torch.cat((torch.ones_like(right[:, :1]), right[:, :-1]), 1)
@@ -86,9 +86,9 @@ def steps_along(
 ) -> Tensor:  # fmt: skip
     """Return the ranks [step, depth] of speculating along ``chosen`` greedy answers, at most ``runs`` steps.
 
-    Each step starts where the last ended; one that the answer's end would cut is left out. ``drafter`` receives a text [token]
-    and the index of its answer's first token. It returns a function from a number of answer tokens to the ranks [depth] of the
-    drafts after them.
+    Each step starts where the last one ended; steps that would pass the answer's end are left out. ``drafter`` receives a text
+    [token] and the index of its answer's first token. It returns a function from a number of answer tokens to the ranks [depth]
+    of the drafts after them.
     """
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for number in chosen:

@@ -29,7 +29,7 @@ PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 TURN = "\n<|im_start|>user\n"
 HELD_OUT_EVERY = 20
-"""Coprime to the number of turns in a round of `train dialogues`, so that all kinds are held out."""
+"""Coprime to the number of turns in a round of `train dialogues`, so that some turns of every kind are held out."""
 UNREAD_EVERY = 12
 IGNORED = -100
 """The label of a token outside the draft vocabulary or the loss."""
@@ -57,7 +57,7 @@ class Dialogue(NamedTuple):
 class Dialogues:
     """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is the length of each question.
 
-    By default ``kind`` [dialogue] is the target's own turns, and every twentieth dialogue is ``held_out``.
+    By default every ``kind`` [dialogue] is the last one, the target's own turns, and every twentieth dialogue is ``held_out``.
     """
 
     tokens: np.ndarray
@@ -81,7 +81,7 @@ class Dialogues:
         return self.tokens[self.starts[dialogue] : self.starts[dialogue + 1]]
 
     def answer(self, dialogue: int) -> np.ndarray:
-        """The answer's tokens alone."""
+        """The answer's tokens."""
         return self.of(dialogue)[self.prompt[dialogue] :]
 
 
@@ -116,7 +116,7 @@ def find(paths: Sequence[str] = ()) -> list[Path]:
 
 
 def read(path: Path) -> Dialogues:
-    """Read a dialogue file. Raises BadInput when its arrays do not belong together."""
+    """Read a dialogue file. Raises BadInput if an array is missing or the lengths do not match."""
     with np.load(path) as file:
         missing = {"tokens", "length", "prompt_length", "temperature"} - set(file.files)
         if missing:
@@ -130,7 +130,7 @@ def read(path: Path) -> Dialogues:
 
 
 def read_all(files: Sequence[Path]) -> Dialogues:
-    """The dialogues of several files without near-duplicates of earlier answers."""
+    """The dialogues of several files, without those whose answer nearly repeats an earlier one."""
     if len(files) == 1:
         return read(files[0])
     every, known = (dialogue for file in files for dialogue in dialogues_of(read(file))), KnownTexts()
@@ -138,7 +138,7 @@ def read_all(files: Sequence[Path]) -> Dialogues:
 
 
 def packed(dialogues: Sequence[Dialogue]) -> Dialogues:
-    """Dialogues as arrays."""
+    """Convert dialogues to arrays."""
     tokens = [token for dialogue in dialogues for token in (*dialogue.question, *dialogue.answer)]
     lengths = [len(dialogue.question) + len(dialogue.answer) for dialogue in dialogues]
     return Dialogues(
@@ -152,7 +152,7 @@ def packed(dialogues: Sequence[Dialogue]) -> Dialogues:
 
 
 def dialogues_of(stored: Dialogues) -> Iterator[Dialogue]:
-    """Arrays as dialogues."""
+    """Yield the dialogues stored in the arrays."""
     for number, (prompt, temperature) in enumerate(zip(stored.prompt.tolist(), stored.temperature.tolist(), strict=True)):
         ids = tuple(stored.of(number).tolist())
         kind, held_out = KINDS[stored.kind[number]], bool(stored.held_out[number])
@@ -181,15 +181,15 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
 
 
 def greedy_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
-    """The held-out dialogues whose answers are the target's argmax. The reported kinds alternate, so that any first part of the
-    list is balanced. Without any of a reported kind, returns the greedy ones of other kinds."""
+    """The held-out dialogues whose answers are the target's argmax. The reported kinds alternate, so that any beginning of the
+    list is balanced. If no dialogue is of a reported kind, returns the greedy ones of other kinds."""
     numbers = [number for number in held_out if dialogues.temperature[number] == 0]
     piles = by_kind(dialogues, numbers).values()
     return [number for several in zip_longest(*piles) for number in several if number is not None] or numbers
 
 
 def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
-    """The numbers of each reported kind that occurs among them."""
+    """Group these dialogue numbers by reported kind; kinds without any are left out."""
     piles = {kind: [number for number in numbers if KINDS[dialogues.kind[number]] == kind] for kind in REPORTED}
     return {kind: pile for kind, pile in piles.items() if pile}
 
@@ -197,8 +197,8 @@ def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]
 def split_unread(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
     """Split the training dialogues into those that drafters learn from and one in twelve that stay unread.
 
-    A change to a drafter, such as GTO's, gains nothing on text that the initial drafter has memorised. A dialogue's tokens
-    decide its side, which therefore stays the same when the file grows.
+    A change to a drafter, such as GTO's, gains nothing on text that the initial drafter has memorised. The split depends only on
+    a dialogue's tokens, so it stays the same when the file grows.
     """
     unread = {number for number in training if zlib.crc32(dialogues.of(number).astype("<i8").tobytes()) % UNREAD_EVERY == 0}
     return [number for number in training if number not in unread], sorted(unread)
@@ -225,7 +225,7 @@ def draft_vocabulary(
 
 
 def cycle_shuffled(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
-    """The numbers at ``start`` to ``start + count`` of endless passes over ``chosen``, each pass in its own random order.
+    """Return elements ``start`` to ``start + count`` of endless passes over ``chosen``, each pass in its own random order.
 
     Every number occurs once before any occurs again, and any ``start`` continues the same sequence.
     """
@@ -239,8 +239,8 @@ def rows(
 ) -> Iterator[Row]:
     """Yield endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, reshuffled for each pass.
 
-    A dialogue cut off by the end of a row opens the next one. Every answer that fits a row thus occurs whole without padding; a
-    longer one loses its end.
+    A dialogue cut off by the end of a row opens the next row. Every answer that fits into a row thus occurs in full, without
+    padding; a longer one loses its end.
     """
     tokens: list[np.ndarray] = []
     counts: list[np.ndarray] = []
@@ -289,7 +289,7 @@ _KEPT = 4
 
 
 def plain(text: str) -> str:
-    """The words alone in lower case, so that punctuation does not hide a duplicate."""
+    """Return only the words, in lower case, so that punctuation does not hide a duplicate."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
@@ -311,7 +311,7 @@ def _near(words: frozenset[str], prompt: frozenset[str]) -> bool:
 
 
 def content(text: str) -> frozenset[str]:
-    """The stems (first letters) of all words but the commonest."""
+    """The stems (first letters) of all words except the most common."""
     return frozenset(word[:_STEM] for word in plain(text).split() if word not in _COMMON)
 
 
@@ -329,7 +329,7 @@ class KnownTexts:
         return self._turns[key] - 1
 
     def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
-        """Whether earlier answers contain more than half of an answer's 8-grams, those of its question not counted. If not,
+        """Whether earlier answers contain more than half of an answer's 8-grams, not counting those of its question. If not,
         store the answer."""
         grams = _grams(answer) - _grams(question)
         twin = 2 * len(grams & self._grams) > len(grams)

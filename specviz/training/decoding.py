@@ -24,11 +24,11 @@ REPEATS = 2
 GROUP = 32
 """Rows per group on a CPU; the keys of a group are padded to one width."""
 ROOM = 16
-"""On a GPU new requests wait until one row in this many is free: a pass over one request takes as long as over dozens."""
+"""On a GPU, new requests wait until one row in this many is free: a pass over one request takes as long as one over dozens."""
 EVEN = 32
-"""On a GPU the width of a pass is a multiple of this: for other widths cuBLAS chose kernels of older GPUs."""
+"""On a GPU, the width of a pass is a multiple of this: for other widths, cuBLAS chose kernels for older GPUs."""
 TOKENS = 1024
-"""Tokens of new requests that a CPU reads in one pass: the activations of more exceed its cache."""
+"""Maximum number of new requests' tokens that a CPU reads in one pass: more activations would exceed its cache."""
 _ATTENTION = "specviz_rows"
 
 
@@ -72,7 +72,7 @@ class _Row:
         return self.start + len(self.answer)
 
     def looped(self) -> bool:
-        """Whether the last tokens occur in the answer for the third time; counts one more occurrence."""
+        """Count one more occurrence of the last tokens, and return whether it is the answer's third."""
         if len(self.answer) < GRAM:
             return False
         last = tuple(self.answer[-GRAM:])
@@ -83,8 +83,8 @@ class _Row:
 class _Slots:
     """Keys and values of all rows, [layer][row, kv head, place, size].
 
-    On a CPU a pass divides its rows into groups, so that a short text need not be padded to the longest of all. On a GPU they
-    are one group: padding costs less there than many small products.
+    On a CPU, a pass divides its rows into groups, so that a short text need not be padded to the longest of all. On a GPU, all
+    rows form one group: padding costs less there than many small products.
     """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
@@ -96,7 +96,7 @@ class _Slots:
         self._groups: list[tuple[Tensor, int]] = []
 
     def at(self, rows: Tensor, places: Tensor, width: int) -> None:
-        """Set the rows and positions [row, token] of the next pass, all below ``width`` and best sorted by length."""
+        """Set the rows and positions [row, token] of the next pass, all below ``width`` and ideally sorted by length."""
         self.rows, self.places = rows, places
         parts = zip(rows.split(self._group), places.split(self._group), strict=True)
         self._groups = [(part, width if len(part) == len(rows) else int(where.max()) + 1) for part, where in parts]
@@ -107,7 +107,7 @@ class _Slots:
         states = []
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
             cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2).to(cache.dtype)  # rotary angles make float32
-            # Without a contiguous copy each product makes its own, transposed, which takes five times as long.
+            # Without a contiguous copy, each product would make its own, transposed, which takes five times as long.
             states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
         return states[0], states[1]
 
@@ -143,14 +143,14 @@ class Decoder:
     def __init__(
         self, model: Any, end: int, prefix: Sequence[int], taps: Sequence[int], rows: int = 64, places: int = 768
     ) -> None:
-        """Read ``prefix``, with which every request begins, once for all. No text may exceed ``places`` tokens."""
+        """Read ``prefix``, with which every request begins, once. No text may exceed ``places`` tokens."""
         self._base = getattr(model.base_model, "text_model", model.base_model)
         self._model, self._end, self._taps = model, end, tuple(taps)
         self._embedding = model.get_input_embeddings()
         self._device, self._dtype = model.device, self._embedding.weight.dtype
         config = model.config.get_text_config()
         self._places, self._prefix = places, len(prefix)
-        # Under autocast the products, and with them keys and values, are in its number format and not in the weights'.
+        # Under autocast, products, and therefore keys and values, have autocast's dtype and not the weights'.
         if torch.is_autocast_enabled(self._device.type):
             self._dtype = torch.get_autocast_dtype(self._device.type)
         self._slots = _Slots(config, rows, places, torch.empty(0, dtype=self._dtype, device=self._device))
@@ -178,7 +178,7 @@ class Decoder:
                 yield from self._step(generator)
 
     def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
-        """Read the requests into free rows, in passes of similar lengths. Padding is on the right, unseen by earlier tokens."""
+        """Read the requests into free rows, in passes of similar length. Padding is on the right, unseen by earlier tokens."""
         most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
         waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1]))
         while waiting:

@@ -44,15 +44,15 @@ SAVE_SECONDS = 180.0
 class Schedule:
     """A recipe's settings; ``recipes.toml`` gives the values that differ.
 
-    ``minutes`` is the total training time without measuring and saving; on a CPU it is the cores' processor time.
+    ``minutes`` is the total training time, without measuring and saving; on a CPU it is processor time per core.
     The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weight decay.
 
     A milestone every ``every`` minutes measures the averaged weights on ``measured`` held-out examples. Training ends after
     ``patience`` milestones without a longer acceptance length ``tau`` (0: never).
 
-    An update reads ``batch`` examples, in a second stage ``later``, and ``part`` of them in one pass (0: all, or as many as a
-    GPU's memory holds). ``workers`` threads share the passes, each with torch at one thread. ``average`` is the share that the
-    averaged weights keep at an update.
+    An update reads ``batch`` examples (``later`` in a second stage), ``part`` of them per pass (0: all, or as many as a GPU's
+    memory holds). ``workers`` threads share the passes, each with torch on one thread. ``average`` is the decay factor of
+    the averaged weights.
     """
 
     minutes: float = 60.0
@@ -73,8 +73,8 @@ class Schedule:
 def settings_for(job: Job, device: torch.device) -> Schedule:
     """The recipe's settings on this device.
 
-    By default a CPU's cores share an update, with torch itself on one thread; a recipe may set another number of workers. A GPU
-    takes the recipe's ``cuda`` settings and measures more often.
+    By default, a CPU's cores share an update, with torch itself on one thread; a recipe may set another number of workers. A GPU
+    uses the recipe's ``cuda`` settings and measures more often.
     """
     chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **job.recipe.settings}
     if device.type == "cpu":
@@ -88,8 +88,8 @@ def settings_for(job: Job, device: torch.device) -> Schedule:
 
 @dataclass
 class Progress:
-    """A training's progress. ``seconds`` is the training time alone, over all resumptions; ``entered`` is the update at which
-    ``stage`` began."""
+    """Progress of a training run. ``seconds`` is the training time alone, over all resumptions; ``entered`` is the update at
+    which ``stage`` began."""
 
     updates: int = 0
     seconds: float = 0.0
@@ -113,7 +113,7 @@ class TrainState:
     unit = "answer tokens"
     """The unit of ``Progress.tokens``."""
     folding: nn.Module | None = None
-    """A network with values folded from its weights, invalid once they change."""
+    """A network that caches values derived from its weights; they become invalid when the weights change."""
     prefix = ""
     """The prefix of a parameter's name that the file of weights omits."""
     second: tuple[str, float] = ("", 1.0)
@@ -130,7 +130,7 @@ class TrainState:
         weights: Mapping[str, Tensor] | None = None, buffers: Mapping[str, Tensor] | None = None, **optimizer: Any,
     ) -> None:  # fmt: skip
         """``learned`` is a set of parameters, a network, or a low-rank change. ``weights`` are the network's tensors for the
-        checkpoint, by default those that the optimizer moves; ``buffers`` are further tensors that change in place."""
+        checkpoint, by default those that the optimizer updates; ``buffers`` are further tensors that change in place."""
         self.settings, self.decay, self.part = settings, settings.decay, settings.part
         self.change = learned if isinstance(learned, LowRank) else None
         if isinstance(learned, nn.Module):
@@ -140,7 +140,7 @@ class TrainState:
         self.move(learned.matrices if isinstance(learned, LowRank) else learned, **optimizer)
 
     def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
-        """Give these leaves a new optimizer: at the start of training and of a stage."""
+        """Give these leaves a new optimizer, at the start of training or of a stage."""
         self.leaves = dict(leaves)
         moved = (
             {name: self.shaped(name, value.data) for name, value in leaves.items()}
@@ -156,10 +156,10 @@ class TrainState:
         return value if value.ndim < 3 else value.flatten(1)
 
     def begin(self) -> None:
-        """Start the data at the update that ``progress`` gives; called once, after any checkpoint was read."""
+        """Start the data at the update given by ``progress``; called once, after any checkpoint is read."""
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next batch; ``share`` is the part of the time that has passed."""
+        """Loss and gradients of the next batch; ``share`` is the fraction of the training time that has passed."""
         return self.learn_from(next(self.stream))
 
     def start_second_stage(self) -> None:
@@ -191,14 +191,14 @@ class TrainState:
         return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
     def figures(self) -> Figures:
-        """The card's figures of the weights at rest, by default a milestone's."""
+        """The card's figures for the weights as stored, by default a milestone's."""
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
         """Sum loss and gradients over ``examples``; ``loss`` receives those of one pass, and ``count`` becomes ``Step.tokens``.
 
-        When a GPU's memory is too small for a pass, halves the passes from then on. Raises ModelUnavailable if it does not hold
-        a single example.
+        If a GPU's memory is too small for a pass, halves the passes from then on. Raises ModelUnavailable if not even a single
+        example fits.
         """
         while True:
             part = min(self.part or len(examples), len(examples))
@@ -209,7 +209,7 @@ class TrainState:
             except torch.OutOfMemoryError as problem:
                 if part == 1:
                     raise ModelUnavailable(
-                        "The GPU's memory does not hold this training, not even with one example in a pass: free some of it, or "
+                        "The GPU's memory is too small for this training, even with one example per pass: free some of it, or "
                         "train with --device cpu."
                     ) from problem
                 self.part = part // 2
@@ -251,7 +251,7 @@ class TrainState:
 
     @contextmanager
     def using(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Put these weights into the network for the block, and restore its own after it."""
+        """Put these weights into the network for the ``with`` block, then restore its own."""
         own = {name: value.detach().clone() for name, value in self.optimizer.parameters.items()}
         self.use(weights)
         try:
@@ -277,7 +277,7 @@ class TrainState:
         return tensors | {f"kept.{name}": value for name, value in self._buffers.items()}
 
     def write(self, checkpoint: Path) -> None:
-        """Write a checkpoint atomically: a training stopped meanwhile keeps the one before."""
+        """Write a checkpoint atomically: if interrupted, the previous one stays intact."""
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         fresh = checkpoint.with_suffix(".new")
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
@@ -315,7 +315,7 @@ class TrainState:
 def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> Progress:
     """Train until the minutes are spent or patience ends, with measurements and checkpoints.
 
-    Leaves the averaged weights in the network, with ``patience`` those of the best milestone.
+    Leaves the averaged weights in the network: the latest, or, with ``patience``, those of the best milestone.
     """
     settings, report = state.settings, report or show
     state.progress = Progress()
@@ -326,7 +326,7 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
         print(f"There is no checkpoint {checkpoint.name} to resume from: starting from scratch.", flush=True)
     state.begin()
     progress, limit, cores = state.progress, 60 * settings.minutes, max(settings.workers, torch.get_num_threads())
-    # On a CPU, processor time: on a shared machine a wall-clock schedule would end before anything was learned.
+    # Processor time on a CPU: on a shared machine, a wall-clock schedule would end before anything was learned.
     now = (lambda: time.process_time() / cores) if state.device.type == "cpu" else time.monotonic
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     losses: list[float] = []
@@ -403,7 +403,7 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     save(path, {})
     rounded = {state.prefix + name: value for name, value in read_weights(path)[0].items()}
     path.unlink()
-    # A weight that does not ship stays as it is; the unrounded weights return after the figures, for the final file.
+    # Weights that do not ship stay as they are; the unrounded ones are restored after the figures, for the final file.
     with state.using({**state.optimizer.parameters, **rounded}):
         figures = state.figures()
     ship(job, asdict(state.settings), data, state.spent(), figures, save, licence, **more)

@@ -87,7 +87,7 @@ def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
 
 @torch.no_grad()
 def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tensor, Tensor]:
-    """Return the target's distribution of each answer token, [answer, support], and its row by token, int64 [token].
+    """Return the target's distribution for each answer token, [answer, support], and each token's row in it, int64 [token].
 
     ``head`` [support, hidden] has the rows of the draft vocabulary, to which the distribution is restricted and renormalised.
     """
@@ -104,8 +104,8 @@ class FeatureStore:
         self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
         memory: int = 0,
     ) -> None:  # fmt: skip
-        """``folder`` None stores nothing on disk: a GPU recomputes faster than any disk reads. Up to ``memory`` bytes stay on
-        the device beside the model."""
+        """With ``folder`` None, nothing is stored on disk: a GPU recomputes faster than a disk reads. Up to ``memory`` bytes stay
+        on the device beside the model."""
         self.dialogues, self.markers = dialogues, markers
         self._kept: dict[int, Tensor] = {}
         self._memory = memory
@@ -158,13 +158,13 @@ class FeatureStore:
             self._write(np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64), features)
 
     def _file(self, ids: np.ndarray) -> Path:
-        """The file of these tokens' features, in a folder by its first two letters, since there are many."""
+        """The file of these tokens' features, in a folder named by its first two letters, since there are many files."""
         assert self._folder is not None
         key = hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=10).hexdigest()
         return self._folder / key[:2] / f"{key}.npy"
 
     def _write(self, ids: np.ndarray, features: Tensor) -> None:
-        """Write the file atomically, safe beside other writers of the same one."""
+        """Write the file atomically; other processes may write the same file."""
         file = self._file(ids)
         ensure_folder(file.parent)
         fresh = file.with_name(f"{file.stem}.{os.getpid()}.{threading.get_ident()}.npy")
@@ -186,7 +186,7 @@ class FeatureStore:
 
     @torch.no_grad()
     def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
-        """Compute the features of similarly long dialogues in one pass, padded on the right, unseen by a causal model."""
+        """Compute the features of similarly long dialogues in one pass; a causal model does not see the padding on the right."""
         texts = [self.ids(number) for number in numbers]
         ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
         for row, text in enumerate(texts):
@@ -253,7 +253,7 @@ def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class TrainInputs:
     """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread``
-    dialogues are for changes to drafters, not for the drafters themselves."""
+    dialogues train changes to drafters, not the drafters themselves."""
 
     assets: TargetAssets
     files: list[Path]

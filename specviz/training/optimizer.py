@@ -1,7 +1,7 @@
 """The optimizer of the small recipes: Muon for matrices, Adam for vectors, and an average of the weights over time.
 
-Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch's own orthogonalises in bfloat16, which CPUs without
-bfloat16 arithmetic run fifty times slower than float32; this one follows the weights' dtype.
+Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch's implementation orthogonalises in bfloat16, which CPUs
+without bfloat16 arithmetic run fifty times slower than float32; this one uses the weights' dtype.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """Return the nearest matrix [row, column] with all singular values near one, by Newton-Schulz iteration."""
+    """Return the nearest matrix [row, column] whose singular values are all about one, by Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -30,16 +30,16 @@ def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """Optimizer of named parameters in place; its state is tensors by name, saved like weights."""
+    """Optimizer that updates named parameters in place; its state is tensors by name, saved like weights."""
 
     def __init__(
         self, parameters: Mapping[str, Tensor], average: float = 0.99,
         stacked: Mapping[str, int] | None = None, fast_dtype: torch.dtype | None = None,
         rate_factors: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        """``stacked`` gives the number of equally high matrices stacked in a parameter, such as a recurrence's gates. Each is
-        orthogonalised alone, which is also much cheaper. ``fast_dtype`` is a faster dtype for orthogonalising, by default the
-        weights' own. ``rate_factors`` multiplies some parameters' learning rate."""
+        """``stacked`` gives the number of matrices of equal height stacked in a parameter, such as a recurrence's gates. Each is
+        orthogonalised separately, which is also much cheaper. ``fast_dtype`` is a faster dtype for orthogonalising, by default
+        the weights' own. ``rate_factors`` multiplies some parameters' learning rate."""
         self.fast_dtype = fast_dtype
         self.rate_factors = dict(rate_factors or {})
         self.parameters = dict(parameters)
@@ -52,9 +52,9 @@ class Optimizer:
         self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
 
     def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
-        """Make one update at learning rate ``rate``; a matrix's weights move by ``rate`` times 0.2 (root mean square).
+        """Make one update at learning rate ``rate``; a matrix's weights change by 0.2 times ``rate`` (root mean square).
 
-        ``workers`` threads share the parameters, the largest first, for callers that keep torch itself to one thread.
+        ``workers`` threads share the parameters, the largest first, for callers that limit torch itself to one thread.
         """
         self.updates += 1
         names = sorted(self.parameters, key=lambda name: -self.parameters[name].numel())

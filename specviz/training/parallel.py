@@ -1,4 +1,4 @@
-"""Gradients on all cores: threads that share an update by its parts, and the fastest arithmetic of a device."""
+"""Gradients on all cores: threads that share the parts of an update, and the fastest arithmetic of a device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sharing() -> int:
 def gradients(
     parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int
 ) -> tuple[list[Tensor], float]:
-    """Sum the loss and its gradients over ``parts``; each worker takes the next part when it is free.
+    """Sum the loss and its gradients over ``parts``; a worker takes the next part as soon as it is free.
 
     Threads share the work by parts, not inside each operation. A core busy with other programs then slows down only its own
     part, while split operations would wait for it thousands of times per update.
@@ -37,7 +37,7 @@ def gradients(
 
     def work() -> None:
         nonlocal total, value
-        # One context for all parts: autocast keeps its casts until the context ends, and casting the weights anew for each
+        # One context for all parts: autocast caches its casts until the context ends, and casting the weights again for each
         # part took as long as the products.
         with arithmetic(device):
             while waiting:
@@ -72,7 +72,7 @@ def arithmetic(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def products(device: torch.device) -> torch.dtype:
-    """The dtype of the fastest products on ``device``. A CPU without bfloat16 arithmetic took sixteen times as long in it."""
+    """The fastest dtype for products on ``device``. A CPU without bfloat16 arithmetic took sixteen times as long in bfloat16."""
     return torch.bfloat16 if device.type != "cpu" or cpu_has_bfloat16() else torch.float32
 
 
@@ -87,8 +87,8 @@ def keep_cast(frozen: Tensor) -> None:
 def pad_rows(rows: Tensor, step: int = 64) -> Tensor:
     """Pad ``rows`` [row, width] with zero rows to a multiple of ``step``.
 
-    oneDNN compiles a kernel for every shape and keeps gigabytes of them. When hardly two parts had equally many rows, compiling
-    took a quarter of the training time.
+    oneDNN compiles a kernel for every shape and caches gigabytes of them. When hardly any two parts had the same number of rows,
+    compiling took a quarter of the training time.
     """
     return F.pad(rows, (0, 0, 0, -len(rows) % step))
 

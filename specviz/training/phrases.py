@@ -22,9 +22,9 @@ from specviz.paths import ASSETS
 
 HELD_OUT_EVERY = 10
 SHORT_LIST = 10
-"""Lists of fewer words are shared with held-out turns, such as languages and numbers of sentences."""
+"""Lists of fewer words, such as languages and numbers of sentences, are shared with held-out turns."""
 PASSAGE_SHARE = 0.6
-"""Share of passages that the target wrote, once it has written one."""
+"""Share of passages taken from the target's own texts, once it has written one."""
 _SLOT = re.compile(r"\{\{|\}\}|\{(\w+)(?:-(\d+))?\}")
 
 
@@ -78,7 +78,7 @@ class Writer:
 
 
 def words(slot: str, held_out: bool) -> Sequence[str]:
-    """The words for a slot. Training and held-out turns share templates of texts and sums; only the words in them differ."""
+    """The words for a slot. Training and held-out turns share the templates of texts and sums; only their words differ."""
     turns = phrases("turns")
     if slot in turns["texts"] or len(turns["words"][slot]) < SHORT_LIST:
         return turns["texts"].get(slot) or turns["words"][slot]
@@ -101,7 +101,7 @@ def domain_prompts(domain: str, count: int, seed: int = 0) -> list[str]:
 
 
 def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
-    """A sentence about a scene in one of its forms, earlier ones likelier. ``{Name}`` is ``{name}`` with a capital."""
+    """A sentence about a scene in one of its forms, the earlier ones more likely. ``{Name}`` is ``{name}`` capitalised."""
     forms = phrases("scenes")["forms"][form]
     if len(forms) > 1:
         weight = 1 / np.arange(1, len(forms) + 1)

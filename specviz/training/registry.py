@@ -1,4 +1,4 @@
-"""Registry of the recipes for all weights, and their one entry point. ``recipes.toml`` is data, a family is code."""
+"""Registry of the recipes for all weights, and their entry point. A recipe is data in ``recipes.toml``, a family is code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from specviz.paths import WEIGHTS as WEIGHTS
 class Recipe:
     """A recipe for one file of weights: ``family`` is a module of ``families`` with ``make(job)``, ``minutes`` its default time.
 
-    ``writes`` names the file of weights, by default after the recipe. ``settings`` replace the schedule's defaults, ``cuda``
-    does so on a GPU; ``shape`` gives the network's sizes if the family does not.
+    ``writes`` names the file of weights, by default the recipe's name. ``settings`` override the schedule's defaults, ``cuda``
+    also the settings on a GPU; ``shape`` gives the network's sizes if the family does not.
     """
 
     name: str
@@ -57,13 +57,13 @@ def train(
     name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
-    """Make the weights called ``name`` and print the progress.
+    """Train the weights called ``name`` and print the progress.
 
-    ``resume`` continues from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput for an unknown
-    name or a non-positive time, ModelUnavailable if the target cannot be loaded.
+    ``resume`` continues from the last checkpoint; ``minutes`` includes the time before it. Raises BadInput for an unknown
+    name or an invalid time, ModelUnavailable if the target cannot be loaded.
     """
     if name not in recipes():
-        raise BadInput(f"There is no recipe {name!r}; there are: {', '.join(sorted(recipes()))}.")
+        raise BadInput(f"There is no recipe {name!r}; choose one of {', '.join(sorted(recipes()))}.")
     recipe = recipes()[name]
     spent = recipe.minutes if minutes is None else minutes
     if not 0 < spent < 60 * 24 * 30:

@@ -1,6 +1,6 @@
 """``train arms``, drafters for one domain each: a low-rank change to the small draft model.
 
-A small version of HedgeSpec (arXiv 2510.20064), which uses seven EAGLE-3 heads: one base, and a few thousand weights per domain.
+HedgeSpec (arXiv 2510.20064) uses seven EAGLE-3 heads; this small version has one base and a few thousand weights per domain.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
 def make(job: Job) -> None:
     """Write ``assets/weights/arms.safetensors`` and print its card line, reusing dialogues of earlier runs.
 
-    Half of the minutes are for training, divided equally among domains, the other half for writing dialogues.
+    Half of the minutes go to training, divided equally among the domains, the other half to writing dialogues.
     """
     assets = features.target_assets(job.device)
     settings = driver.settings_for(job, assets.target.device)
@@ -83,8 +83,8 @@ def make(job: Job) -> None:
         factors |= {f"{name}/{key}": value.detach().clone() for key, value in state.optimizer.parameters.items()}
         driver.say(f"{name} {figures[name]}")
     line = (
-        f"{DIALOGUES} dialogues a domain that the target wrote to prompts of assets/phrases/domains.toml, one in eight "
-        f"kept out; sha256 of all tokens {sums.hexdigest()[:16]}"
+        f"{DIALOGUES} dialogues per domain, the target's answers to prompts from assets/phrases/domains.toml, one in eight "
+        f"held out; sha256 of all tokens {sums.hexdigest()[:16]}"
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
     more = {"arms": json.dumps(list(figures)), CHANGES: named(BASE)}

@@ -1,9 +1,9 @@
-"""Block-filling drafters: ``train dflash`` and ``train dspark``, alike but for the loss and the small heads.
+"""Block-filling drafters: ``train dflash`` and ``train dspark``, which differ only in the loss and the small heads.
 
 DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). Anchors are random positions of an answer. A block sees the target's
-hidden states before its anchor and its own rows. The weight of a slot's loss falls exponentially with its number. DFlash learns
-from the cross-entropy to the target's distribution alone. DSpark adds the total variation distance, which is the rejection rate
-of a sampled draft, with the true token before each slot, and its confidence head learns that rate.
+hidden states before its anchor, and its own rows. The weight of a slot's loss falls exponentially with its index. DFlash learns
+from the cross-entropy to the target's distribution alone. DSpark adds the total variation distance given the true token before
+each slot, which is the rejection rate of a sampled draft; its confidence head learns that rate.
 
 Layers start as the target's last ones, which read the context as they read the target's own hidden states.
 Axis names: ``block``, ``slot``, ``token``, ``hidden``, ``kv``, ``size`` (of a head), ``support``.
@@ -39,7 +39,7 @@ from specviz.training.features import DialogueFeatures, FeatureStore, gather, ta
 from specviz.training.parallel import apply_padded
 
 MASK = 3
-"""SmolLM2's token of the masks: ``<repo_name>``, which no dialogue has."""
+"""SmolLM2's token used as the mask: ``<repo_name>``, which occurs in no dialogue."""
 DENSITY = 0.2
 """Anchors per answer token."""
 FADE = 4.0
@@ -50,9 +50,9 @@ CROSS_ENTROPY, VARIATION = 0.1, 0.9
 def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -> FillConfig:
     """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields.
 
-    Raises ValueError for a recurrent Markov head, whose state runs through a block while :func:`fill_loss` draws single slots."""
+    Raises ValueError for a recurrent Markov head: its state runs through a block, but :func:`fill_loss` samples single slots."""
     if own.get("markov") == RECURRENT:
-        raise ValueError("this family trains no recurrent Markov head")
+        raise ValueError("this family cannot train a recurrent Markov head")
     target = vars(shape_of(config, tuple(taps), wide=True))
     sizes = {name: target[name] for name in ("vocab_size", "hidden", "heads", "kv_heads", "head_size", "inner")}
     how = HeadConventions(tuple(taps), theta=target["theta"], eps=target["eps"])
@@ -132,7 +132,7 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
 
 
 def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
-    """Acceptance of whole blocks from every position of these answers, given the true tokens above."""
+    """Acceptance of whole blocks from every position of these answers, each slot given the true tokens before it."""
     network = FillRuntime(net)
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> Sequence[Tensor]:

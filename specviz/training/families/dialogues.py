@@ -1,9 +1,9 @@
-"""``train dialogues``: data for drafters, answers of the target to user turns of many kinds.
+"""``train dialogues``: training data for drafters, the target's answers to user turns of many kinds.
 
-Turns come from templates (:mod:`specviz.training.phrases`). Their passages are earlier texts of the target, or come from other
+Turns come from templates (:mod:`specviz.training.phrases`), and their passages from the target's earlier texts or other
 templates. The target writes some turns itself, and some follow one of its answers. It answers many turns at once, at
-temperature 0, 0.3, 0.7 or 1; an answer that repeats itself is cut. On a CPU the hidden states of decoding go to the feature
-store, so that no recipe need recompute them.
+temperature 0, 0.3, 0.7 or 1; an answer that repeats itself is cut short. On a CPU, the hidden states from decoding go to the
+feature store, so that no recipe need recompute them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
 """Mostly greedy: figures are measured along held-out greedy answers."""
 WARM = (0.7, 1.0)
 ASKED_AGAIN = 3
-"""The maximum number of repeats of a turn, at higher temperatures for other answers: some kinds have few templates."""
+"""The maximum number of repeats of a turn, since some kinds have few templates; higher temperatures vary the answers."""
 LONGEST_TURN = 320
 LONGEST_OWN_TURN = 80
 SHORTEST_OWN_TURN = 3
@@ -39,13 +39,13 @@ LONGEST_ANSWER = 256
 PASSAGE_WORDS = (30, 110)
 PASSAGES = 4000
 SOURCES = ("chat", "question answering", "stories", "unprompted")
-"""Kinds with answers that serve as passages for later turns."""
+"""Kinds whose answers serve as passages for later turns."""
 SAVED_EVERY = 300.0
 """Seconds between saves of the file."""
 
 
 class _Plan(NamedTuple):
-    """The purpose of a request. ``asks``: its result is a user turn to answer next."""
+    """The purpose of a request. ``asks``: the result is a user turn, to be answered next."""
 
     kind: str
     held_out: bool
@@ -84,7 +84,7 @@ def _save(path: Path, author: Author) -> None:
 
 
 class Author:
-    """Source of the target's next requests and filter of its answers, collected in ``dialogues``."""
+    """Source of requests to the target, and filter of its answers, which it collects in ``dialogues``."""
 
     def __init__(self, assets: TargetAssets, dialogues: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
         self.dialogues = dialogues
@@ -126,7 +126,7 @@ class Author:
         return self._answer(before, self._ids(writer.follow_up() if before else writer.turn(plan.kind)), plan)
 
     def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
-        """The request for an answer to a turn, or None if it is too long, asked too often, or near a reserved prompt."""
+        """The request for an answer to a turn, or None if the turn is too long, too frequent, or near a reserved prompt."""
         question = (*before, *turn, *self._assets.answer)
         if len(question) > LONGEST_TURN:
             self.dropped["long"] += 1
@@ -169,7 +169,7 @@ class Author:
         return self._generator.choice(passages) if passages else None
 
     def _earlier(self, held_out: bool) -> Dialogue | None:
-        """A finished dialogue of the same side with room for another turn, or None if 40 random ones include none."""
+        """A finished dialogue on the same side of the split with room for another turn, or None if 40 random ones have none."""
         for _ in range(40 if self.dialogues else 0):
             dialogue = self._generator.choice(self.dialogues)
             room = len(dialogue.question) + len(dialogue.answer) < LONGEST_TURN - 60

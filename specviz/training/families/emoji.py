@@ -1,9 +1,10 @@
 """Emoji art as training pictures: three drawing styles, names and keywords, and the held-out concepts.
 
-The pictures' codes and their prompts are the data of every image model here.
+The pictures' codes and prompts are the training data of every image model here.
 
-Packages on npm: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel pictures, Fluent Emoji 3D (MIT), and names and
-keywords from emojibase (MIT). They are fetched once with ``npm pack``, checked, and stored in the cache folder as one array.
+The sources are npm packages: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel pictures, Fluent Emoji 3D (MIT), and
+names and keywords from emojibase (MIT). They are fetched once with ``npm pack``, verified, and stored in the cache folder as one
+array.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ LICENCE = "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0)
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package; ``folder`` is the path of the pictures or names in it."""
+    """An npm package; ``folder`` is the path of the pictures or names inside it."""
 
     name: str
     version: str
@@ -79,7 +80,7 @@ class Concept:
 
     @property
     def held_out(self) -> bool:
-        """Whether it is held out of training in every style: one concept in twenty, by its code point."""
+        """Whether it is held out of training in every style: one concept in twenty, chosen by code point."""
         return int(hashlib.sha256(self.code.encode()).hexdigest()[:8], 16) % HELD_OUT_EVERY == 7
 
 
@@ -95,7 +96,7 @@ class Emoji:
         return [concept for concept in self.concepts if concept.held_out == held_out]
 
     def on(self, rows: list[int] | np.ndarray, grounds: np.ndarray) -> np.ndarray:
-        """Compose these pictures over ``grounds`` [picture, rgb]: float32 [picture, rgb, row, column] from -1 to 1."""
+        """Compose these pictures over ``grounds`` [picture, rgb]; return float32 [picture, rgb, row, column] from -1 to 1."""
         drawn = self.pictures[rows].astype(np.float32)
         alpha = drawn[..., 3:] / 255
         mixed = drawn[..., :3] * alpha + np.asarray(grounds, np.float32)[:, None, None] * (1 - alpha)
@@ -163,7 +164,7 @@ def _plain(code: str) -> str:
 
 
 def _drawings(package: Package) -> dict[str, np.ndarray]:
-    """RGBA pictures of a package by code points, 64 pixels wide, without skin tones."""
+    """A package's RGBA pictures by code points, 64 pixels wide, without skin-tone variants."""
     found = {}
     with tarfile.open(fetch_package(package)) as opened:
         for member in opened:
@@ -227,7 +228,7 @@ def vq_model() -> tuple[Any, str]:
 
 
 class Coded(NamedTuple):
-    """Every picture's codes on two grounds, white and a colour: ``codes`` is [picture, ground, place]."""
+    """Every picture's codes on two grounds, white and one colour: ``codes`` [picture, ground, place]."""
 
     concepts: tuple[Concept, ...]
     codes: np.ndarray
@@ -280,7 +281,7 @@ def word_prompts() -> WordPrompts:
 
 
 def training_names() -> list[str]:
-    """The names and keywords of each training picture in :func:`varied_prompt`, then styles and grounds."""
+    """The names and keywords that :func:`varied_prompt` uses for each training concept, then the styles and grounds."""
     names = [", ".join((concept.label, *concept.tags)) for concept in load().part(held_out=False) if drawable(concept)]
     return [*names, *(f"{style} style" for style in STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
 
@@ -291,7 +292,7 @@ def prompt_of(concept: Concept, style: str) -> str:
 
 
 def varied_prompt(concept: Concept, style: str, ground: str, generator: np.random.Generator) -> str:
-    """A random prompt for a picture, with added keywords or keywords alone, sometimes without the style."""
+    """A random prompt for a picture: its name, name and keywords, or keywords alone, sometimes without the style."""
     draw = generator.random()
     words = [concept.label]
     if concept.tags and draw > 0.6:
@@ -305,10 +306,10 @@ def varied_prompt(concept: Concept, style: str, ground: str, generator: np.rando
 
 
 def corrupt_codes(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
-    """Replace a share of codes [picture, place], up to ``most`` and drawn for each picture, by another picture's there.
+    """Replace a random share of each picture's codes [picture, place], at most ``most``, by another picture's in the same places.
 
-    With only a thousand pictures, the first row of codes identifies each. A model would soon infer the rest from that row
-    instead of the prompt, and fail on its own pictures, which begin like none of them.
+    With only a thousand pictures, the first row of codes identifies each one. A model would soon infer the rest from that row
+    instead of from the prompt, and fail on its own pictures, which begin unlike any of them.
     """
     shape, device = codes.shape, codes.device
     share = most * torch.rand(len(codes), 1, generator=generator)
@@ -332,7 +333,7 @@ class Batches:
         return torch.where(silent[:, None], without, with_words), codes
 
     def guided_batch(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next ``count`` pictures' prompts, as many empty prompts, and codes, for drawing with guidance."""
+        """The next ``count`` pictures' prompts, equally many empty prompts, and codes, for drawing with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in STYLES]
             self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
@@ -345,13 +346,13 @@ class Batches:
         return self._tensors(asked)
 
     def held_out_pictures(self, count: int) -> tuple[Tensor, Tensor]:
-        """Held-out pictures on white under their plain prompts."""
+        """Held-out pictures on white, with their plain prompts."""
         pairs = [(concept, style) for concept in self.data.part(held_out=True) for style in STYLES][:count]
         with_words, _, codes = self._tensors([(prompt_of(concept, style), concept.rows[style], 0) for concept, style in pairs])
         return with_words, codes
 
     def _tensors(self, asked: list[tuple[str, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Prompts, as many empty ones, and codes of (prompt, row, ground)."""
+        """Prompts, equally many empty ones, and codes, from triples (prompt, row, ground)."""
         rows = [self.prompts.rows(prompt) for prompt, _, _ in asked]
         with_words = torch.tensor([row.conditional for row in rows], device=self.device)
         without = torch.tensor([row.unconditional for row in rows], device=self.device)

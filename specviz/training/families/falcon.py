@@ -1,18 +1,18 @@
-"""Falcon's recipe: Gao et al. 2024 (arXiv 2412.12639), regression and distillation of the feature k steps ahead, glancing.
+"""Falcon's recipe: Gao et al. 2024 (arXiv 2412.12639), regression and distillation of the feature k steps ahead, with glancing.
 
 Training starts from the target's last layer and linear predictions, not from noise. A linear map from input i (feature i,
 embedding of token i + 1) to the features after it has a closed form. The cells first hold its principal directions, as many as
 the recurrence is wide. Their gates are open, so that the recurrence begins as a projection with little memory.
 
-One cell is constant and gives the attention its positions. A key equal at all places, turned by its rotary position, matches an
-equal query turned k - 1 places further: the last input of the block. The attention adds a second linear prediction, from the
-difference between that input and the current one.
+One cell is constant and gives the attention its positions. A key that is equal at all places, rotated by its position, matches
+an equal query rotated k - 1 places further: at the last input of the block. The attention adds a second linear prediction, from
+the difference between that input and the current one.
 
 The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. Coupled
-sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals part of the truth. Its
-amount falls during training from 0.4 of the wrong places to none. At a block's beginning the truth k steps ahead replaces
-feature and token together: the network learns how the later places of a block depend on the first. Such an input contains its
-own answer and is left out of the loss.
+sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals part of the truth. The
+revealed part falls during training from 0.4 of the wrong places to none. At a block's beginning, the truth k steps ahead
+replaces feature and token together: the network learns how the later places of a block depend on the first. Such an input
+contains its own answer and is left out of the loss.
 Axis names: ``row`` and ``input`` (the network's input at a place), ``hidden``, ``size`` (of a head).
 """
 
@@ -186,7 +186,7 @@ class BlockTraining(FeatureTraining):
         return super().step(share)
 
     def loss_sum(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-        """Sum the loss over the counted places without glances, of one answer or several joined ones, times ``scale``."""
+        """Sum the loss over the counted places without glances, in one answer or several joined ones, times ``scale``."""
         net, texts, truth = self.net, noisy(dialogue, generator), labels_of(self.net, self.place, dialogue)
         phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
         counts = torch.ones_like(truth.places, dtype=torch.bool)
@@ -197,8 +197,8 @@ class BlockTraining(FeatureTraining):
 
 
 class Texts(NamedTuple):
-    """The network's inputs of several texts, padded to the longest: the token after each place [text, input] and the features
-    there [text, input, hidden]. Only a text's last, incomplete block sees the padding, and none of its inputs counts."""
+    """The network's inputs for several texts, padded to the longest: the token after each place [text, input] and the features
+    there [text, input, hidden]. Only a text's last, incomplete block sees the padding, and none of that block's inputs count."""
 
     tokens: Tensor
     features: Tensor
@@ -246,8 +246,8 @@ def labels_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Label
 def choose_glances(net: BlockNet, texts: Texts, truth: Labels, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
     """Run a first pass without gradients and choose the inputs to reveal, int64 [input].
 
-    Their number is ``ratio`` times the wrong places; they are random beginnings of blocks. The shipped block of two thus has
-    its first place revealed.
+    Their number is ``ratio`` times that of the wrong places; they are random beginnings of blocks. The shipped block of two thus
+    has its first place revealed.
     """
     guessed = net.logits(net(*texts, phase).flatten(0, 1)[truth.places]).argmax(-1)
     wrong = int((guessed != truth.logits.argmax(-1)).sum())
@@ -256,7 +256,7 @@ def choose_glances(net: BlockNet, texts: Texts, truth: Labels, phase: int, ratio
 
 
 def reveal(texts: Texts, places: Tensor, block: int) -> Texts:
-    """Replace ``texts`` at ``places`` by the truth ``block`` steps ahead, which lies inside each text."""
+    """Replace ``texts`` at ``places`` with the truth ``block`` steps ahead, which lies inside each text."""
     flat = (rows.flatten(0, 1) for rows in texts)
     return Texts(*(rows.index_copy(0, places, rows[places + block]).view_as(own) for rows, own in zip(flat, texts, strict=True)))
 

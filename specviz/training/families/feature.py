@@ -54,9 +54,9 @@ def unroll(
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j. Its logits are the
     distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
     ``embedded`` [token, hidden] replaces the tokens' embeddings if some are not words. ``lengths`` are the numbers of tokens of
-    several concatenated texts. ``rows`` are best on the host, since they decide the shapes.
+    several concatenated texts. Keep ``rows`` on the host, since they determine the shapes.
 
-    The last start is repeated to a multiple of 16, which limits the shapes; see :func:`specviz.training.parallel.pad_rows`.
+    The last start is repeated up to a multiple of 16, which limits the shapes; see :func:`specviz.training.parallel.pad_rows`.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
     truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
@@ -73,8 +73,8 @@ def unroll(
 class Truth:
     """The network over the true features of several concatenated texts: keys and values [token, kv, size].
 
-    A start attends to those of its own text up to its place. For attention alone, the texts form a batch padded to the longest
-    and to the most starts.
+    A start attends to those of its own text up to its place. Only for attention do the texts form a batch, padded to the longest
+    text and to the most starts.
     """
 
     def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
@@ -157,12 +157,12 @@ def sampled_starts(first: int, length: int, shares: Sequence[float], generator: 
 
 DEPTH_WEIGHT = 0.8
 # Shares of the starts that continue to each step. Their weight grows as their share falls, so that each step counts as if all
-# starts continued. Deeper steps weigh less and cost as much, so they get fewer starts.
+# starts continued. Deeper steps weigh less but cost as much, so they get fewer starts.
 SHARES = (1.0, 0.35, 0.25, 0.15, 0.1)
 EAGLE3_TAPS = slice(0, 3)
 EAGLE3_NOISE = 0.2
-"""Half the width of the uniform noise on the features, in units of each one's spread. Without it and DROPOUT a network of this
-size soon memorises its dialogues (τ 3.2 on training dialogues, 1.9 on others)."""
+"""Half the width of the uniform noise on the features, in units of each feature's spread. Without it and DROPOUT, a network of
+this size soon memorises its dialogues (τ 3.2 on training dialogues, 1.9 on others)."""
 DROPOUT = 0.1
 """Share of the entries of features and embeddings that are dropped, independently at each place."""
 
@@ -178,7 +178,7 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
     features = features + (2 * uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
     words = dropout(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
     outputs = unroll(net, dialogue.tokens, dropout(features, DROPOUT, generator), rows, words, dialogue.lengths)
-    # All steps through the head at once: on a CPU casting its rows costs as much as a step.
+    # All steps pass through the head at once: on a CPU, casting its rows costs as much as a step.
     drafted = torch.cat([chosen + 2 + step for step, chosen in enumerate(rows)]).to(place.device)
     weight = torch.cat([torch.full((len(chosen),), DEPTH_WEIGHT**step / SHARES[step]) for step, chosen in enumerate(rows)])
     weight = weight.to(place.device) * (place[dialogue.tokens[drafted]] != IGNORED)
@@ -212,7 +212,7 @@ EAGLE_NOISE = 0.2 * 512
 
 def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """EAGLE's loss: Li et al. 2024 (arXiv 2401.15077). SmoothL1 between features plus 0.1 times the cross-entropy between their
-    distributions under the target's head. Inputs have noise, since drafting reads approximate features.
+    distributions under the target's head. The inputs are noisy, since drafting reads approximate features.
 
     Returns the sum over the answer's tokens, times ``scale``; the regression is a mean over the feature's entries.
     ``dialogue`` may be several joined ones."""
@@ -256,7 +256,7 @@ class DialogueTraining(TrainState):
     def compared(self, count: int) -> dict[str, float]:
         """Figures of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
 
-        ``gap`` is the acceptance length on as many training dialogues, chosen alike, minus that on the held-out ones.
+        ``gap`` is the acceptance length on equally many training dialogues, chosen likewise, minus that on the held-out ones.
         """
         found, read = self.measured(self.held_out[:count]), self.visited()
         known = data.greedy_only(self.dialogues, read)[:count]
@@ -296,7 +296,7 @@ class FeatureTraining(DialogueTraining):
         return sum(len(self.dialogues.answer(number)) for number in numbers)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
-        """Loss and gradients of these dialogues per answer token; the longest go first, so that the workers end together."""
+        """Loss and gradients of these dialogues per answer token; the longest go first, so that the workers finish together."""
         answers, seed = self.answers(batch), 1_000_003 * self.optimizer.updates
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
@@ -392,12 +392,12 @@ def dense(linear: Any) -> Tensor:
 
 @contextmanager
 def gated_layer(model: Any) -> Iterator[None]:
-    """Guard reads of the target's last layer: raises ModelUnavailable if its parts differ from a drafter's."""
+    """Guard reads of the target's last layer: raises ModelUnavailable if its structure differs from a drafter's."""
     try:
         yield
     except (AttributeError, RuntimeError) as problem:
         raise ModelUnavailable(
-            f"The last layer of {type(model).__name__} is not a gated decoder layer, which a drafter starts from "
+            f"The last layer of {type(model).__name__} is not a gated decoder layer, from which a drafter starts "
             f"({problem}): choose a Llama-like target."
         ) from problem
 
@@ -410,7 +410,7 @@ def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
 
 
 def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
-    """Ridge regression: return the float64 matrix [in, out] that maps ``inputs`` near ``outputs``."""
+    """Return the float64 matrix [in, out] that approximately maps ``inputs`` to ``outputs``, by ridge regression."""
     x, y = inputs.double(), outputs.double()
     gram = x.T @ x / len(x)
     gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
@@ -418,8 +418,8 @@ def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
 
 
 def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
-    """Start the projection as a prediction from the features, and self-attention as one from the embedding. Both are in units
-    that the final norm hardly changes."""
+    """Initialise the projection as a prediction from the features, and self-attention as one from the embedding. Both are in
+    units that the final norm hardly changes."""
     config, attention = net.config, net.layer.self_attn
     net.norm.weight.copy_(model.base_model.norm.weight)
     features = _even_out(net, rows.features)
@@ -434,7 +434,7 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
 
 
 def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> None:
-    """Make queries and keys match on equal tokens; values and output carry the best low-rank part of ``linear`` [in, out]."""
+    """Make queries and keys match on equal tokens; values and output apply the best low-rank part of ``linear`` [in, out]."""
     config, attention, hidden = net.config, net.layer.self_attn, net.config.hidden
     size, groups = config.head_size, config.kv_heads
     spread = embedded.double().T @ embedded.double() / len(embedded)

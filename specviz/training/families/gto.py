@@ -1,9 +1,9 @@
 """``train gto``, Group Tree Optimization: a drafter is rewarded for the tree it would draft, not for single tokens.
 
-Hu et al. 2026 (arXiv 2509.22134). The reward of a tree is its soft longest expected branch under the target, minus the reward
-of the reference drafter's tree at the same place. The reference is the drafter before this training. The advantage is the
+Hu et al. 2026 (arXiv 2509.22134). A tree's reward is a soft maximum over its branches' expected lengths under the target, minus
+that of the reference drafter's tree at the same place. The reference is the drafter before this training. The advantage is the
 reward centred and scaled over a group of neighbouring places. A positive advantage makes the branch that the target followed
-likelier, within a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
+more likely, within a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
 
 Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue. Every start attends to
 the true keys up to its position and to its own nodes' ancestors, as in ``feature``. The target then runs once over all of a
@@ -89,7 +89,7 @@ def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor
         width = ids.shape[1] // value.shape[1]
         below = (value[:, :, None] + shares.view(*value.shape, width)).flatten(1)
         levels.append((ids, parents.repeat_interleave(width, 1), below))
-        # A stable sort, so that of two equal candidates the earlier one wins, as it does in drafting.
+        # A stable sort, so that of two equal candidates the earlier one wins, as in drafting.
         beam = below.sort(dim=1, descending=True, stable=True).indices[:, : size.width]
         row = (beam // width + torch.arange(count, device=device)[:, None] * value.shape[1]).flatten()
         value, parents, considered = below.gather(1, beam), considered + beam, considered + below.shape[1]
@@ -97,7 +97,7 @@ def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor
         if depth < size.depth:
             words = F.embedding(ids.gather(1, beam).flatten(), net.embedding)
             output = truth.deeper(starts.repeat_interleave(beam.shape[1]), words, output[row], own, depth)
-    # The candidates of highest value. A parent's value is never lower, and a parent comes first.
+    # The candidates of highest value. A parent's value is never lower than its child's, and a parent comes first.
     tokens, parents, values = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
     chosen = values.sort(dim=1, descending=True, stable=True).indices[:, : size.nodes].sort(dim=1).values
     trees = list[Tree]()
@@ -129,7 +129,7 @@ def score_trees(
             numbers = [number for number in range(place, len(roots)) if roots[number] < first + group]
             if session.length < first:
                 session.prefill(text[session.length : first])
-            # One merged tree: the text from there on and all distinct inner nodes of the trees after its tokens.
+            # One merged tree: the text from ``first`` on and all distinct inner nodes of the trees after its tokens.
             tokens = list(text[first : roots[numbers[-1]] + 1])
             parents, stretch = list(range(-1, len(tokens) - 1)), len(tokens)
             shared = {(node - 1, token): node for node, token in enumerate(tokens) if node}
@@ -165,7 +165,7 @@ RANK = 16
 GROUPS, MEMBERS, SIZE = 4, 8, Size()
 """Groups per dialogue in an update, adjacent prefixes per group, and the size of their trees."""
 DELTA = 1e-6
-"""Keeps the advantages at zero in a group of equal gains."""
+"""Keeps advantages at zero if all gains of a group are equal."""
 CLIP = 0.2
 WEIGHT = 0.5
 """The weight of the tree loss beside the cross-entropy."""
@@ -232,7 +232,7 @@ class TreeComparison(NamedTuple):
 
 @torch.no_grad()
 def compare_trees(arena: LossInputs, dialogue: DialogueFeatures, starts: Tensor, size: Size) -> TreeComparison:
-    """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups with differing trees count.
+    """Grow both drafters' trees at ``starts`` [group, member] and compare them. Only groups with differing trees count.
 
     The branch is the part of the target's continuation that the tree contains. If it contains none, the branch is the one of
     longest expected length under the target.
@@ -313,7 +313,7 @@ class GtoTraining(TrainState):
 
     @torch.inference_mode()
     def trees(self, number: int) -> list[Tree]:
-        """The tree after every token of a dialogue, from the prompt's last to the answer's last but one."""
+        """The tree after every token of a dialogue, from the prompt's last to the answer's second to last."""
         dialogue = self.store.get([number])[0]
         starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2)
         features = dialogue.features[:, EAGLE3_TAPS].flatten(1)

@@ -43,7 +43,7 @@ def draft_config(vocab_size: int) -> Mamba2Config:
 
 
 def new_model(config: Any) -> Any:
-    """A network whose layers all add zero at first, with time steps from slow to fast: it starts as its own embedding."""
+    """A network whose layers all add zero at first, with time steps from slow to fast: it starts as just its embedding."""
     torch.manual_seed(0)
     model: Any = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
     model.get_input_embeddings().weight.data.normal_(std=0.02)
@@ -86,7 +86,7 @@ def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split:
             if dialogues.temperature[number] > HOTTEST or loops(dialogues.answer(number).tolist()):
                 continue
             spoken = tokenizer.decode(dialogues.of(number).tolist())
-            if not spoken.endswith(END):  # up to its last whole sentence
+            if not spoken.endswith(END):  # keep the answer up to its last whole sentence
                 question, separator, reply = spoken.rpartition(f"{START}assistant\n")
                 reply = reply[: 1 + max(reply.rfind(mark) for mark in ".!?")]
                 if len(reply) < 40:
@@ -104,7 +104,7 @@ def loops(answer: Sequence[int]) -> bool:
 
 
 def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenizer:
-    """A byte-level BPE tokenizer of the training text alone, with the chat template's two markers."""
+    """A byte-level BPE tokenizer trained on the training text only, with the chat template's two markers."""
     return byte_pairs(training, size, [START, END])
 
 
@@ -117,7 +117,7 @@ def corpus(dialogue_texts: Split, tokenizer: Tokenizer) -> Split:
 def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield endless rows of ``length + 1`` tokens, each opening with the start of a dialogue, reshuffled for each pass.
 
-    A dialogue cut off by the end of a row opens the next one.
+    A dialogue cut off by the end of a row opens the next row.
     """
     waiting: list[np.ndarray] = []
     filled = 0
@@ -141,7 +141,7 @@ TEACHER = WEIGHTS / "hybrid.safetensors"
 
 
 class StateSpaceTraining(TrainState):
-    """Training of a model with state-space layers on token rows, with its loss."""
+    """Training of a model with state-space layers on token rows with a given ``loss``."""
 
     unit = "tokens"
 
@@ -154,7 +154,7 @@ class StateSpaceTraining(TrainState):
         self.begin()
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """Flatten all but the layers' matrices, the embedding too, so that Adam moves them."""
+        """Flatten everything except the layers' matrices, the embedding too, so that Adam updates it."""
         return value if value.ndim == 2 and "embed" not in name else value.reshape(-1)
 
     def begin(self) -> None:
@@ -184,7 +184,7 @@ class StateSpaceTraining(TrainState):
 
     @torch.no_grad()
     def agreement(self, teacher: Any, many: int) -> dict[str, float]:
-        """How often the drafter ranks the teacher's likeliest next token first, or among four, on held-out rows."""
+        """How often the drafter ranks the teacher's most likely next token first, or in its top four, on held-out rows."""
         rows = self._held_out(many)
         ranks = [acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1)) for tokens in rows]
         return {f"top{breadth}": float((torch.cat(ranks) < breadth).float().mean()) for breadth in (1, 4)}
@@ -237,7 +237,7 @@ def make(job: Job) -> None:
 
 
 def _read(files: list[Path]) -> Split:
-    """The dialogues as text. This requires SmolLM2's tokenizer alone, not the model."""
+    """The dialogues as text. This requires only SmolLM2's tokenizer, not the model."""
     folder = prepare(TARGET, lambda message, fraction: print(message, flush=True))
     return texts(data.read_all(files), AutoTokenizer.from_pretrained(folder, local_files_only=True))
 

@@ -1,8 +1,8 @@
-"""``train image_ar_small``, ``image_ar``: autoregressive models of picture codes after prompts.
+"""``train image_ar_small``, ``image_ar``: autoregressive models of picture codes given prompts.
 
 The small one draws 8 x 8 codes with 6 layers. The other draws 16 x 16 with 12 layers and starts from the small one, which
 learns the meaning of words and codes on short sequences. The class is transformers' Janus over [begin, words …, picture,
-codes …]. Norm weights stay at one, since the matrices after them can learn the same.
+codes …]. Norm weights stay at one, since the matrices after them can absorb any scale.
 Axis names: ``batch``, ``place``, ``hidden``, ``code``.
 """
 
@@ -92,16 +92,16 @@ def hidden_states(model: Any, prompts: Tensor, codes: Tensor) -> Tensor:
 
 
 def loss(model: Any, prompts: Tensor, codes: Tensor, read: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the codes before.
+    """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the preceding codes.
 
-    In training, ``read`` replaces the codes before.
+    In training, ``read`` replaces the preceding codes.
     """
     states = hidden_states(model, prompts, (codes if read is None else read)[:, :-1])[:, prompts.shape[1] - 1 :]
     return F.cross_entropy(model.model.generation_head(states).flatten(0, 1).float(), codes.flatten())
 
 
 def guided(both: Sequence[Tensor], strength: float) -> Tensor:
-    """The guided logits from those with words and without."""
+    """The guided logits, from the logits with words and without."""
     with_words, without = both
     return without + strength * (with_words - without)
 
@@ -124,20 +124,20 @@ SMALL = "image_ar_small"
 PARTS = 4
 """Parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit a core's cache."""
 MISREAD = 0.15
-"""The maximum share of wrong codes among those read as given."""
+"""The maximum share of wrong codes among those read from the data."""
 TIMES = 3
-"""The number of updates' pictures drawn at once, and the number of times each is read."""
+"""The number of updates for which pictures are drawn at once, and the number of times each picture is read."""
 SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (0.35, {(16, False): 0.44, (1, False): 0.1, (2, False): 0.1, (1, True): 0.1, (2, True): 0.13, (4, True): 0.13}),
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),
 )
-"""By share of the time: the frequency of reading this many sixteenths of a picture, as given or as drawn (True)."""
+"""By share of the time: the frequency of reading this many sixteenths of a picture, from the data or as drawn (True)."""
 Draw = Callable[[Tensor, Tensor, int, int], Tensor]
 """The model's own codes [picture, place], from prompts with words and without [picture, word], a number of places and a seed."""
 
 
 def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
-    """The number of codes read of a picture of ``grid`` rows, and whether as drawn; ``generator`` is uniform from 0 to 1."""
+    """The number of codes to read of a picture with ``grid`` rows, and whether as drawn; ``generator`` is uniform from 0 to 1."""
     kinds = next(kinds for end, kinds in SCHEDULE if share < end or end == 1)
     for (part, own), likely in kinds.items():
         generator -= likely
@@ -157,7 +157,7 @@ class Curriculum:
         self.waiting = defaultdict[int, list[tuple[Tensor, Tensor, Tensor]]](list)
 
     def next(self, share: float) -> tuple[Tensor, Tensor, Tensor]:
-        """An update's examples after ``share`` of the time; as many short beginnings as cost the same as whole pictures."""
+        """An update's examples after ``share`` of the time; short beginnings are more numerous, for the same cost."""
         places, own = length(share, float(torch.rand((), generator=self.generator)), self.grid)
         count = max(1, self.count * (PROMPT_TOKENS + self.grid**2) // (PROMPT_TOKENS + places))
         if not own:
@@ -200,7 +200,7 @@ class ImageArTraining(TrainState):
         self.curriculum = Curriculum(self.batches, self.draw_codes, self.grid, self.settings.batch, self.progress.updates)
 
     def draw_codes(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:
-        """The averaged model's codes for these prompts; a CPU's cores share the drawing."""
+        """The averaged model's codes for these prompts; a CPU's cores share the work."""
         with self.using(self.optimizer.averaged()):
             model = copy.deepcopy(self.model).to(products(self.device))
         parts = torch.arange(len(prompts)).chunk(self.settings.workers)

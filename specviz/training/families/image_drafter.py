@@ -32,9 +32,9 @@ from specviz.training.families.feature import sampled_starts, unroll
 from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
 
 DRAWN = 32
-"""Pictures that the target draws at a time; as many pictures of the data join them."""
+"""Pictures that the target draws at a time; equally many pictures from the data join them."""
 TIMES = 6
-"""The number of times each is read in training."""
+"""The number of times that training reads each picture."""
 SHELF = 256
 """The size of the pool of next pictures, about a megabyte each."""
 READ = 8
@@ -43,7 +43,7 @@ MEASURED = 24
 SHARES = (1.0, 0.5, 0.25)
 """Shares of the starts that continue to each step."""
 LATE = 0.5
-"""The share of the time after which the overlap of both distributions joins the loss: it is the acceptance rate."""
+"""The share of the time after which the loss includes the overlap of both distributions, which is the acceptance rate."""
 
 
 class Example(NamedTuple):
@@ -80,14 +80,14 @@ class Examples:
     """Examples from the data and the target's own drawing, of the training concepts or the held-out ones."""
 
     def __init__(self, loaded: LoadedImage, held_out: bool, seed: int = 3, workers: int = 1) -> None:
-        """``workers`` threads share the drawing and the reading, each with torch at one thread."""
+        """``workers`` threads share the drawing and the reading, each with torch on one thread."""
         self.loaded, self.workers, self.data = loaded, workers, code_pictures(loaded.grid)
         self.concepts, self.generator = self.data.part(held_out), np.random.default_rng(seed)
         self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
 
     def fresh(self, count: int, given: bool = True) -> list[Example]:
-        """The target's pictures of ``count`` random prompts and, with ``given``, the data's of the same prompts."""
+        """The target's pictures for ``count`` random prompts and, with ``given``, the data's for the same prompts."""
         chosen, rows, pictures = self.generator, list[tuple[Sequence[int], Sequence[int]]](), list[np.ndarray]()
         for _ in range(count):
             concept = self.concepts[int(chosen.integers(len(self.concepts)))]
@@ -114,7 +114,7 @@ class Examples:
         return [example for examples in parts for example in examples]
 
     def next(self) -> Example:
-        """A random example of the pool, which it leaves after ``TIMES`` reads."""
+        """A random example from the pool; an example leaves the pool after ``TIMES`` reads."""
         while len(self.shelf) <= SHELF - 2 * DRAWN:
             self.shelf += [(example, TIMES) for example in self.fresh(DRAWN)]
         place = int(self.generator.integers(len(self.shelf)))
@@ -153,7 +153,7 @@ def linear_start(net: FeatureNet, examples: Sequence[Example], head: Callable[[T
     """Fit the drafter's head to the logits of the target's ``head`` by ridge regression from the feature one place before.
 
     The fresh drafter repeats that feature. The target's own head is far too confident on it; the more confident the target, the
-    more updates would go into reducing that.
+    more updates it would take to correct that.
     """
     words = examples[0].words
     before = torch.cat([example.features[:, words - 2 : -2].flatten(0, 1) for example in examples])
@@ -167,7 +167,7 @@ Drafted = tuple[Tensor, Tensor, list[Tensor]]
 
 def draft_steps(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
     """Return for each step the target's guided distribution and the log of the drafter's [start, code], and the drafter's two
-    outputs [start, hidden]. ``rows`` are the starts of each step, see :meth:`Example.starts`."""
+    outputs [start, hidden]. ``rows`` are the starts of each step; see :meth:`Example.starts`."""
     both = zip(*(unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)), strict=True)
     return [
         (

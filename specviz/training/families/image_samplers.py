@@ -1,6 +1,6 @@
 """``train image_samplers``: the two row-causal samplers between coarse and fine picture codes.
 
-They learn on the codes' vectors, and through the frozen decoder on pixels. Peruzzo et al. 2026 (arXiv 2601.05149).
+They learn from the codes' vectors and, through the frozen decoder, from pixels. Peruzzo et al. 2026 (arXiv 2601.05149).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def distance(net: LatentSamplers, vectors: Tensor, codes: Tensor) -> Tensor:
 
 
 class SamplersTraining(TrainState):
-    """Training of both samplers on pairs of codes, in every other update also through the frozen decoder."""
+    """Training of both samplers on pairs of codes; every other update also goes through the frozen decoder."""
 
     unit = "codes"
 
@@ -54,7 +54,7 @@ class SamplersTraining(TrainState):
         return tuple(one.view(-1, grid, grid).to(self.device) for one, grid in zip(codes, (COARSE, FINE), strict=True))
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next pictures, in vectors and in every other update in pixels."""
+        """Loss and gradients of the next pictures, in vectors and, in every other update, also in pixels."""
         net, many = self.net, self.settings.batch
         chosen = self.pairs(self.generator.choice(self.learning, many), self.generator.integers(0, 2, many))
 
@@ -76,7 +76,7 @@ class SamplersTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """The share of exact codes in both directions, and that of copying each code four times."""
+        """The share of exact codes in both directions, and the share if each coarse code is simply copied four times."""
         net, (coarse, fine) = self.net, self.held_out
         copied = coarse.repeat_interleave(2, 1).repeat_interleave(2, 2)
         up, down = net.nearest(net.fine(net.vectors(coarse))), net.nearest(net.coarse(net.vectors(fine)))

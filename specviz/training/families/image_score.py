@@ -1,4 +1,4 @@
-"""``train image_score``: two encoders, of pictures and of prompts, that score how well a picture fits a prompt."""
+"""``train image_score``: an encoder of pictures and one of prompts, which score how well a picture fits a prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AMONG = 64
 
 
 class ScoreTraining(TrainState):
-    """Training of both encoders on slightly noisy and shifted pictures of 32 pixels and their prompts."""
+    """Training of both encoders on 32-pixel pictures, slightly noisy and shifted, and their prompts."""
 
     unit = "pictures"
 
@@ -55,7 +55,7 @@ class ScoreTraining(TrainState):
         return pixels + 0.08 * torch.randn_like(pixels), words
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next pictures: the cross-entropy of each one's prompt among all, and the reverse."""
+        """Loss and gradients of the next pictures: the cross-entropy of each picture's prompt among all, and vice versa."""
         batch = tuple(tensor.to(self.device) for tensor in self.batch(self.settings.batch))
 
         def loss(some: Sequence[tuple[Tensor, ...]]) -> Tensor:
@@ -67,7 +67,7 @@ class ScoreTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """How often the plain prompt of a picture on white scores best among the candidates, and the number of these."""
+        """How often the plain prompt of a picture on white scores best among the candidates, and the number of candidates."""
         figures, net = dict[str, float](), copy.deepcopy(self.net).cpu()
         for name, concepts in (("learned", self.learning[::16]), ("held_out", self.kept_out)):
             styled = [(concept, emoji.STYLES[at % len(emoji.STYLES)]) for at, concept in enumerate(concepts[:AMONG])]

@@ -1,8 +1,8 @@
-"""The picture tokenizer, transformers' ``JanusVQVAE``: one code for 4 x 4 pixels of emoji art, of 64 and 32 pixels alike.
+"""The picture tokenizer, transformers' ``JanusVQVAE``: one code per 4 x 4 pixels of emoji art, at 64 and at 32 pixels.
 
 ``train image_vq``: the decoder reads codes of unit length, so training stays on the unit sphere. It starts without codes; the
-codebook then starts from the encoder's outputs. ``train image_decoder``: a better decoder of the same codes, so that no other
-weights need new training. ``train image_patches``: the mean look of each code, for display alone.
+codebook is then initialised from the encoder's outputs. ``train image_decoder``: a better decoder for the same codes, so that no
+other weights need retraining. ``train image_patches``: the mean look of each code, only for display.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import PREFIX, code_pictures, new_vq, vq_model
 
 CROPS, WHOLE = 20, 5
-"""Pictures per update of 32 pixels (a third of them whole) and of 64 pixels."""
+"""Pictures per update at 32 pixels (a third of them whole) and at 64 pixels."""
 REDRAWN, SHRUNK = 6, 8
-"""Pictures per update of the decoder alone: of 64 pixels, and shrunk to 32."""
+"""Pictures per update of the decoder alone: at 64 pixels, and shrunk to 32."""
 FREE = 0.12
-"""The share of the time without codes at the start."""
+"""The share of the time, at the start, without codes."""
 FROZEN = 0.85
 """The share of the time after which the codebook is frozen."""
 MEASURED = 204
@@ -54,7 +54,7 @@ class Codebook:
 
     @torch.no_grad()
     def start(self, places: Tensor, rounds: int = 12) -> None:
-        """Spread the codes over the encoder's outputs [place, dim] by k-means, with repeated vectors (grounds) weighted down."""
+        """Spread the codes over the encoder's outputs [place, dim] by k-means, giving repeated vectors (grounds) less weight."""
         cells, inverse, counts = torch.unique((places * 6).round(), dim=0, return_inverse=True, return_counts=True)
         means = torch.zeros_like(cells).index_add_(0, inverse, places)
         order = torch.randperm(len(cells), device=places.device)[: len(self.vectors)]
@@ -78,7 +78,7 @@ class Codebook:
 
     @torch.no_grad()
     def revive(self, places: Tensor, codes: Tensor, below: float) -> None:
-        """Move some codes used less often than ``below`` times per batch to places of large error."""
+        """Move some of the codes used less than ``below`` times per batch to places with a large error."""
         dead = (self.counts < below).nonzero()[:, 0]
         if len(dead):
             error = 1 - (places * self.vectors[codes]).sum(-1)
@@ -108,14 +108,14 @@ class PixelTraining(TrainState):
         return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
     def quantise(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The nearest codes' vectors of unit vectors, with these as rows [place, dim] and the codes [place]."""
+        """The vectors of the codes nearest to unit vectors, the unit vectors as rows [place, dim], and the codes [place]."""
         last = vectors.permute(0, 2, 3, 1)
         rows = last.flatten(0, 2).detach()
         codes = self.codebook.nearest(rows)
         return self.codebook.vectors[codes].view(last.shape).permute(0, 3, 1, 2), rows, codes
 
     def draw(self, count: int) -> Tensor:
-        """Random whole pictures over grounds, half of the batches mirrored."""
+        """Random whole pictures over random grounds; half of the batches are mirrored."""
         rows, palette = self.generator.choice(self.rows, count), np.array(list(emoji.GROUNDS.values()))
         grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
         free = self.generator.random(count) < 0.15
@@ -125,7 +125,7 @@ class PixelTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """The peak signal-to-noise ratio (dB) at 64 and 32 pixels on held-out concepts, half of them on colours."""
+        """The peak signal-to-noise ratio (dB) at 64 and 32 pixels on held-out concepts, a third of them on coloured grounds."""
         rows = [row for concept in self.art.part(held_out=True) for row in concept.rows.values()][:MEASURED]
         grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
         pixels, figures = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
@@ -158,14 +158,14 @@ class VqTraining(PixelTraining):
         super().__init__(settings, net, book, "quantize", seed=1, coded=self.coded, **vars(book))
 
     def small(self) -> Tensor:
-        """Pictures of 32 pixels: a third shrunk whole pictures, the rest crops."""
+        """Pictures of 32 pixels: a third are whole pictures, shrunk, the rest are crops."""
         pixels, whole = self.draw(CROPS), CROPS // 3
         corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
         crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= whole]
         return torch.cat((F.avg_pool2d(pixels[:whole], 2), torch.stack(crops)))
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of small pictures and, after 0.3 of the time, of whole ones too."""
+        """Loss and gradients of small pictures and, after 30 % of the time, also of whole ones."""
         parts = [self.small(), *([self.draw(WHOLE)] if share > 0.3 else [])]
         return self.learn(parts, lambda some: self.loss(some[0], share) * 0.5, sum(map(len, parts)))
 
@@ -189,9 +189,9 @@ class VqTraining(PixelTraining):
         return super().measure() if self.coded else {}
 
     def figures(self) -> dict[str, float]:
-        """A milestone's figures. Raises BadInput if the time ended before the codebook began."""
+        """A milestone's figures. Raises BadInput if the time ended before the codebook was initialised."""
         if not self.coded:
-            raise BadInput("The time ended before the codebook started: train for more --minutes, or continue with --resume.")
+            raise BadInput("The time ended before the codebook began: train for more --minutes, or continue with --resume.")
         return self.measure()
 
     def save(self, path: Path, card: dict[str, str]) -> None:
@@ -233,9 +233,9 @@ class DecoderTraining(PixelTraining):
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return each code's mean cell [code, row, column, rgb] from -1 to 1 in the pictures ``codes`` [picture, place], and figures.
 
-    The decoder also reads a cell's neighbours, so a code decoded alone or among its like has a colour of no picture. Only a
-    code in none of the pictures is decoded so. ``patch`` is the root mean square difference (of 255) between a cell's pixels
-    and its code's patch.
+    The decoder also reads a cell's neighbours, so a code decoded alone, or in a picture of that code only, has a colour that no
+    real picture has. Only a code that occurs in none of the pictures is decoded that way. ``patch`` is the root mean square
+    difference (out of 255) between a cell's pixels and its code's patch.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()

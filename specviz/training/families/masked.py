@@ -1,9 +1,9 @@
 """``train masked_lm``: the small draft model, trained further with bidirectional attention to fill in masks.
 
-``train deer``: a low-rank change to that in two stages, after DEER (arXiv 2512.15176). The first learns the answer's
-continuation from a random cut; the second learns the last R tokens alone, with the highest weight on the earliest. The paper
-puts a separator at the cut. Here a row predicts the place after it: the last token before the cut predicts the first place, and
-the masks themselves mark the text's end.
+``train deer``: a low-rank change to that model in two stages, after DEER (arXiv 2512.15176). The first learns the answer's
+continuation from a random cut; the second learns only the last R tokens, with the highest weight on the earliest. The paper
+puts a separator at the cut. Here each row predicts the place after it: the last token before the cut predicts the first place,
+and the masks themselves mark the text's end.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ LEAST = 0.05
 
 
 class MaskedTexts(NamedTuple):
-    """Texts [row, token] with the places hidden in them, the loss weight of each place (0 for no prediction), and the places
-    that are text, not padding (None: all)."""
+    """Texts [row, token] with their hidden places, the loss weight of each place (0 for no prediction), and the places that are
+    text, not padding (None: all)."""
 
     ids: Tensor
     blank: Tensor
@@ -78,9 +78,9 @@ def continuation(tokens: np.ndarray, first: int, share: float, generator: np.ran
 def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Example:
     """DEER's second stage: end the text at random in the answer and hide its last R <= ``reach`` tokens.
 
-    The i-th of them weighs ``emphasis`` ** (R - i), most where a mistake costs the whole block. The weights of a text sum to 1.
-    Without this, the few texts with the longest ends would dominate, the more so the larger ``emphasis``. The paper's training
-    diverged at 1.05 with R up to 96.
+    The i-th of them weighs ``emphasis`` ** (R - i), most where a mistake costs the whole block. The weights of a text sum to 1;
+    otherwise the few texts with the longest hidden ends would dominate, the more so the larger ``emphasis``. The paper's
+    training diverged at 1.05 with R up to 96.
     """
     end = int(generator.integers(first + 1, len(tokens) + 1))
     hidden = int(generator.integers(1, min(reach, end - first) + 1))
@@ -110,7 +110,7 @@ class MaskedTraining(TrainState):
     def __init__(self, model: MaskedLM, inputs: TrainInputs, settings: Schedule, change: LowRank | None = None) -> None:
         super().__init__(settings, change or model)
         self.model = self.folding = model
-        self.part = 1  # ``in_parts`` already makes the passes
+        self.part = 1  # ``batches`` already forms the passes
         self.dialogues, self.markers = inputs.dialogues, inputs.assets.markers
         self.training, self.held_out = data.split(self.dialogues)
         self.place = data.draft_index(model.draft_ids, model.config.vocab_size)
@@ -139,13 +139,13 @@ class MaskedTraining(TrainState):
         return self.learn(batch, part_loss, 0)._replace(tokens=sum(counted))
 
     def measure(self) -> dict[str, float]:
-        """Acceptance of blocks along a few held-out answers, and its gap to the first training dialogues."""
-        # The same seed as the rows': their first dialogues.
+        """Acceptance of blocks along a few held-out answers, and its gap to that on the first training dialogues."""
+        # The rows' seed, hence the dialogues that they read first.
         order = np.random.default_rng([0, 0]).permutation(np.asarray(self.training))
         return self.blocks(order[:EARLY].tolist(), *SHOWN)
 
     def blocks(self, known: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
-        """:func:`block_agreement` along ``count`` held-out greedy answers, and the ``gap`` of the training answers ``known``."""
+        """:func:`block_agreement` along ``count`` held-out greedy answers, and its ``gap`` to the training answers ``known``."""
         found, learned = (
             block_agreement(
                 self.model, self.dialogues, data.greedy_only(self.dialogues, numbers)[:count], self.markers, places, runs
@@ -214,11 +214,11 @@ START = "masked_lm"
 RANK = 24
 """The rank of the change."""
 REACH, EMPHASIS = 32, 1.2
-"""The second stage's maximum number of hidden tokens and its alpha. The paper has 96, with blocks accepted three times as far,
-and 1.01: its first token weighs 2.6 times the last. Here the rarely reached last tokens weigh less."""
+"""The second stage's maximum number of hidden tokens and its alpha. The paper uses 96, since its accepted blocks are three times
+as long, and 1.01: its first token weighs 2.6 times the last. Here the rarely reached last tokens weigh less."""
 CALM = 0.25
-"""The second stage's peak learning rate over the first's. Its texts have few hidden tokens: at the first stage's rate their
-noise lowered acceptance at the first place (0.405 to 0.385)."""
+"""The second stage's peak learning rate divided by the first's. Its texts have few hidden tokens: at the first stage's rate,
+their noise lowered acceptance at the first place (0.405 to 0.385)."""
 
 
 class DeerTraining(MaskedTraining):
@@ -235,14 +235,14 @@ class DeerTraining(MaskedTraining):
         self.begin()
 
     def rate(self, share: float) -> float:
-        """The learning rate, with a warm-up and fall in each stage."""
+        """The learning rate, with a warm-up and a decay in each stage."""
         first, peak = self.second[1], self.settings.peak
         share, peak = ((share - first) / (1 - first), peak * CALM) if self.in_second_stage else (share / first, peak)
         return driver.rate(peak, share, self.optimizer.updates, self.settings.warm)
 
     def texts(self, update: int) -> Iterator[list[MaskedTexts]]:
-        """Yield the stage's batches, every dialogue once before any again. Each update has its own seed, so that a resumed
-        training reads the same batches."""
+        """Yield the stage's batches; every dialogue comes once before any repeats. Each update has its own seed, so that a
+        resumed run reads the same batches."""
         settings, seed = self.settings, [0, int(self.in_second_stage)]
         size, update = settings.later if self.in_second_stage else settings.batch, update - self.progress.entered
         while True:
@@ -255,7 +255,7 @@ class DeerTraining(MaskedTraining):
             update += 1
 
     def figures(self) -> dict[str, Any]:
-        """The card's figures of the start, and those of the change."""
+        """The figures on the initial model's card, and those of the change."""
         card = read_weights(WEIGHTS / f"{START}.safetensors")[1]
         return {"start": json.loads(card.get("metrics", "{}")), "deer": self.blocks(self.training, *MEASURED)}
 

@@ -1,8 +1,8 @@
 """Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
 
-Head k learns the target's distribution of the token k + 1 after the position it reads. That is the distribution after the
-tokens between, averaged over the target's own dialogues. The target's head stays frozen; the layers before it are learned. They
-start from the best linear prediction of the target's hidden state there, which has a closed form.
+Head k learns the target's distribution of the (k + 1)-th token after the position it reads, averaged over the tokens between
+as they occur in the target's own dialogues. The target's head stays frozen; the layers before it are learned. They start from
+the best linear prediction of the target's hidden state there, which has a closed form.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from specviz.training.registry import WEIGHTS, Job, recipes
 
 DEPTH_WEIGHT = 0.8
 # Shares of the positions that each head learns from. Their weight grows as their share falls, so that each head counts as if it
-# read all. Later heads weigh less, cost as much and can predict less, so they get fewer positions.
+# read all. Later heads weigh less and can predict less but cost as much, so they get fewer positions.
 SHARES = (1.0, 0.7, 0.5, 0.4)
 # The number of a head's tokens ranked; a token beyond them counts as not found, as no tree uses more.
 WIDTH = 10
@@ -46,7 +46,7 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's index in the draft vocabulary; only answer tokens inside it count. Each head reads a share of
-    the positions from the one before the question's last token on, as in drafting. ``dialogue`` may be several joined ones.
+    the positions, starting one before the question's last token, as in drafting. ``dialogue`` may be several joined ones.
     """
     distribution, at = target_distribution(net.outputs, dialogue)
     device, spans = distribution.device, dialogue.spans
@@ -89,7 +89,7 @@ def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tens
 
 
 def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published_tree("medusa"))) -> dict[str, float]:
-    """Acceptance on greedy answers with a tree of ``paths`` as ``tau``, and with every head's first token alone as ``chain``."""
+    """Acceptance on greedy answers with a tree of ``paths`` as ``tau``, and with every head's top token only as ``chain``."""
     found = acceptance.figures(ranks, paths, alone=True)
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
 
@@ -134,7 +134,7 @@ def make(job: Job) -> None:
 
 
 def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
-    """Fit the tree and return it with the acceptance of the heads, with it and with the published one.
+    """Fit the tree and return it with the heads' acceptance, both with this tree and with the published one.
 
     Tree and figures come from different greedy answers, all held out. On training answers the heads are right far more often
     than elsewhere, so a tree fitted there would overrate long paths and be too large.

@@ -36,7 +36,7 @@ def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]
 
 
 def count_ngrams(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
-    """Count pairs and triples within each text. A kept triple is at most as frequent as its pair, so its pair is kept too."""
+    """Count pairs and triples within each text. A triple is at most as frequent as its pair, so if it is kept, so is its pair."""
     words = len(ids)
     text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: a text's end
     at = np.searchsorted(ids, text).clip(max=words - 1)
@@ -61,7 +61,7 @@ def _often(keys: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def perplexity(model: NgramModel, answers: Sequence[np.ndarray]) -> float:
-    """The perplexity of the tokens of ``answers`` in the vocabulary, from the third on."""
+    """The perplexity of the in-vocabulary tokens of ``answers``, from the third on."""
     total, count = 0.0, 0
     for text in answers:
         for place in range(2, len(text)):

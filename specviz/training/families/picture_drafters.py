@@ -1,11 +1,11 @@
-"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``, ``vlm_text_only``: drafters of the small vision-language model.
+"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``, ``vlm_text_only``: drafters for the small vision-language model.
 
-They learn from the target's own answers about pictures. Its hidden states on these are computed on first use and stay in memory
-as float16: a few hundred megabytes.
+They learn from the target's own answers about pictures. Its hidden states are computed on first use and stay in memory as
+float16: a few hundred megabytes.
 
 *EAGLE with visual rows*: regression of the next feature and 0.1 of the cross-entropy, over all rows (arXiv 2401.15077).
-*HiViS* (2509.23928): words alone; three self-fed steps, each with its learned vector; deeper steps only where a tree would
-still contain the truth; plus the cross-entropy over the target's ten likeliest tokens.
+*HiViS* (2509.23928): words alone; three self-fed steps, each with its own learned vector; deeper steps only where a tree would
+still contain the truth; plus the cross-entropy over the target's ten most likely tokens.
 *DREAM* (2505.19201): divergence from the target's distribution, regression of the last feature (0.2) and of the middle one.
 Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row``, ``step``.
 """
@@ -48,7 +48,7 @@ QUESTIONS = 2
 _SEEDS_FROM = 1 << 36
 _AT_A_TIME = 35
 _WARM_EVERY = (0.0, 1.0, 0.0, 0.7)
-"""Temperatures, in turn over the training scenes; held-out answers are greedy."""
+"""Temperatures, cycled over groups of training scenes; held-out answers are greedy."""
 _LONGEST = 220
 
 
@@ -71,7 +71,7 @@ def scene_of(number: int) -> scenes.Scene:
 
 
 def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
-    """The model's own answers: from the file for the weights in ``path``, or decoded now."""
+    """The model's own answers: from the file that belongs to the weights in ``path``, else decoded now."""
     file = cache_folder() / "data" / f"pictures-{digest(path)}.npz"
     if not file.is_file():
         written = _write(learner, tokenizer, report)
@@ -106,7 +106,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
 WORDS, ALL, COMPRESSED = "words", "all", "compressed"
 """A drafter's view of a prompt: its words, everything, or its words and the most attended visual tokens."""
 MIDDLE = -1
-"""Stands for the hidden state of the layer with least attention entropy, chosen for every token."""
+"""Stands for the hidden state of the layer with the lowest attention entropy, chosen per token."""
 KEEP = 0.75
 """Share of the visual tokens in the compressed view."""
 TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
@@ -117,14 +117,14 @@ TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class PictureDialogueFeatures(DialogueFeatures):
-    """Features of a dialogue about a picture. ``tokens`` may include the picture's places, whose embedding is tap 0;
-    ``positions`` [token] are the target's if the drafter keeps them, else consecutive."""
+    """Features of a dialogue about a picture. ``tokens`` may include the picture's places, whose embeddings are tap 0;
+    ``positions`` [token] are the target's if the drafter preserves them, else consecutive."""
 
     positions: Tensor
 
 
 class PictureStore:
-    """Store of the hidden states of a ``view`` of each dialogue in float16, by default the TAPS of that view."""
+    """Store of the hidden states of each dialogue in one ``view``, in float16; ``taps`` are by default those of the view."""
 
     keeps = True
 
@@ -160,7 +160,7 @@ class PictureStore:
         first = 1 + pictured + int(self.dialogues.prompt[number])
         shown = np.full(len(ids), True)
         shown[picture] = self.view == ALL
-        if self.view == COMPRESSED:  # chosen from the prompt without its last token, as in drafting
+        if self.view == COMPRESSED:  # tokens are chosen from the prompt without its last one, as in drafting
             prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
             weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
             shown[[1 + place for place in most_attended(weights, KEEP)]] = True
@@ -200,7 +200,7 @@ def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.
 
 
 def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """HiViS's loss: a step counts where the target's choice was among the five likeliest of every earlier step."""
+    """HiViS's loss: a step counts where the target's choice was among the drafter's top five in every earlier step."""
     features = dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows)
@@ -233,8 +233,8 @@ def cross_loss(net: CrossNet, dialogue: DialogueFeatures, generator: torch.Gener
 def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
     """Return the outputs [start, hidden] of each step of drafting from rows ``starts`` along the true text.
 
-    Step 0 is the root's row: it reads the target's features up to the row before. Step j's row reads these and the outputs of
-    steps 0 to j - 1 in place of later features; the embeddings of the rows between are true.
+    Step 0 is the root's row, which reads the target's features up to the previous row. Step j's row reads these, and the outputs
+    of steps 0 to j - 1 in place of later features; the rows between have true embeddings.
     """
     embedded, features, positions = picture.features[:, 0], picture.features[:, -1], picture.positions
     outputs = net.whole(embedded, features, positions)[0][starts][None]
@@ -311,7 +311,7 @@ def make(job: Job) -> None:
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
-    """The shipped target and its own answers. Raises ModelUnavailable if the target does not exist yet."""
+    """The shipped target and its own answers. Raises ModelUnavailable if the target's weights do not exist yet."""
     model: Any
     model, tokenizer = shipped.load(TARGET)
     learner = Learner(model.to(choose_device(job.device)))
@@ -319,8 +319,8 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
 
 
 def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:
-    """The view's network. For words or everything, a narrow one that starts from the target's last layer and a linear
-    prediction; for the compressed view, decoder layers that add zero at first, with a closed cross-attention."""
+    """The view's network. For words or everything, a narrow network that starts from the target's last layer and a linear
+    prediction; for the compressed view, decoder layers that add zero at first, with the cross-attention gate closed."""
     model: Any = learner.model
     layers, embedding = store.taps[-1], model.get_input_embeddings().weight.detach().float()
     head = model.lm_head.weight.detach().float()

@@ -1,10 +1,10 @@
 """Scenes: emoji art and plain shapes on a canvas, composed at random from a seed, and drawn.
 
-A scene is data (:class:`Scene`), its picture a pure function of it. Positions are unambiguous: a thing's middle lies well
-inside one of nine regions, the three sizes have gaps between them, and things overlap either clearly or not at all.
+A scene is data (:class:`Scene`), and its picture is a pure function of it. Positions are unambiguous: a thing's middle lies well
+inside one of nine regions, there are gaps between the three sizes, and things overlap either clearly or not at all.
 Some combinations and some drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 
-The atlas of emoji art contains two drawings of each, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
+The atlas of emoji art contains two drawings of each emoji, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Thing:
 
     @property
     def kind(self) -> str:
-        """The name, for a shape with its colour."""
+        """The name, preceded by the colour for a shape."""
         return f"{self.colour} {self.name}" if self.is_shape else self.name
 
     @property
@@ -76,13 +76,13 @@ class Scene:
 
 @lru_cache(maxsize=8192)
 def _one_in(many: int, *parts: str) -> bool:
-    """Whether the words' hash selects them, with a chance of one in ``many``."""
+    """Whether the hash of these words selects them, with a probability of one in ``many``."""
     digest = hashlib.blake2b("|".join(parts).encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") % many == 0
 
 
 def new_combination(scene: Scene) -> bool:
-    """Whether it contains a pair held out of training: one in twelve pairs of kinds, and of shape and colour."""
+    """Whether the scene contains a pair held out of training: one in twelve pairs of kinds, and of shape and colour."""
     kinds = [thing.kind for thing in scene.things]
     pairs = [(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other]
     pairs += [(thing.colour, thing.name) for thing in scene.things if thing.is_shape]
@@ -90,12 +90,12 @@ def new_combination(scene: Scene) -> bool:
 
 
 def new_drawing(scene: Scene) -> bool:
-    """Whether it shows a drawing held out of training: one of the two drawings of one emoji in four."""
+    """Whether the scene shows a drawing held out of training: one of the two drawings, for one emoji in four."""
     return any(thing.drawing == 1 and _one_in(4, "drawing", thing.name) for thing in scene.things)
 
 
 def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
-    """The scene of this seed: by default one for training, else one with new combinations or new drawings."""
+    """The scene for this seed: by default one for training, else one with new combinations or new drawings."""
     generator = np.random.default_rng([seed, 7])
     while True:
         scene = _attempt(generator, seed)
@@ -109,10 +109,10 @@ def held_out(kind: str, number: int) -> Scene:
 
 
 def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
-    """A random scene, or None if two things overlap or miss each other by too little."""
+    """A random scene, or None if two things are too close, or overlap too little or too much."""
     count = int(generator.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
     regions, kinds = generator.permutation(9)[:count], list[tuple[str, str]]()
-    while len(kinds) < count:  # names and colours; now and then one kind comes several times
+    while len(kinds) < count:  # names and colours; a kind may occur several times
         if kinds and generator.random() < 0.22:
             kinds.append(kinds[int(generator.integers(len(kinds)))])
         elif generator.random() < 0.36:

@@ -1,7 +1,7 @@
 """Training of the small vision-language model: first vision from a dense teacher, then vision and language together.
 
 The dense teacher labels the content of every patch. Visual tokens thus carry meaning before language training, which saves most
-of the time for grounding words in pixels. The network is transformers' own SmolVLM. A mask lets packed conversations share a
+of the time needed to ground words in pixels. The network is transformers' own SmolVLM. A mask lets packed conversations share a
 prefix without attending to each other. Answers are compared word for word.
 Axis names: ``scene``, ``token``, ``question``, ``visual``, ``row`` (a question about a picture), ``hidden``.
 """
@@ -47,17 +47,17 @@ from specviz.training.families.scenes_words import (
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
-"""The weight of an empty patch, where one with content weighs 1."""
+"""The weight of an empty patch, relative to one with content."""
 LONG, SHORT, READ = 0.25, 0.5, 0.75
 """The weights of descriptions, of answers about pictures and of answers from text. A description's wording is mostly random,
-cannot be learned and would dominate the rest."""
+so it cannot be learned and would dominate the rest."""
 _NAMED = 0.5
 """The weight of naming a patch with the language model's own embedding, relative to the dense teacher's."""
 
 
 def new_model(shape: Mapping[str, Any], vocab: int) -> Learner:
-    """A model with random weights, the class's standard configuration and these sizes. At first its layers add zero and pass
-    their inputs on."""
+    """A model with random weights, the class's standard configuration and these sizes. At first, its layers add zero to their
+    inputs."""
     text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, bos_token_id=None, **shape["text"])
     vision = SmolVLMVisionConfig(**shape["vision"])
     torch.manual_seed(0)
@@ -86,14 +86,14 @@ class Learner(nn.Module):
     def learn_names(self, tokenizer: Any) -> None:
         """Add to the patch loss the prediction of the word for a patch's content, if that word is one token.
 
-        Attention then finds a thing by its name from the start, instead of learning the appearance of each name twice.
+        Attention then finds a thing by its name from the start, instead of learning twice what each name looks like.
         """
         spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
         single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
         self.names = torch.tensor([IGNORED, *single], device=self.model.device)
 
     def trained_parameters(self, language: bool) -> dict[str, nn.Parameter]:
-        """The parameters by name; without ``language`` only those that the dense teacher reaches."""
+        """The parameters by name; without ``language``, only those that the dense teacher trains."""
         return {name: value for name, value in self.named_parameters() if language or ".text_model." not in name}
 
     def visual_tokens(self, pixels: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Learner(nn.Module):
             total = total + PATCH_WEIGHT[name] * (lost * weight).sum() / weight.sum()
         if self.names is None:
             return total
-        # Each thing's word, predicted from its patches like a token from the last layer's states.
+        # Each thing's word is predicted from its patches, as a token is from the last layer's states.
         words = self.names[batch.patches["kind"]]
         named = words != IGNORED
         states = self.model.model.text_model.norm(visual[named])
@@ -140,7 +140,7 @@ class Learner(nn.Module):
         return text(inputs_embeds=text.embed_tokens(pages), use_cache=False).last_hidden_state
 
     def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """The mean over the tokens with a label, 0 if there is none."""
+        """The mean over the tokens with a label; 0 if there are none."""
         chosen = labels != IGNORED
         lost = F.cross_entropy(self.model.lm_head(hidden[chosen]).float(), labels[chosen], reduction="sum")
         return lost / chosen.sum().clamp_min(1)
@@ -171,8 +171,8 @@ def answers(
     learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, longest: int,
     temperature: float = 0.0, generator: torch.Generator | None = None,
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    """Return answers of at most ``longest`` tokens, their end included. ``visual`` [row, visual, hidden] are the pictures of the
-    questions."""
+    """Return answers of at most ``longest`` tokens, end token included. ``visual`` [row, visual, hidden] are the questions'
+    pictures."""
     user = learner.model.get_input_embeddings().weight[writer.user][None].detach()
     requests = [
         Request((*question, writer.assistant), temperature, longest, before=torch.cat((user, picture.to(user.dtype))))
@@ -182,8 +182,8 @@ def answers(
 
 
 class GradedAnswer(NamedTuple):
-    """One question and its reply, ``right`` if the last sentence is correct word for word. Earlier sentences are the look at
-    the scene."""
+    """One question and the model's reply, ``right`` if the last sentence is correct word for word. The sentences before it list
+    the scene's content."""
 
     exchange: Exchange
     reply: str
@@ -207,7 +207,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
 
 
 def figures(answered: Sequence[GradedAnswer]) -> dict[str, float]:
-    """The shares of questions answered correctly, by kind and together."""
+    """The shares of questions answered correctly, by kind and overall."""
     kinds = sorted({one.exchange.kind for one in answered})
     found = {kind: float(np.mean([one.right for one in answered if one.exchange.kind == kind])) for kind in kinds}
     return {**found, "questions": float(np.mean([one.right for one in answered]))}
@@ -220,8 +220,8 @@ QUESTIONS = 6
 
 
 TEACHER, SLOWER = 0.25, 0.25
-"""In the second stage, the dense teacher's weight and the factor on vision's learning rate: gradients from language are at
-first mostly noise."""
+"""In the second stage, the dense teacher's weight and the factor on vision's learning rate, since gradients from language are
+mostly noise at first."""
 READING = 4
 """Pages about unseen scenes, described in text alone, per seen scene."""
 
@@ -239,13 +239,13 @@ class ScenesTraining(TrainState):
         self.part = 1  # each ``Batch`` is one pass
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """Reshape embedding tables to three axes, so that Adam moves them, and the patch embedding to a matrix."""
+        """Reshape embedding tables to three axes, so that Adam updates them, and the patch embedding to a matrix."""
         if "embedding.weight" in name or "embed_tokens" in name:
             return value[None] if value.ndim == 2 else value.flatten(1)
         return value
 
     def begin(self) -> None:
-        """Start batches of new scenes: their seeds continue from the number seen, ``progress.tokens``."""
+        """Start batches of new scenes; their seeds continue from the number of scenes seen, ``progress.tokens``."""
         settings = self.settings
         size, questions, reading = (settings.later, QUESTIONS, READING) if self.in_second_stage else (settings.batch, 1, 0)
         first, part = self.progress.tokens, settings.part or -(-settings.later // settings.workers)

@@ -3,11 +3,11 @@
 Facts are exact; the wording is drawn at random from ``assets/phrases/scenes.toml``. Names are unambiguous: questions are only
 about things with a unique name in the scene.
 
-Drills are the shortest questions, all answered from one look. A sentence requires a lookup once in twenty tokens, a drill once
-in four. A lookup finds a name by matching the same word, which takes very many examples to learn.
+A *look* lists everything in a scene. Drills are the shortest questions, all answered from one look. A sentence requires a lookup
+once in twenty tokens, a drill once in four. A lookup finds a name by matching the same word, which takes many examples to learn.
 
-One row has a prefix (the user's mark and the picture's tokens), then several conversations that do not attend to each other:
-the description first, then short questions. The picture is thus encoded and read once for all of them.
+One row has a prefix (the user's marker and the picture's tokens), then several conversations that do not attend to each other:
+the description first, then short questions. The picture is thus encoded and read only once.
 Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
 """
 
@@ -36,13 +36,13 @@ NUMBERS, DESCRIBE = _DATA["numbers"], _DATA["describe"]
 MIXED, LESSONS, READING = _DATA["mixed"], _DATA["lessons"], _DATA["reading"]
 """Frequencies of the kinds of questions: by default, in training, and without a picture."""
 _LOOKED = {"where", "count", "side", "next"}
-"""Kinds of questions with a look at everything before the answer."""
+"""Kinds of questions whose answer follows a look at everything."""
 _SIDE_BY_SIDE = 14
 """The minimum offset in pixels for one thing to count as left of or above another."""
 _DRILLED = {"where": 0.2, "count": 0.15, "there": 0.15, "side": 0.2, "next": 0.3}
 """Frequencies of the kinds of questions in a drill."""
 _BEGINNING = 3
-"""Tokens of a look with labels in every conversation, enough to learn that this kind of answer begins with one."""
+"""Tokens of a look that have labels in every conversation: enough to learn that this kind of answer begins with a look."""
 _DRILLS = 0.7
 """The share of drills among pages."""
 _UNSEEN_FROM = 1 << 39
@@ -56,9 +56,9 @@ HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(
 class Exchange:
     """A question with its answer. ``kind`` is one of describe, what, where, count, colour, side, next.
 
-    ``look`` precedes the answer with the place of everything: names are easier to find, count and compare in text than in the
-    picture. ``again`` repeats the question in a word before the answer. Without it, the model would have to know the answer
-    before it could look up the word. It has no capital, since a capitalised word is another token.
+    ``look`` precedes the answer and gives the place of everything: names are easier to find, count and compare in text than in
+    the picture. ``again`` repeats the question's word before the answer. Without it, the model would have to know the answer
+    before it could look up the word. That word is not capitalised, since a capitalised word is another token.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Speaker:
     "red star", "small red star") or None; ``known`` are the indices of things that have one."""
 
     drills = False
-    """Whether questions and answers have a word or two."""
+    """Whether questions and answers have only a word or two."""
 
     def __init__(self, scene: Scene, generator: np.random.Generator) -> None:
         self.scene, self.things, self.generator = scene, scene.things, generator
@@ -123,11 +123,11 @@ class Speaker:
         self.known = [place for place, name in enumerate(self.names) if name]
 
     def say(self, form: str, **slots: str | None) -> str:
-        """A sentence in one of the form's wordings."""
+        """A sentence in a random wording of the form."""
         return sentence(form, self.generator, **{name: str(text) for name, text in slots.items()})
 
     def _exchange(self, kind: str, asked: str, answered: str, again: str | None = None, **slots: str | None) -> Exchange:
-        """A question and its answer, each in one of their forms' wordings."""
+        """A question and its answer, each in a random wording of its form."""
         asked, answered = (f"drill_{asked}", f"drilled_{asked}") if self.drills else (asked, answered)
         return Exchange(kind, self.say(asked, **slots), self.say(answered, **slots), again=again or "")
 
@@ -173,7 +173,7 @@ class Speaker:
         return order[0] if first.size != second.size and self.names[order[0]] else None
 
     def questions(self, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
-        """Up to ``count`` distinct questions of kinds in proportion to ``weights``; some lack capitals and punctuation."""
+        """Up to ``count`` distinct questions, of kinds in proportion to ``weights``; some lack capitals and punctuation."""
         share = np.array([weights.get(kind, 0.0) for kind in MIXED])
         share /= share.sum()
         exchange_by_question: dict[str, Exchange] = {}
@@ -191,7 +191,7 @@ class Speaker:
         ]
 
     def look(self) -> str:
-        """Every thing with its place in reading order, the beginning of most replies.
+        """Every thing with its place, in reading order: the beginning of most replies.
 
         The place precedes the name, so that the name's hidden state can include it.
         """
@@ -308,8 +308,8 @@ def exchanges(scene: Scene, count: int, weights: Mapping[str, float] = MIXED) ->
 
 
 def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
-    """Up to ``count`` questions and answers of a word or two, each with a leading space. None is repeated, since its answer would
-    already be in the text."""
+    """Up to ``count`` questions and answers of a word or two, each with a leading space. No question is repeated, since its
+    answer would already be in the text."""
     quick, answer_by_question = copy.copy(speaker), dict[str, str]()
     quick.drills = True
     for _ in range(2 * count):
@@ -351,7 +351,7 @@ def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
     """Train a byte-level BPE tokenizer on text about scenes; it can encode any other text too."""
     spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
     texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
-    # Every name in every form often enough to become one token.
+    # Every name occurs in every form, often enough to become one token.
     names = [f"a {word} {word}s" for word in KINDS for _ in range(60)]
     return tokenizer_from(byte_pairs([*texts, *DESCRIBE, *names], vocab, SPECIAL).to_str())
 
@@ -374,7 +374,7 @@ class Writer:
         return list(self.backend.encode(text, add_special_tokens=False).ids)
 
     def conversation(self, exchange: Exchange, looking: bool = True) -> Row:
-        """The tokens after the picture, and labels: the next token where it belongs to the answer.
+        """The tokens after the picture, and their labels: the next token if it belongs to the answer.
 
         Without ``looking``, only the beginning of the look has labels.
         """
@@ -387,14 +387,14 @@ class Writer:
         return [*question, self.assistant, *answer], labels
 
     def conversations(self, every: Sequence[Exchange]) -> list[Row]:
-        """The conversations about one scene. All share one look, which has labels only once, so that answers dominate."""
+        """The conversations about one scene. They share one look, which has labels only once, so that answers dominate."""
         first = next((place for place, exchange in enumerate(every) if exchange.look), 0)
         return [self.conversation(exchange, place == first) for place, exchange in enumerate(every)]
 
     def page(self, every: Sequence[Exchange]) -> Row:
-        """One conversation about an unseen picture: the first reply contains the look, on which later ones rely.
+        """One conversation about an unseen picture: the first reply contains the look, on which later replies rely.
 
-        Only the answers' last sentences have labels, since they follow from the text before.
+        Only the answers' last sentences have labels, since they follow from the preceding text.
         """
         tokens, labels = list[int](), list[int]()
         for place, exchange in enumerate(every):
@@ -466,7 +466,7 @@ def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tens
 def batches(
     writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
 ) -> Iterator[list[Batch]]:
-    """Yield endless updates of ``size`` scenes in parts of ``part``, similar in length; scene numbers begin at ``start``.
+    """Yield endless updates of ``size`` scenes in parts of ``part``, each of similar length; scene numbers begin at ``start``.
 
     ``reading`` is the number of pages about other scenes per seen scene.
     """

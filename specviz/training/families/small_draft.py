@@ -1,6 +1,6 @@
 """``train small_draft``, a small autoregressive draft model distilled from the target's distributions on its own answers.
 
-The feature store's hidden states give the target's distributions, so that one token teaches as much as many tokens alone
+The feature store's hidden states give the target's distributions, from which one position teaches as much as many sampled tokens
 (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Without a target's hidden states, :class:`TokenTraining` learns from the
 tokens alone.
 """
@@ -41,7 +41,7 @@ class TokenTraining(TrainState):
         self, model: SmallLM, dialogues: Dialogues, markers: Markers, parts: tuple[Sequence[int], Sequence[int]],
         settings: Schedule, change: LowRank | None = None,
     ) -> None:  # fmt: skip
-        """``parts`` are the training dialogues' numbers and the held-out ones'."""
+        """``parts`` are the numbers of the training dialogues and those of the held-out ones."""
         self.model = self.folding = model
         self.dialogues, self.markers, (self.training, self.held_out) = dialogues, markers, parts
         super().__init__(settings, change or model)
@@ -85,7 +85,7 @@ def new_model(
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     counts = torch.from_numpy(count)
-    # Layers that add zero, and a head with word counts only: training starts from a unigram model, not from noise.
+    # Layers that add zero, and a head with token counts only: training starts from a unigram model, not from noise.
     with torch.no_grad():
         scale = float(model.embedding[model.draft_ids].std()) * model.enter.weight.shape[1] ** 0.5
         model.enter.weight.normal_(std=1.0 / scale)
@@ -103,8 +103,8 @@ def new_model(
 class Distillation(FeatureTraining):
     """Distillation of a draft model from the target's distributions.
 
-    Dialogues of similar length are read together: at this width the matrix products of a single dialogue are too small to
-    use a machine well.
+    Dialogues of similar length are read together: at this width, the matrix products of a single dialogue are too small to use a
+    machine well.
     """
 
     net: SmallLM
@@ -135,7 +135,7 @@ def distillation_loss(
     vocabulary; ``dialogue`` may be several joined ones."""
     ids = pad_sequence([tokens[:-1] for tokens in dialogue.tokens.split(dialogue.lengths)], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
-    # One index over all answers: with a mask for each dialogue the host would wait twice per dialogue for the GPU.
+    # One index over all answers: with a mask per dialogue, the host would wait for the GPU twice per dialogue.
     answers = torch.cat([dialogue.tokens[first:end] for _, first, end in dialogue.spans])
     inside = (place[answers] != IGNORED).nonzero()[:, 0]
     distribution = target_distribution(frozen, dialogue)[0][inside]
