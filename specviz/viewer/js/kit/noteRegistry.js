@@ -63,7 +63,7 @@ export function draw(pane, stage, above = []) {
     fill(tall);
     const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
     if (!(over > 0)) break;
-    tall -= Math.ceil(1.3 * over); // not all of a picture's height can shrink
+    tall -= Math.ceil(1.3 * over); // a picture can shrink only in part
   }
   for (const fold of stage.folds) fold.open = Boolean(stage.unfolded);
   return undefined;

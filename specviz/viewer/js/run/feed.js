@@ -8,7 +8,7 @@
 import { decodeEnd, decodeNotice, decodeRun } from "./decode.js";
 import { STATUSES, parseStep } from "./parseStep.js";
 
-const MOST_CODES = 65536; // of one picture; those of today's models have a few thousand at most
+const MOST_CODES = 65536; // of one picture; current models have a few thousand at most
 
 export class Feed {
   /** @type {Recording} */

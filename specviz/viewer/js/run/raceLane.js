@@ -5,7 +5,7 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import { countAt, result } from "./raceLanes.js";
 
-const MOST_BURSTS = 400; // spans of one lane's text, of which only the last lines are in sight
+const MOST_BURSTS = 400; // spans of text in one lane, of which only the last lines are in sight
 /** @param {number} ns */
 export const seconds = (ns) => `${(ns / 1e9).toFixed(2)} s`;
 

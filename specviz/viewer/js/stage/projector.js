@@ -2,7 +2,7 @@
 // Projector mode: what the last row of a class can read. Output, tree and one sentence in large type, driven by keys alone.
 import * as dom from "../kit/dom.js";
 
-const SMALLEST = 18 / 11; // so that the tree's smallest text, 11 px at size 1, has 18
+const SMALLEST = 18 / 11; // so that the smallest text in the tree, 11 px at size 1, has 18
 const DESK = 1000; // width in pixels below which the screen is no projector, and the type grows less
 const KEYS = [
   ["space", "play or pause"],

@@ -8,7 +8,7 @@ import { findNode } from "../run/parseStep.js";
 
 const MOST_PIECES = 8000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
 const MOST_LETTERS = 200000;
-const MOST_LINES = 6; // a step of more lines does not take the tree's room
+const MOST_LINES = 6; // a step of more lines takes no room from the tree
 
 export class Strip {
   /** @type {HTMLElement[]} */

@@ -4,7 +4,7 @@ import * as dom from "../kit/dom.js";
 import * as motion from "../run/motion.js";
 import * as draw from "./draw.js";
 
-const WIDE = 90; // pixels of the sweep's tail
+const WIDE = 90; // pixels of the tail behind the sweep
 
 /** @typedef {{ from: number, to: number }} Span */
 
