@@ -37,7 +37,7 @@ class BadTrace(SpecvizError):
 
 
 class ModelUnavailable(SpecvizError):
-    """A model that cannot be fetched, is corrupt, or cannot run the method asked for."""
+    """A model that cannot be fetched, is corrupt, or cannot run the requested method."""
 
 
 class TokenizerMismatch(ModelUnavailable):
@@ -49,7 +49,7 @@ class ContextFull(SpecvizError):
 
 
 class OutOfMemory(SpecvizError):
-    """The device has no room for the model, the cache or the tree. The partial trace is kept."""
+    """A device without room for the model, the cache or the tree. The partial trace is kept."""
 
 
 def shown(value: Any, letters: int = 60) -> str:

@@ -20,7 +20,7 @@ MOST_PROMPTS = 256
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Send the prompts, print the answers, measure the speed-up."""
+    """Send the prompts, print the answers, and measure the speed-up."""
     from specviz.interop import server as servers
     from specviz.interop.server_counters import counters
 

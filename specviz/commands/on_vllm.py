@@ -115,7 +115,7 @@ def _as_request(run: Run, request: Request, match: Match) -> Run:
 
 
 def plugin_trace(folder: Path, name: str) -> Trace | None:
-    """Wait for the plugin's complete trace of the answer with the server's id ``name``; return None if none comes in time."""
+    """Wait for the plugin's complete trace of the answer with the server's id ``name``; return None if none arrives in time."""
     begins = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:120]
     until, waiting = time.monotonic() + CLOSING_SECONDS, threading.Event()
     while begins and time.monotonic() < until:

@@ -42,7 +42,7 @@ class Reading:
 class TeacherForcedStats:
     """Teacher-forced statistics of one :class:`Reading`.
 
-    ``lengths``: by passage, [place], the number of consecutive right drafts.
+    ``lengths``: by passage, [place], the number of consecutive correct drafts.
     ``evidence``: by passage, [place], the mean over depths of log q of the target's token, whether or not earlier drafts were
     right. It separates two readings with far fewer positions than acceptance does.
     ``overlap``: by position, the sum over tokens of min(p, q) at depth 1: the acceptance rate at temperature 1.

@@ -113,13 +113,13 @@ def advice(verdict: Verdict) -> str:
         depth = f" at depth {where + 1}" if where else ""
         names = " and ".join(step.other.name for step in verdict.steps)
         blame = "; ".join(step.other.blame for step in verdict.steps)
-        return f"As loaded {ours}{depth}; with {names} {its}: {blame}."
+        return f"Acceptance is {ours}{depth} as loaded, {its} with {names}: {blame}."
     first = loaded.rates[0] or 0.0
     if first < FOREIGN_RATE:
         return (
-            f"As loaded {first:.2f}, and no other reading is clearly better: the head was trained for another target, or for "
-            "another version of this one."
+            f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head was trained for another "
+            "target, or for another version of this one."
         )
     if not verdict.rounds:
-        return f"As loaded {first:.2f}, and these heads have no alternative readings."
-    return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read correctly."
+        return f"Acceptance is {first:.2f} as loaded, and these heads have no alternative readings."
+    return f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head is read correctly."

@@ -107,7 +107,7 @@ class ChainSteps:
 
     def __init__(self, text: TokenText, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy") -> None:
         if length > MOST_PROMPT:
-            raise BadInput(f"The prompt has {length} tokens; a trace holds {MOST_PROMPT} at most.")
+            raise BadInput(f"The prompt has {length} tokens; a trace holds at most {MOST_PROMPT}.")
         self._text, self._ends, self.rule = text, ends, rule
         self._last, self._prompt_length = root, length
         self.output: list[int] = []
@@ -129,8 +129,8 @@ class ChainSteps:
         drafted, emitted, number = round_.drafted, round_.emitted, len(self.steps) + 1
         if not emitted or not self.room(len(emitted)) or len(drafted) > MAX_DEPTH:
             raise BadInput(
-                f"Round {number} drafts {len(drafted)} and emits {len(emitted)} tokens; a trace holds {MOST_TOKENS} tokens in "
-                f"{MAX_STEPS} rounds, with drafts of {MAX_DEPTH}."
+                f"Round {number} drafts {len(drafted)} and emits {len(emitted)} tokens; a trace holds at most "
+                f"{MOST_TOKENS} tokens in {MAX_STEPS} rounds, with drafts of {MAX_DEPTH}."
             )
         for token in (*drafted, *emitted, *(token for best in round_.top for token, _ in best)):
             if not 0 <= token <= LARGEST_TOKEN:

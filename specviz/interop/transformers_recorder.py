@@ -59,7 +59,7 @@ class Recording:
         return self.trace._repr_html_()
 
     def add(self, trace: Trace, gap: Callable[[Sequence[int]], float]) -> None:
-        """Add a trace, and set every plain run as the baseline of those with its prompt and no baseline yet. ``gap`` returns the
+        """Add a trace, and make every plain run the baseline of runs with its prompt that have none yet. ``gap`` returns the
         gap between the top two target logits after an output."""
         self.traces.append(trace)
         plain = {(one.run.prompt_pieces, one.run.sampling): one for one in self.traces[::-1] if one.run.method == PLAIN}
@@ -92,7 +92,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
     plain, busy = model.generate, threading.Lock()
 
     def generate(*given: Any, **asked: Any) -> Any:
-        # A model that drafts for itself calls its own generate, and another thread's run would be recorded in this one.
+        # A model that drafts for itself calls its own generate, and another thread's run would be mixed into this one.
         if not busy.acquire(blocking=False):
             return plain(*given, **asked)
         call = _Call(model)

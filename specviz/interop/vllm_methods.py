@@ -215,7 +215,7 @@ def _plain(value: Any) -> str:
 def compared(serving: Serving, found: Known) -> Match:
     """Compare the method's settings with the server's known ones, one by one.
 
-    A model is compared by the last part of its name. A folder of another name counts as unknown: it may hold the same weights.
+    A model is compared by the last part of its name. A folder with another name counts as unknown: it may hold the same weights.
     """
     wanted = {name: _plain(value) for name, value in (serving.speculative or {}).items()} | dict(serving.environment)
     if not wanted or found.speculates is False:

@@ -32,7 +32,7 @@ Key = tuple[str, ...]
 class ModelCache(Generic[Thing]):
     """Cache that evicts the least recently used models of a device until a new one fits, before it is built.
 
-    ``limit`` returns a device's bytes for models. An evicted model counts towards it as long as a run still holds it.
+    ``limit`` returns the bytes that a device has for models. An evicted model counts towards it as long as a run still holds it.
     """
 
     def __init__(self, limit: Callable[[str], int] = room.limit) -> None:
@@ -103,7 +103,7 @@ MODELS: ModelCache[Any] = ModelCache()
 def load_once(name: str, dtype: str, devices: Sequence[torch.device], make: Callable[[torch.dtype], Thing], *more: Any) -> Thing:
     """Return the model called ``name`` in a number format, "auto" or the user's choice; built by ``make`` unless it is loaded.
 
-    ``more`` tells apart models that differ otherwise. Raises OutOfMemory or ModelUnavailable.
+    ``more`` distinguishes models that differ in other ways. Raises OutOfMemory or ModelUnavailable.
     """
     place, how = resolve(name), format_of(name, dtype, devices[-1])
     key = (str(place.path or place.name), dtype_name(how), *map(str, (*devices, *more)))

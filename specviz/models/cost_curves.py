@@ -24,7 +24,7 @@ from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, 
 from specviz.version import __version__
 
 VERSION = 2
-"""Version of the file's format. A file of another version is dropped."""
+"""Version of the file's format. A file with another version is discarded."""
 MOST = 64
 """Maximum number of entries in the file, one per model and number of threads; the latest are kept."""
 AGAIN = 60.0
@@ -57,8 +57,8 @@ class _File(msgspec.Struct):
 class ModelCosts:
     """Costs of one ``model`` on this machine, identified by ``facts``, shared by its runs and learned from them.
 
-    ``chains`` marks models that score chains only. With a ``unit``, another model's costs, they are counted in one-row
-    passes of that model: the ratio stays valid when the machine grows busy.
+    ``chains`` marks models that score chains only. If ``unit``, another model's costs, is given, costs are counted in that
+    model's one-row passes: the ratio stays valid when the machine grows busy.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ def test_a_report_says_what_the_head_is_and_ends_with_advice(
     for words in ("EAGLE-3 heads of the speculators library", "sha256", "taps [2, 3, 4]", "acceptance by depth", "calibration",
                   "logit lens at the taps", "taps one lower", "norm_before_residual true"):  # fmt: skip
         assert words in printed.out
-    assert printed.out.strip().splitlines()[-1].startswith("As loaded 0.")
+    assert printed.out.strip().splitlines()[-1].startswith("Acceptance is 0.")
     assert "trained for another target" in printed.out
     pages = sorted(file.name for file in (tmp_path / "figures").iterdir())
     assert pages == ["acceptance_by_depth.html", "calibration.html", "logit_lens.html"]

@@ -74,7 +74,7 @@ def check(good: Any, broken: Callable[[Any], Any], better: str, texts: list[Pass
     assert teacher_force(Reading(good), texts, depth).rates == [1.0] * depth
     verdict = judge(Reading(broken(good)), texts, target(), depth, 100.0, rounds=1)
     assert [step.other.name for step in verdict.steps] == [better]
-    assert f"with {better} 1.00: " in advice(verdict)
+    assert f", 1.00 with {better}: " in advice(verdict)
 
 
 @pytest.mark.spread(1)
@@ -162,7 +162,7 @@ def test_a_good_head_is_left_alone(layers: int) -> None:
     made = head(layers=layers, own=True)
     verdict = judge(Reading(made), passages(made), target(), DEPTH, 100.0)
     assert not verdict.steps
-    assert advice(verdict) == "As loaded 1.00, and no other reading is clearly better: the head is read correctly."
+    assert advice(verdict) == "Acceptance is 1.00 as loaded, and no other reading is clearly better: the head is read correctly."
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ class Drafter:
     def __init__(self, vllm_config: Any) -> None:
         self._method, self._own = drafter_of(os.environ.get(DRAFTER, ""))
         if self._method not in ("prompt_lookup", "suffix_decoding") or getattr(self._own, "shape", "path") != "path":
-            raise BadInput(f"{DRAFTER} names {self._method}, which drafts no chain from the tokens alone.")
+            raise BadInput(f"{DRAFTER} names {self._method}, which cannot draft a chain from tokens alone.")
         self._most = int(vllm_config.speculative_config.num_speculative_tokens)
         self._window = int(vllm_config.model_config.max_model_len)
         self._store = OutputStore(self._own.remembered) if self._method == "suffix_decoding" and self._own.remembered else None

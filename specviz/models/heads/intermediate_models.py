@@ -184,7 +184,7 @@ def lean_copy(
 
 
 def check_copy(target: CausalTarget) -> None:
-    """Raise ModelUnavailable unless the plain copy of this model gives the model's logits."""
+    """Raise ModelUnavailable unless the plain copy of this model reproduces the model's logits."""
     decoder = lean_copy(target)
     words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
     tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)

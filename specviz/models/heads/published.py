@@ -50,7 +50,7 @@ _MTP = tomllib.loads((ASSETS / "mtp_families.toml").read_text("utf-8"))
 MTP_FAMILIES: Mapping[str, Mapping[str, Any]] = _MTP["family"]
 """Conventions of MTP layers by the text model's model_type in transformers."""
 _MOST_LAYERS = 1000
-"""Maximum number of layers in an MTP model's settings, above any published one; its files may hold the MTP layers alone."""
+"""Maximum number of layers in an MTP model's settings, above any published one; its files may hold only the MTP layers."""
 _MOST_HEADS = 16
 """Maximum number of Medusa heads, and of blocks per head: published models have at most five."""
 _VOCABULARY = frozenset({"d2t", "t2d"})
@@ -75,7 +75,7 @@ def read(method: str, stored: Repository, target: Fit) -> Any:
     if layout.method:
         raise ModelUnavailable(f"{stored.name} holds {layout.title}: choose the method {layout.method} for them.")
     also = "" if layout in [LAYOUTS[name] for name in ("unknown", "model", "empty-mtp")] else ", which is not read yet"
-    raise ModelUnavailable(f"{stored.name} is {layout.title}{also}; {method} wants heads made for it. {OURS}")
+    raise ModelUnavailable(f"{stored.name} is {layout.title}{also}; {method} requires heads made for it. {OURS}")
 
 
 def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -> FeatureHead:
@@ -104,7 +104,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     declared = next((said.values[flag] for flag in layout.declared if said.values.get(flag) is not None), None)
     if declared is not None and bool(declared) != ("fc.bias" in names):
         has = "has" if "fc.bias" in names else "lacks"
-        raise said.refusal(f"{has} fc.bias, and its config.json says bias {str(bool(declared)).lower()}")
+        raise said.refusal(f"{has} fc.bias, but its config.json says bias {str(bool(declared)).lower()}")
     fields = layout.flags(said, names)
     together, each = fields.pop("together", False), fields.pop("each", False)
     if together and each:
@@ -244,8 +244,8 @@ def _notes(settings: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ..
         )
     if settings.get("norm_output") and "speculators_model_type" not in settings:
         notes.append(
-            "norm_output is read as vLLM reads it: the normalised state is fed back. SpecForge up to August 2026 meant the norm "
-            "before the head alone, and fed back the state itself."
+            "norm_output is read as vLLM reads it: the normalised state is fed back. SpecForge up to August 2026 meant only the "
+            "norm before the head, and fed back the state itself."
         )
     if _ANGELSLIM in kinds and not settings.get("rope_scaling") and settings.get("rope_theta") not in (None, 10000):
         notes.append(
@@ -340,7 +340,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
         MARKOV[0],
     )
     if markov and said.values.get("markov_head_type", kind) != kind:
-        raise said.refusal(f"says markov_head_type {shown(said.values['markov_head_type'])}, and its tensors are {kind}")
+        raise said.refusal(f"says markov_head_type {shown(said.values['markov_head_type'])}, but its tensors are {kind}")
     selects, mixes = "candidate_selector.hidden_projection.weight" in names, "layers.0.attention_conv.base_kernel" in names
     rank, field = 0, ""
     if markov:
@@ -348,11 +348,11 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     elif selects:
         rank, field = len(stored.tensor(names["candidate_selector.hidden_projection.weight"])), "selector_rank"
     if field and (known := said.get(field, SIZE, rank)) != rank:
-        raise said.refusal(f"says {field} {known}, and its tensors have {rank}")
+        raise said.refusal(f"says {field} {known}, but its tensors have {rank}")
     sizes = _sizes(layout, said, stored, names, target)
     confidence = names.get("confidence_head.proj.weight")
     if said.get("enable_confidence_head", bool, confidence is not None) != (confidence is not None):
-        raise said.refusal("says enable_confidence_head, and its tensors disagree")
+        raise said.refusal("says enable_confidence_head, but its tensors disagree")
     conventions = HeadConventions(
         taps=_block_taps(said, target.layers, own, library),
         windows=windows,

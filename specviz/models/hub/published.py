@@ -147,13 +147,13 @@ def tensors_of(
     holds one that is neither among them nor in ``also``."""
     tensors = {name: shaped(stored, names, name, shape) for name, shape in shapes.items()}
     if strange := sorted(str(own) for name, own in names.items() if name not in shapes and name not in also):
-        raise ModelUnavailable(f"{stored.name} holds {strange[0]}, which {kind} heads as published do not have. Choose others.")
+        raise ModelUnavailable(f"{stored.name} holds {strange[0]}, which published {kind} heads do not have. Choose other heads.")
     return tensors
 
 
 OURS = "Choose other heads, or leave the draft empty."
 STRANGE = {
-    "quantization_config": "says that the weights are quantised, and we read plain ones",
+    "quantization_config": "says that the weights are quantised, but only plain ones are read",
     "residual_multiplier": "scales what each layer adds, which we do not compute",
     "embedding_multiplier": "scales the embedding, which we do not compute",
 }
@@ -231,7 +231,7 @@ class Settings:
                 continue
             if field in values and value not in values[field]:
                 known = " or ".join(str(good) for good in values[field])
-                raise self.refusal(f"has {field} {shown(value)}, and our network computes {known or 'none'}")
+                raise self.refusal(f"has {field} {shown(value)}, but our network computes {known or 'none'}")
             if field not in values and value and field in STRANGE:
                 raise self.refusal(f"sets {field}: it {STRANGE[field]}")
             if field not in values and value:

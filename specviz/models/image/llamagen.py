@@ -161,7 +161,8 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
 
 
 def _vq(file: Path, codes: int, grid: int, device: torch.device) -> JanusVQVAE:
-    """Load the pixel decoder in ``file``, in float32. Raises ModelUnavailable if it is none, or not for this many ``codes``."""
+    """Load the pixel decoder in ``file``, in float32. Raises ModelUnavailable if it is not one, or not for this many
+    ``codes``."""
     try:
         tensors = {}
         for name, value in load_file(file).items():

@@ -163,7 +163,7 @@ def code_patches(loaded: LoadedImage) -> Tensor | None:
 def _same(made_for: str, loaded: LoadedImage, what: str) -> None:
     if made_for not in (loaded.digest, loaded.codebook_digest):
         raise ModelUnavailable(
-            f"The {what} that ship were trained for another model than {loaded.name}: choose emoji-64, or train them again "
+            f"The {what} that ship were trained for a model other than {loaded.name}: choose emoji-64, or train them again "
             f"with `python -m specviz train image_{what}`."
         )
 
@@ -175,7 +175,7 @@ def published_head(method: str, name: str, loaded: LoadedImage, progress: Progre
     """
     if method != "eagle" or not isinstance(loaded, LoadedAnole | LoadedLlamaGen):
         raise ModelUnavailable(
-            f"Published heads for models that draw are read for Anole and LlamaGen, as eagle; {loaded.name} with {method} "
+            f"Published heads for models that draw are read only for Anole and LlamaGen, as eagle; {loaded.name} with {method} "
             "takes none: leave the draft empty."
         )
     layout = LAYOUTS["anole" if isinstance(loaded, LoadedAnole) else "llamagen"]

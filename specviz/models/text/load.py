@@ -63,8 +63,8 @@ class LoadedText:
 def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedText:
     """Load the model called ``name``: a catalogue name, hub id, folder or .gguf file. Models stay loaded while they fit.
 
-    ``dtype`` and ``device`` are "auto" or the user's choice; over several devices (see ``choose_devices``) the layers lie in
-    order, inputs and outputs on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
+    ``dtype`` and ``device`` are "auto" or the user's choice; over several devices (see ``choose_devices``) the layers are split
+    in order, with inputs and outputs on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
     """
     devices = choose_devices(device)
     return load_once(name, dtype, devices, lambda how: _load(resolve(name).name, prepare(name, progress), how, devices, progress))

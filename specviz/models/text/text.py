@@ -212,7 +212,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 
 def rules_of(tokenizer: Any) -> tuple[Any, Any]:
-    """Merges and normaliser; None if the tokenizer is not one of the tokenizers library."""
+    """Merges and normaliser; both None if the tokenizer is not from the tokenizers library."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
     return described.get("model", {}).get("merges"), described.get("normalizer")

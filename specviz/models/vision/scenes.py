@@ -79,5 +79,5 @@ def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) ->
     if _digest(picture) not in _examples():
         warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
     if unknown := unknown_words(tokenizer, question):
-        warnings.append(f"{model} learned no question with {quoted(unknown)}, and answers another one.")
+        warnings.append(f"{model} learned no question with {quoted(unknown)}, and answers a different one.")
     return tuple(warnings)

@@ -174,5 +174,5 @@ def test_what_holds_no_heads_is_told_apart_from_heads(tmp_path: Path) -> None:
     for layout, tensors in (("model", layers), ("unknown", {"x": torch.zeros(1)})):
         stored = opened(tmp_path / layout, tensors, {})
         assert layout_of(stored) is LAYOUTS[layout]
-        with pytest.raises(ModelUnavailable, match="eagle3 wants heads made for it"):
+        with pytest.raises(ModelUnavailable, match="eagle3 requires heads made for it"):
             read("eagle3", stored, target())

@@ -37,7 +37,7 @@ def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path: Pat
     sentences, found = outcome(app(tmp_path))
     assert sentences == ["Reading it"]
     html = inspect_section.report_html(found)
-    assert html.index("As loaded 0.50; with taps one &lt;b&gt;earlier 1.00") < html.index("<table>")
+    assert html.index("Acceptance is 0.50 as loaded, 1.00 with taps one &lt;b&gt;earlier") < html.index("<table>")
     assert "<td>1.00</td><td>0.75</td><td>+1.50 ± 0.25 better</td>" in html and "plain residual" in html
     assert len(found.figures("dark")) == inspect_section.PLOTS
 
