@@ -43,7 +43,7 @@ class Rejection:
                     visited.append(child)
                     break
                 left.reject(tokens[child])
-            else:  # no child is accepted, and what is left is the distribution of the token that replaces them
+            else:  # no child was accepted, and the residual is the distribution of the token that replaces them
                 break
         path = tuple(visited[1:])
         return Verdict(

@@ -8,7 +8,7 @@ them):
 * m deterministically chosen candidates (point masses), with A and c removed after a rejection, change the distribution by at
   most 1 - (1 - delta)^m in total variation.
 * Candidates sampled without replacement, with the ordinary residual (p - q)+, change it by at most TV(p, q), for any number of
-  them; under lambda no code becomes more than lambda times as likely, which is at most 1 - 1/lambda in total variation. Why: a
+  them; under lambda no code becomes more than lambda times as likely, which is at most 1 - 1/lambda in total variation. Proof: a
   code can be over-accepted only in a trial where q exceeds the residual at it. The residual there is zero afterwards, so each
   code gains mass in at most one trial, where its unnormalised residual is at most p.
 

@@ -132,7 +132,7 @@ class BatchDecoding:
             if cache_note and row.recorder.record_notes:
                 notes = (*finished.draft.notes, cache_note.replace(row=row.number).to_note())
                 finished = replace(finished, draft=replace(finished.draft, notes=notes))
-            step = row.recorder.push(finished, outcome.cut, clock, padded)  # a row waits for the round: its times are the row's
+            step = row.recorder.push(finished, outcome.cut, clock, padded)  # the round's times are every row's
             assert step is not None, "a row's steps are never deferred"
             steps.append((row.number, step))
         self._recording_ns = time.perf_counter_ns() - started

@@ -54,7 +54,7 @@ HALF_WEIGHT_CONTENTION = 0.15
 CERTAIN_SPREAD = 0.2
 """Standard deviation of the log cost ratio of 48 rows to one above which passes are timed again."""
 CURVE_TOLERANCE = 0.08
-"""Change of a log cost ratio that changes the trees. Below it, runs of one seed keep the same trees."""
+"""Change of a log cost ratio from which trees change. Below it, runs with the same seed keep the same trees."""
 MOST_FORWARDS = 32
 MOST_SPREAD = 2.0
 
@@ -62,7 +62,7 @@ _DOUBLINGS = numpy.log2(numpy.array(SIZES, dtype=float))
 _KERNEL = numpy.exp(-0.5 * ((_DOUBLINGS[:, None] - _DOUBLINGS[None]) / CORRELATION_LENGTH) ** 2)
 _DRIFT = COMMON_DRIFT**2 + SIZE_DRIFT**2 * _KERNEL
 _PRIOR = numpy.log1p(numpy.array(SIZES) / 32)
-"""Prior curve: every pass reads all weights, so its cost is flat up to a few dozen rows, then proportional to them."""
+"""Prior curve: every pass reads all weights, so its cost is flat up to a few dozen rows, then proportional to rows."""
 
 
 @dataclass(frozen=True)

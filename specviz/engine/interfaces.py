@@ -1,4 +1,4 @@
-"""Contracts between the loop and the rooms around it, and the controller of most methods. The loop depends on these alone.
+"""Interfaces between the loop and other packages, and the controller of most methods. The loop depends on these alone.
 
 Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens to which the drafter gives mass).
 """
@@ -146,7 +146,7 @@ class Pick:
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted tree, with its distributions for the accept rule and details for the screen.
+    """A drafted tree, with its distributions for the acceptance rule and details for the screen.
 
     ``proposals`` maps an inner node to the distribution of its children, *as sampled from*; a node without one has children
     chosen deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the
@@ -163,7 +163,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of an accept rule. ``path`` excludes the root; ``visited`` are the nodes whose target row was read.
+    """Result of an acceptance rule. ``path`` excludes the root; ``visited`` are the nodes whose target row was read.
 
     ``bonus`` is None if the step ends with a drafted position. ``replaced`` are nodes of the path whose drafted token was
     replaced, and ``passes`` counts the target passes. ``certain``: the drafted tokens were chosen deterministically and

@@ -154,7 +154,7 @@ class RunState:
         finished = Round(context, draft, scored, verdict, emitted)
         self.composition.controller.observe(finished)
         clock.mark("draft")
-        # A new list: drafters and pending steps hold this round's list, which must not grow.
+        # Build a new list, since drafters and pending steps hold this round's list, which must not grow.
         self.ids = [*self.ids, *emitted]
         self.round += 1
         clock.stop()

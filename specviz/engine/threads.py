@@ -29,7 +29,7 @@ _OF_THREAD = threading.local()  # OpenMP's thread count is per thread too
 class ThreadLimit:
     """Number of threads one request computes with, halved after two consecutive windows of waiting for a core.
 
-    It is restored only when the ``with`` block ends: a run and its baseline must compute alike.
+    It is restored only when the ``with`` block ends, since a run and its baseline must use the same number.
     """
 
     def __init__(self) -> None:

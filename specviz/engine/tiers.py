@@ -29,7 +29,7 @@ WIDTHS = (1, 8, 16, 32, 64, 96, 128, 256, 640)
 # Slots a cache keeps free after the committed tokens for the rows of one pass, padding included. A larger tree makes it grow.
 TREE_ROOM = 128
 COLUMNS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""Numbers of columns that attention is captured for. A pass uses the smallest that fits, since its cost grows with them."""
+"""Numbers of columns for which attention is captured. A pass uses the smallest that fits, since its cost grows with them."""
 STRIDE = 256
 """Granularity of a cache's memory in columns; a cache has at least two strides."""
 GRAPHS = 24

@@ -216,7 +216,7 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class Card(Generic[Parameters]):
-    """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name, with its :class:`Texts`.
+    """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name with its :class:`Texts`.
 
     ``published`` are modalities for which no heads ship, so that the user must name some. ``weights`` are the required weights'
     names in the catalog. ``targets`` are the catalog's targets that the method runs on, the shipped one first; empty for any

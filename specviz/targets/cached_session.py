@@ -1,4 +1,4 @@
-"""Session of a target whose layers all attend: one cache, growing in the eager tier and pooled in the graph tier."""
+"""Session of a target with attention layers only: one cache, growing in the eager tier and pooled in the graph tier."""
 
 from __future__ import annotations
 

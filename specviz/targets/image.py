@@ -217,7 +217,7 @@ class ImageSession(CachedSession):
             return TargetPass(graph.rewrite(anew, [start + node for node in nodes], end, wanted), {})
         self._reserve(end + len(nodes))
         embedded = target.embedded(anew, start + first)
-        # Entries are written behind the chain and then moved to their slots.
+        # Entries are written after the chain and then moved to their slots.
         if wanted is not None:
             places = torch.where(wanted, places, torch.arange(end, end + len(nodes), device=target.device))
         for layer in self._cache.layers:

@@ -14,7 +14,7 @@ SLIDING = "sliding_attention"
 CHUNKED = "chunked_attention"
 REREADS = {"phi3", "phimoe", "phi4_multimodal"}
 """Model types whose ``generate`` drops its cache and prefills the text again where long factors begin. In other models cached
-entries keep short factors."""
+entries keep their short factors."""
 
 
 def layer_values(config: Any, name: str) -> tuple[Any, ...]:
@@ -27,7 +27,7 @@ def layer_values(config: Any, name: str) -> tuple[Any, ...]:
 
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
-    """Return every decoder layer's kind, in transformers' words. Without a list of kinds, apply the rule of transformers'
+    """Return every decoder layer's kind, as transformers names it. Without a list of kinds, apply the rule of transformers'
     caches."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types:

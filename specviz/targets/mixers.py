@@ -1,7 +1,7 @@
 """Recurrent mixers of transformers models in a pass over a tree: Mamba-2's, and the gated delta rule of Qwen3-Next and Qwen3.5.
 
 A mixer takes the output of its layer's norm, [node, hidden], and runs along every path of the tree from the carried window and
-state. It returns the activations for a replay of the accepted path. The recurrence is computed in float32 at least.
+state. It returns the activations for a replay of the accepted path. The recurrence is computed in at least float32.
 
 The gated delta rule (Yang et al., arXiv 2412.06464) runs along all paths in one pass, with no state per node. Per head the state
 S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``. The correction ``u[t] = b[t] (v[t] - k[t] a[t] S[parent(t)])``

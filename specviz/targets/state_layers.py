@@ -25,8 +25,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Parts of a model. ``rotary`` is None if no layer uses rotary positions. ``wide`` keeps the residual stream in float32 at
-    least. ``residual`` scales the output of every mixer, attention and feed-forward before it is added."""
+    """Parts of a model. ``rotary`` is None if no layer uses rotary positions. ``wide`` keeps the residual stream in at least
+    float32. ``residual`` scales the output of every mixer, attention and feed-forward before it is added."""
 
     embed: Any
     blocks: tuple[Block, ...]
@@ -46,7 +46,7 @@ class Scale:
 
 
 def scale_of(norm: Any) -> Scale:
-    """Return a norm module's scale; a weight stored as an offset from one is converted in float32 at least, as in its class."""
+    """Return a norm module's scale; a weight stored as an offset from one is converted in at least float32, as in its class."""
     if type(norm).__name__ in _CENTRED:
         return Scale(1 + norm.weight.detach().to(torch.promote_types(norm.weight.dtype, torch.float32)), norm.eps)
     return Scale(norm.weight, norm.variance_epsilon)
@@ -58,7 +58,7 @@ def anatomy(model: Any) -> Anatomy:
     if kind not in NAMES:
         raise ModelUnavailable(
             f"{kind} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches "
-            f"of a draft tree here: choose a target of the classes {', '.join(NAMES)}, or one whose layers all attend."
+            f"of a draft tree here: choose a target of the classes {', '.join(NAMES)}, or one with attention layers only."
         )
     body_name, embed, norm, parts = NAMES[kind]
     body = getattr(model, body_name)

@@ -52,7 +52,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     unknown = sorted(set(kinds) - BRANCHABLE)
     if unknown or getattr(model, "_is_stateful", False):
         what = f"layers of kind {', '.join(unknown)}" if unknown else "recurrent layers"
-        return f"has {what}, which cannot hold the branches of a draft tree; choose a target whose layers all attend"
+        return f"has {what}, which cannot hold the branches of a draft tree; choose a target with attention layers only"
     config = model.config.get_text_config()
     parameters = inspect.signature(model.forward).parameters
     if "shared_kv_states" in parameters:
@@ -66,7 +66,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     if int(getattr(config, "n_recurrent_loops", 1)) > 1:
         return "runs its layers in loops, each with its own keys and values; choose a target without loops"
     if "local" in getattr(config, "attention_layers", ()):
-        return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
+        return "has local attention that counts cache slots, not positions; choose a target with full attention in all layers"
     if len(windows := sliding_windows(config, kinds)) > 1:
         return "has sliding windows that differ between its layers; choose a target with one window"
     if None in windows:
@@ -113,7 +113,7 @@ class LanguageTarget:
 
 
 class TextTarget(LanguageTarget):
-    """Target whose layers all attend.
+    """Target with attention layers only.
 
     ``variant`` distinguishes passes of one model that a captured graph would freeze differently.
     """

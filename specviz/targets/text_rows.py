@@ -26,7 +26,7 @@ class TextRows:
         if not isinstance(target, TextTarget):
             raise BadInput(
                 f"{target.name} carries a state from token to token, which rows of a batch cannot share: run the prompts one "
-                "after another, or choose a target of attention layers alone, such as smollm2-135m-instruct."
+                "after another, or choose a target with attention layers only, such as smollm2-135m-instruct."
             )
         if target.spread:
             raise BadInput(

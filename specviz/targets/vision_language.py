@@ -56,9 +56,9 @@ def family_of(model: Any, name: str) -> Family:
     text = config.get_text_config()
     reason = unsupported_reason(model, layer_kinds(text)) or changing_factors(text)
     if not reason and kind not in FAMILIES:
-        reason = f"is of the kind {kind}, for which tree passes are untested; choose a target of the kinds {', '.join(FAMILIES)}"
+        reason = f"is of type {kind}, for which tree passes are untested; choose a target of type {', '.join(FAMILIES)}"
     if not reason and FAMILIES[kind].blocks == "prompt" and SLIDING in layer_kinds(text):
-        reason = "has sliding layers but takes one mask for all of them; choose a target whose layers all attend fully"
+        reason = "has sliding layers but takes one mask for all of them; choose a target with full attention in all layers"
     if reason:
         raise ModelUnavailable(f"{name} {reason}.")
     return FAMILIES[kind]

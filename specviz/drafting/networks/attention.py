@@ -1,6 +1,6 @@
 """Attention and key-value cache of one drafted sequence, with few operations.
 
-On a CPU, calls of operations and reading weights dominate the cost of a pass over a few rows, not arithmetic. Axis names:
+On a CPU, operation calls and reading weights, not arithmetic, dominate the cost of a pass over a few rows. Axis names:
 ``row``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
 """
 
@@ -34,7 +34,7 @@ class KeyValues:
         self._both = torch.empty(shape, dtype=like.dtype, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns and keep the present ones."""
+        """Make room for this many columns and keep the existing ones."""
         capacity = self._both.shape[2]
         if columns > capacity:
             wider = torch.empty_like(self._both[:, :, :1]).repeat(1, 1, max(columns, 2 * capacity), 1)

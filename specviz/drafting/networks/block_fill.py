@@ -4,7 +4,7 @@ DFlash (arXiv 2602.06036), DFlash 2 (z-lab's package ``dflash``), DSpark (arXiv 
 context is the target's hidden states at a few layers, fused to one vector per token, which enter every layer as keys and values
 alone. Its rows are the embeddings of the *anchor* (the root) and of masks. A row predicts the token of its own place (*fill-in*),
 or of the next one (*from the anchor*). Rows of a block read each other, but not each other's tokens: their distributions are
-marginals. A small head may then correct them token by token: DSpark's Markov head adds a bias that depends on the token before,
+marginals. A small head may then correct them token by token: DSpark's Markov head adds a bias that depends on the previous token,
 DFlash 2's selector scores pairs of neighbours among the likeliest candidates. DSpark's confidence head predicts the acceptance
 rate of a token before it is drafted.
 
@@ -54,20 +54,20 @@ class FillConfig(HeadConfig):
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     softcap: float = 0.0
-    """Bound of the logits, softly by tanh; 0 for none."""
+    """Soft bound of the logits, by tanh; 0 for none."""
     conv_taps: int = 0
     """Rows that a convolution around each sublayer reads, its own included; 0 for none."""
     conv_group: int = 1
     """Channels that share a convolution's dynamic part."""
     candidates: int = 0
-    """Likeliest tokens of a slot among which the selector chooses; 0 for no selector."""
+    """Number of a slot's likeliest tokens from which the selector chooses; 0 for no selector."""
     markov: str = ""
     """Kind of Markov head, one of :data:`MARKOV`; "" for none."""
     rank: int = 0
     """Rank of the Markov head, or of the selector."""
     confidence: bool = False
     confidence_reads_token: bool = False
-    """Whether the confidence head reads the token before, beside the slot's output."""
+    """Whether the confidence head reads the previous token besides the slot's output."""
     scaled: bool = False
     """Whether the entries of the target's hidden states are equalised by factors stored apart from ``fc``, which makes training
     stable and the matrix fit for eight bits."""

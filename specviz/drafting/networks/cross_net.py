@@ -37,7 +37,7 @@ class CrossConfig(FeatureConfig):
     """Sizes as in :class:`FeatureConfig`. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is
     the fraction of visual tokens kept in training: those with the most attention in the target's last layer.
 
-    The defaults are those of the networks trained here; the authors' release differs in where norms stand and in row 0.
+    The defaults are those of the networks trained here; the authors' release differs in the positions of norms and in row 0.
     """
 
     keep: float = 0.75

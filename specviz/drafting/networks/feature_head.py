@@ -68,7 +68,7 @@ class HeadCache:
         self.places = torch.zeros(capacity, dtype=torch.long, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns and keep the present ones."""
+        """Make room for this many columns and keep the existing ones."""
         for layer in self.layers:
             layer.reserve(columns)
         if columns > len(self.places):

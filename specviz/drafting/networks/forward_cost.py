@@ -1,4 +1,4 @@
-"""Measured cost of one drafter forward on this machine, for use until runs have measured it."""
+"""Cost of one drafter forward on this machine, timed for use until runs have measured it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELSEWHERE = 1 << 26
 
 
 def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
-    """Return milliseconds of a forward over ``rows`` nodes, head included, or of a block network over as many seeds. Measured
+    """Return milliseconds of a forward over ``rows`` nodes (of a block network: seeds), head included. Measured
     once per network."""
 
     def measure() -> float:

@@ -89,7 +89,7 @@ class LeanCache:
             self.layers = [torch.zeros(size, dtype=decoder.dtype, device=place) for place in places]
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns and keep the present ones."""
+        """Make room for this many columns and keep the existing ones."""
         capacity = self.layers[0].shape[2]
         if columns <= capacity:
             return

@@ -61,14 +61,14 @@ class MaskedLM(Network):
     def forward(self, ids: Tensor, places: int) -> Tensor:
         """Run one denoising step; return logits [place, draft] of ``places`` masks after the text ``ids`` [token]."""
         if not 0 < places < self.config.window:
-            raise ValueError(f"a block has 1 to {self.config.window - 1} places, not {places}")
+            raise ValueError(f"a block has 1 to {self.config.window - 1} masks, not {places}")
         text = ids[-(self.config.window - places) :]
         return self._at_masks(F.pad(text, (0, places)), len(text), places, None)
 
     @torch.inference_mode()
     def padded(self, ids: Tensor, count: Tensor, places: int) -> Tensor:
         """As :meth:`forward` of fixed shape, for CUDA graphs: the first ``count`` [1] of ``ids`` [token] are the text, and the
-        others anything."""
+        rest are ignored."""
         return self._at_masks(ids, count, places, (torch.arange(len(ids), device=ids.device) < count + places)[None])
 
     def _at_masks(self, ids: Tensor, count: int | Tensor, places: int, seen: Tensor | None) -> Tensor:

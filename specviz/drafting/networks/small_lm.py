@@ -83,8 +83,8 @@ class Rows:
 
 
 class FixedRows:
-    """As :class:`Rows`, for CUDA graphs: the first row's position ``start`` [1] is on the device, and as many columns are read
-    in every pass as the window has. Rows of padding come last, so no other sees them, and later passes overwrite them."""
+    """As :class:`Rows`, for CUDA graphs: the first row's position ``start`` [1] is on the device, and every pass reads as
+    many columns as the window has. Padding rows come last, so no other row sees them, and later passes overwrite them."""
 
     causal = False
 
@@ -211,7 +211,7 @@ def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, T
 class Stepper:
     """Runtime of the network for drafting: one sequence, a cache, and few operations per layer.
 
-    On a CPU, calls of operations dominate the cost of a one-token pass, not arithmetic. So each normalisation is a length and a
+    On a CPU, operation calls, not arithmetic, dominate the cost of a one-token pass. So each normalisation is a length and a
     division, with the constant factor folded into the matrix after it, and sums are fused into the matrix products.
     """
 

@@ -140,8 +140,8 @@ class BlockLevels(CapturedLevels[_Seeds]):
 
 
 class FixedBlocks(BlockLevels):
-    """As :class:`BlockLevels`, for CUDA graphs: shapes and addresses are the same in every round with as many committed inputs,
-    and a mask hides the columns after the block."""
+    """As :class:`BlockLevels`, for CUDA graphs: shapes and addresses are the same in every round with equally many committed
+    inputs, and a mask hides the columns after the block."""
 
     def __init__(self, network: BlockNet, columns: int) -> None:
         super().__init__(network, columns)
@@ -241,7 +241,7 @@ class BlockDrafter(NullDrafter):
         self._recent = torch.cat((self._recent, x))[-self.network.block :]
 
     def _finish_round(self) -> None:
-        """Take over what the round's first level committed."""
+        """Adopt the state and inputs that the round's first level committed."""
         if self._drafting is not None and self._drafting._trail:
             first = self._drafting._trail[0]
             self._state, self._recent = first.state, first.recent

@@ -249,9 +249,9 @@ class FixedLevels(CapturedLevels[_Level]):
 
 
 MOST_STEPS = 128
-"""Captured steps with which a finished run's tensors are kept: every temperature and shape of tree adds some."""
+"""Maximum captured steps for which a finished run's tensors are reused: every temperature and tree shape adds some."""
 _SPARE = "_spare_levels"
-"""Attribute of a stepper: a table by stepper would keep steppers alive."""
+"""Name of a stepper's attribute for them: a table keyed by stepper would keep steppers alive."""
 _LOCK = threading.Lock()
 
 

@@ -1,7 +1,7 @@
 """Drafter that fills a block after the root in one pass (DFlash, DSpark): one forward yields all levels of a tree.
 
 The committed text is stored as keys and values of the target's hidden states; those of a block's rows are overwritten in the next
-round. With the root at position P, hidden states are cached up to P - 1, and the block's rows stand at P, P + 1, …
+round. With the root at position P, hidden states are cached up to P - 1, and the block's rows are at P, P + 1, …
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class FixedFill(FillLevels):
 
 
 class FillDrafter(NullDrafter):
-    """Drafter of blocks of up to ``slots`` tokens, by default as many as the network was trained for. ``fixed`` gives blocks
+    """Drafter of blocks of up to ``slots`` tokens, by default the length that the network was trained for. ``fixed`` gives blocks
     fixed shapes and addresses for CUDA graphs; by default on CUDA only."""
 
     def __init__(self, network: FillRuntime, slots: int = 0, fixed: bool | None = None) -> None:

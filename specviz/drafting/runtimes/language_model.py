@@ -82,7 +82,7 @@ class SessionModel:
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if isinstance(ids, Tensor):
             return self._scored(DraftTree(chain(len(ids) - 1), ids.to(self._device).clamp_max(self._rows - 1)))
-        # A token outside this model's vocabulary is padding in the other's: it occurs in no text.
+        # A token outside this model's vocabulary is padding in the other's and occurs in no text.
         ids = [min(token, self._rows - 1) for token in ids]
         if len(ids) > SHORT:
             return self.session.prefill(ids).logits[-1, : self._vocab]
@@ -233,7 +233,7 @@ class SmallModel:
         self._cache.keep(length)
 
     def close(self) -> None:
-        """Leave the fixed tensors to the next run; a cache of its own is freed with this object."""
+        """Release the fixed tensors for the next run; an eager cache is freed with this object."""
         if self._levels is not None:
             release(self._steppers[1], self._levels)
             self._levels = None
@@ -269,7 +269,7 @@ class LanguageModelDrafter(NullDrafter):
         return self._model.extend(text[same:])
 
     def _rewind(self, text: list[int]) -> int:
-        """Keep what the cache and ``text`` share, and take note that the rest of ``text`` follows; return the shared length."""
+        """Keep the cached prefix that ``text`` shares, and record that the rest of ``text`` follows; return the shared length."""
         assert self._model is not None
         same = self._same(text)
         if same < len(self._fed) + self._unseen:

@@ -1,4 +1,4 @@
-"""Null drafter: no proposals, for autoregressive decoding through the same loop; and the defaults of others."""
+"""Null drafter: no proposals, for autoregressive decoding through the same loop; also the base class of other drafters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.trace.schema import Note
 
 
 class NullDrafter:
-    """Drafter without state but the number of its forwards, which a subclass counts in ``_calls``."""
+    """Drafter whose only state is the number of its forwards, which a subclass counts in ``_calls``."""
 
     _calls = 0
 

@@ -29,7 +29,7 @@ OFFERS = 6
 SPARE = 24
 """Number of pruned nodes reported: the next ones that a larger tree would hold."""
 WIDTH = 64
-"""Number of tokens per depth that are ranked at first; more only if the tree takes the last of them."""
+"""Number of tokens per depth that are ranked at first; more are ranked only if the tree takes the last of them."""
 PRIOR = 4.0
 """Weight of the assumption, in expected acceptances per depth, that the drafter's probabilities are right."""
 
@@ -104,7 +104,7 @@ class BestFirst:
     """Controller that drafts the ``nodes`` most probable paths of ``drafter``'s block; 0 leaves their number to ``pays``.
 
     Probabilities are those at the run's temperature, or at :data:`~specviz.drafting.trees.dynamic.SHARPER` if that is higher. As
-    further depths know nothing of the tokens above, their products are too optimistic. So the policy receives them times the
+    deeper distributions ignore the tokens above, the products are too optimistic. So the policy receives them times the
     ratio of accepted to expected nodes at that depth in the run's earlier rounds.
     """
 
@@ -140,7 +140,7 @@ class BestFirst:
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), pruned=pruned, notes=notes)
 
     def _search(self, logits: Tensor, temperature: float) -> tuple[list[Depth], list[Path]]:
-        """Return each depth's top tokens and the best paths, more than are kept."""
+        """Return each depth's top tokens and the best paths, including more than the tree keeps."""
         most, least = (self._nodes + SPARE, -math.inf) if self._nodes else (MAX_NODES, WORTHLESS)
         width = WIDTH
         while True:

@@ -111,8 +111,8 @@ class CurrentCosts:
     """Policy :class:`SpeedupMaximising` with costs updated in every round from the run's earlier steps.
 
     ``curve`` returns the cost of a pass by number of rows, ``forward`` the milliseconds of a drafter forward; ``tier`` and
-    ``rows`` are as for :meth:`SpeedupMaximising.on`. With ``once``, one forward yields all levels, so that its cost is every
-    tree's.
+    ``rows`` are as for :meth:`SpeedupMaximising.on`. With ``once``, one forward yields all levels, so every tree costs
+    one forward.
     """
 
     def __init__(
@@ -292,8 +292,8 @@ class Dynamic:
     def _must_read(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
         """Whether the host must read this level before the next one is drafted.
 
-        On an accelerator drafting a level takes less time than copying it to the host: some levels are drafted ahead, and dropped
-        if the tree should have stopped earlier.
+        On an accelerator, drafting a level takes less time than copying it to the host. So a few levels are drafted ahead, and
+        dropped if the tree should have stopped earlier.
         """
         ahead = ahead_on(device)
         return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)

@@ -302,7 +302,7 @@ class MaskedBlock(NullDrafter):
         return self._chain(context, places).marginals()
 
     def marginals(self, context: Context) -> Tensor:
-        """Return logits [place, support] of as many masks as have room."""
+        """Return logits [place, support] of as many masks as fit."""
         return self.block(context, min(self.places, context.max_depth - 1))
 
     @torch.inference_mode()

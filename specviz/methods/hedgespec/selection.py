@@ -32,7 +32,7 @@ Share = tuple[float, float]
 """g and a of one drafted token: the shared mass and the realised ratio."""
 NOTHING: Share = (0.0, 0.0)
 Judged = Callable[[int, int], Share]
-"""Function from a chain's start and the position of a token of this round to that chain's share with the target's distribution
+"""Function of a chain's start and a token's position in this round; returns that chain's share with the target's distribution
 there."""
 
 

@@ -245,7 +245,7 @@ class HybridController:
     def _noted(self, draft: Draft, half: str, context: Context, score: float | None, threshold: float | None) -> Draft:
         """Return ``draft`` with the method's note before its own."""
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.probed)
-        # A generator: nothing is computed on the round's clock, and nothing at all without a record.
+        # A generator, so nothing is computed on the round's clock, or at all without a record.
         notes = (SuffixNote.of(note).replace(threshold=threshold).to_note() if half == "suffix" else note for note in draft.notes)
         return replace(draft, notes=context.notes(lambda: [own.to_note(), *notes]))
 

@@ -123,7 +123,7 @@ function draw(note, step, stage) {
   const visualNote = noteOf(step, "visual_tokens");
   const visible = new Set(promptImage.places(visualNote ? visualNote.kept : []));
   const layers = data.middle.join(", ");
-  const legend = `Target: dark means scattered attention. The most focused of layers ${layers} is outlined; it taught the drafter.`;
+  const legend = `Target: dark is scattered. The most focused of layers ${layers} is outlined; it taught the drafter.`;
   return dom.h(
     "div",
     {},

@@ -117,7 +117,7 @@ function draw(note, step, stage) {
   const judged = step.veiled ? [] : [sample("sv-is-accepted", "accepted"), sample("sv-is-rejected", "rejected")];
   const key = svgKit.key(...judged, sample("sv-is-skipped", "in the tree"), sample("sv-left-out", "left out"));
   const about =
-    "One drafter pass gives each depth one list, whatever was drafted above. A path's width is the product of its tokens' probabilities; the widest are taken first, so every smaller tree is the beginning of a larger one.";
+    "One drafter pass gives each depth one list, whatever was drafted above. A path's width is the product of its tokens' probabilities; the widest come first, so every smaller tree is the beginning of a larger one.";
   return dom.h("div", {}, scrubber.make(stage, "frontier", sizes(data), drawSize), key, svgKit.more(stage, svgKit.caption(about)));
 }
 

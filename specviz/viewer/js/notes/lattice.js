@@ -60,7 +60,7 @@ function sentence(data, step, moment) {
   const swapped = data.path.filter((row, at) => row > 0 && at < data.path.length).length;
   const other = swapped ? ` At ${format.count(swapped, "position")} it does not take the likeliest token.` : "";
   const outcome = step.veiled ? "" : ` The target kept ${step.path.length} of ${data.path.length}.`;
-  const cut = " At the fence the text is expected to end: no position follows.";
+  const cut = " At the fence the text is expected to end.";
   const end = (data.fence === null ? "" : cut) + (data.ended ? " The path ends with an end-of-text token." : "");
   return `The best beam is the draft.${other}${end}${outcome}`;
 }

@@ -201,7 +201,7 @@ function overall(stage, name, value) {
 
 const APPROXIMATE = "Approximate: the recorded draft is judged again.";
 const WHY =
-  "Another limit would have changed later drafts; a sibling's p is the residual of the codes tried before it; and the sums " +
+  "Another limit would have changed later drafts; a sibling's p is the residual of earlier ones; and the sums " +
   "are known for 1–6, 8, 10, 12, 16 … nearest latent codes, so a looser limit may accept more. “Or more”: the walk reached codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
 
 /** @param {Trace.RelaxedNote} note @param {Step} step @param {Stage} stage */
