@@ -103,7 +103,7 @@ class Kind:
 
 
 PAGE = Kind(2, 5.0)
-"""The page and its configuration, which take a thread a twentieth of a second."""
+"""The page and its configuration, which take a thread 50 ms to render."""
 EVENT = Kind(4, 1.0)
 """POST requests, and files made on demand. A burst would block the event loop for seconds; a request that waits for a job lets
 the next one in after a second."""

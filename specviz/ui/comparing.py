@@ -107,7 +107,7 @@ class Speeds:
         return f"{self.middle:.2f}×{spread}"
 
     def overlaps(self, other: Speeds) -> bool:
-        """Whether chance alone may order the two: their ranges overlap, or their medians' ratio is below ``metrics.LEVEL``."""
+        """Whether their order may be due to chance: their ranges overlap, or their medians' ratio is below ``metrics.LEVEL``."""
         low, high = max(min(self.each), min(other.each)), min(max(self.each), max(other.each))
         return low <= high or max(self.middle, other.middle) < metrics.LEVEL * min(self.middle, other.middle)
 

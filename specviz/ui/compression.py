@@ -1,6 +1,6 @@
 """Delivery of the page: compressed, with the viewer's script in a separate file that a browser caches between visits.
 
-Gradio compresses files by name, but neither the page nor the answers to its events. It repeats a component's part of the
+Gradio compresses files by extension, but neither the page nor the answers to its events. It repeats a component's part of the
 page's head for each such component.
 """
 

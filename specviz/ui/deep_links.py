@@ -34,7 +34,7 @@ class RunTabs:
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that showing a run may update."""
+        """Components that :meth:`show` may update."""
         return [self.tabs, *(component for tab in self.by_id.values() for component in tab.outputs)]
 
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:

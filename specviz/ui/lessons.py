@@ -100,7 +100,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """Lesson as stored in its file, whose name it has."""
+    """Lesson as stored in its file; ``name`` is the file's name without its ending."""
 
     title: str
     about: str

@@ -1,4 +1,4 @@
-"""Import and launch of Gradio without editor stubs and without the environment's proxies.
+"""Contexts that import and launch Gradio without editor stubs and without the environment's proxies.
 
 Gradio writes a stub per component class at every start, which takes half of its import time. It also requests its own
 address, which no proxy reaches.

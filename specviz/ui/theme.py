@@ -58,7 +58,7 @@ def html(value: str = "", script: str = "", **more: Any) -> gr.HTML:
 
 @cache
 def texts() -> dict[str, Any]:
-    """Words of the page in tables, from ``texts.toml``."""
+    """The page's texts in tables, from ``texts.toml``."""
     return tomllib.loads(source("texts.toml"))
 
 

@@ -35,8 +35,8 @@ def control(mode: str, run: str, **more: object) -> str:
 
 
 class Stage(gr.HTML):
-    """Draws a run with the viewer's script, which the page has in a script element marked ``data-specviz``. ``tail`` is the path,
-    below the app's address, of server-sent events with the lines of a run. ``autoplay`` plays a run when it is shown.
+    """Stage that draws a run with the viewer's script, which the page has in an element marked ``data-specviz``. ``tail`` is
+    the path, below the app's address, of server-sent events with the lines of a run. ``autoplay`` plays a run when it is shown.
     """
 
     def __init__(self, value: str = "", *, tail: str = "", autoplay: bool = True, **more: Any) -> None:
@@ -55,11 +55,11 @@ class Stage(gr.HTML):
 
 
 class Race(gr.HTML):
-    """Races the runs of ``stages``, selectors of components on the same page, against their autoregressive baselines.
+    """Race between the runs of ``stages``, selectors of components on the same page, and their autoregressive baselines.
 
     It plays once when a run is shown or a live one ends, then shows the verdict; during a live run it is hidden.
     The browser remembers under ``name`` whether a visitor has closed it; ``opened`` is the initial state. ``sentence``, our own
-    markup, stands beside its controls and stays when it is closed.
+    markup, is shown beside its controls and stays when it is closed.
     """
 
     def __init__(self, stages: str, *, name: str, sentence: str = "", opened: bool = True, **more: Any) -> None:

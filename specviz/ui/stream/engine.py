@@ -23,7 +23,7 @@ Progress = Callable[[str, "float | None"], None]
 Stream = Callable[[Request, Memory, Stop, Progress], Generator[Event, None, None]]
 
 PUT_TOGETHER = "Its picture has the finished rows; the codes after them are squares of their mean colour."
-"""Message with a stopped picture, when the model that decodes its codes was lost with the GPU."""
+"""Message on a stopped picture when the model that decodes its codes was lost with the GPU."""
 
 
 NOT_SENT = "The server drafts as configured: the form's method, its parameters, draft, top-k, top-p and device were not sent."

@@ -100,7 +100,7 @@ class Ticket:
 
 @dataclass(eq=False)
 class RunQueue:
-    """First come, first served."""
+    """Queue of runs: first come, first served."""
 
     waiting: int
     clock: Callable[[], float] = time.monotonic
@@ -143,7 +143,7 @@ class Live:
     def run(
         self, page: PageSession, request: Request, caller: Caller | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of one run. Raises SpecvizError before the page changes.
+        """Yield the frames of one run. Raises SpecvizError only before the page changes.
 
         A run starts once its ``caller`` is connected, and ends once the caller has left. ``memory`` replaces the page's own.
         """

@@ -1,4 +1,4 @@
-"""Server-sent events: the only channel for a run's lines to the pages that show it, live or from the store.
+"""Server-sent events: the only channel that brings a run's lines, live or stored, to the pages that show it.
 
 An answer through Gradio's queue costs the server several milliseconds, on the cores that the engine uses. A line sent
 this way costs a fraction of that.

@@ -138,7 +138,7 @@ class CompareTab(TabParts):
         yield idle
 
     def in_turn(self, caller: Caller, requests: list[Request], before: Pair, runs: Runs) -> Iterator[Updates]:
-        """Run A, B, A, B, each beside its autoregressive run. A stop leaves the last complete round, or the left run alone; the
+        """Run A, B, A, B, each with its autoregressive run. A stop leaves the last complete round, or the left run alone; the
         pair ``before`` is shown again when a run cannot begin."""
         page, rounds = self.shared.pages.enter(caller.session, caller.address), list[Pair]()
         for _ in range(comparing.ROUNDS):

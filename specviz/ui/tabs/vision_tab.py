@@ -31,7 +31,7 @@ class VisionTab(RunTab):
         scene = examples.scenes()[0]
         self.picture = gr.State(scene.data)
         self.by_hand = gr.State(False)
-        """Whether the visitor chose the picture, which then stays when another method is chosen."""
+        """Whether the visitor chose the picture, which then stays when the method changes."""
         self.preview = theme.html(examples.preview(scene.data), elem_id="sp-see-preview")
         self.examples = examples.shelf()
         self.upload = gr.UploadButton(
@@ -45,7 +45,7 @@ class VisionTab(RunTab):
 
     @property
     def own_choices(self) -> list[Any]:
-        """The target, and whether the visitor chose the picture, which then stays with every method."""
+        """The controls of a run's tab, and whether the visitor chose the picture."""
         return [*super().own_choices, self.by_hand]
 
     def apply_limits(self, updates: Updates, method: str, target: str, before: str, by_hand: bool = False) -> Updates:

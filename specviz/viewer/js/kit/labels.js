@@ -1,5 +1,5 @@
 // @ts-check
-// The words and the order of the verdicts, those of palette.py: the same in the legend, the inspector, the table and for screen readers.
+// The names and the order of the verdicts, from palette.py: the same in the legend, the inspector, the table and for screen readers.
 import * as format from "./format.js";
 import { LABELS, LEGEND } from "../generated.js";
 

@@ -24,7 +24,7 @@ function stage(id) {
 let alignment = null;
 let leading = false;
 
-/** The other stage of the pair follows the one with this id. @param {number} side */
+/** Let the other stage of the pair follow the stage in `side`. @param {number} side */
 function alignOther(side) {
   const [viewer, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
   if (alignment.how === "off" || !viewer || !other || viewer.cursor < 0 || other.last < 0 || viewer.running || other.running) return;

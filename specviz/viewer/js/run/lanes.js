@@ -1,5 +1,5 @@
 // @ts-check
-// The strokes of the run overview: stacks of tokens, the phases of each step, the autoregressive baseline, and what was saved.
+// Draws the lanes of the run overview: stacks of tokens, the phases of each step, the autoregressive baseline, and what was saved.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import { gain as gained } from "./verdict.js";
@@ -154,7 +154,7 @@ function difference(pen, view) {
   if (fits) text(pen, view, label, (start + end) / 2, y, { align: "center", colour: "bonus", bold });
 }
 
-/** A line with end strokes, open in the middle for its words. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {number} y */
+/** A line with end strokes, and a gap in the middle for its text. @param {CanvasRenderingContext2D} pen @param {import("./overview.js").Overview} view @param {number} y */
 function bracket(pen, view, from, to, y, hole) {
   if (to - from < 12) return;
   const open = hole / 2,

@@ -140,7 +140,7 @@ const part = (motion, test) => motion.phases.find(test) || motion.phases[motion.
 /** @param {number} x @param {number} high */
 const between = (x, from, to, low, high) => (to > from ? low + (Math.min(Math.max(x, from), to) - from) * ((high - low) / (to - from)) : low);
 
-/** The recorded clock of the step, in nanoseconds, at a time of the motion; and the other way round. */
+/** The recorded clock of the step, in nanoseconds, at a time of the motion, and the reverse. */
 export function recorded(motion, t) {
   const { from, to, start, end } = part(motion, (one) => t < one.to);
   return between(t, from, to, start, end);

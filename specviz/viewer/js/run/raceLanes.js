@@ -74,7 +74,7 @@ export function result(lane, place) {
 }
 
 /** Lanes of several runs: the runs first. If there are several baselines, each says whose it is. A run without one races against
- * the other run; alone, there is nobody to race against. */
+ * the other run; alone, it has no rival. */
 export function lineUp(traces) {
   const found = traces.map(lanesOf).filter((pair) => pair.length);
   const rivals = (lane) => found.map(([other]) => other).filter((other) => other !== lane);
@@ -86,7 +86,7 @@ export function lineUp(traces) {
 }
 
 /**
- * Places at the finish, from 1, by time per token, and by speed-up where every run has a baseline of its own: level lanes
+ * Places at the finish, from 1, by time per token, or by speed-up if every run has its own baseline: level lanes
  * share a place. There are none if the prompts differ, since those runs had different things to write.
  */
 export function places(lanes) {

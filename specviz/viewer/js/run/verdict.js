@@ -65,5 +65,5 @@ export function texts(trace) {
   return parts ? `same text up to token ${parts.slice("after token ".length)}` : "same text";
 }
 
-/** A number format whose finer rounding would keep the texts together. */
+/** A finer number format, in which rounding would not make the texts differ. */
 export const finer = (dtype) => (dtype === "float32" || dtype === "float64" ? "float64" : "float32");

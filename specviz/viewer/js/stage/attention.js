@@ -4,7 +4,7 @@
 /** @param {Step} step */
 const relaxed = (step) => step.path.filter((id) => step.nodes[id].status === "relaxed");
 
-/** A relaxed run opens at the step that relaxes most, the first of those; any other at its beginning. */
+/** A relaxed run opens at the first step that relaxes most, any other at its beginning. */
 export function opening({ run, steps }) {
   const counts = run && run.exactness === "relaxed" ? steps.map((step) => relaxed(step).length) : [0];
   return Math.max(0, counts.indexOf(Math.max(...counts)));

@@ -43,7 +43,7 @@ export class Flight {
     if (!this.stale && changed.has("clock")) this.move();
   }
 
-  /** Where the tokens start and land needs the finished layout. */
+  /** The tokens' start and end positions need the finished layout. */
   settle() {
     if (!this.due || !this.stale) return;
     this.stale = false;

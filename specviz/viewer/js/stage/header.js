@@ -1,5 +1,5 @@
 // @ts-check
-// The head of the stage: what ran, on what, how exact; and loudly, whatever went wrong.
+// The head of the stage: what ran, on what, how exact, and prominently, whatever went wrong.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as verdict from "../run/verdict.js";

@@ -54,7 +54,7 @@ export class Inspector {
       );
   }
 
-  /** On a phone the panes are a sheet that the tabs open, and the open one closes. @param {string} name @param {string} text */
+  /** On a phone the panes are a sheet, which a tab opens and the open tab closes. @param {string} name @param {string} text */
   tab(name, text, controls) {
     const { stage } = this;
     const show = () => stage.set({ picked: !(stage.size === "phone" && stage.picked && stage.tab === name), tab: name });

@@ -71,7 +71,7 @@ export class Projector {
     else this.showKeys(false);
   }
 
-  /** The browser's own Escape ends full screen, and the mode with it. */
+  /** The browser's own Escape ends full screen, which also ends the mode. */
   left() {
     if (this.stage.projector && !document.fullscreenElement) this.turn(false);
   }

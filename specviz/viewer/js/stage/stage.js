@@ -234,7 +234,7 @@ export class Stage {
     this.root.dispatchEvent(new CustomEvent("specviz:node", { bubbles: true, detail: { step: this.cursor, node } }));
   }
 
-  /** The pointer is over a node, or over none: for drawings that follow it. @param {number | null} node */
+  /** Report the node under the pointer, or none, to drawings that follow it. @param {number | null} node */
   point(node) {
     if (node === this.pointed) return;
     this.pointed = node;

@@ -14,7 +14,7 @@ export class Transport {
     this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
     this.back = dom.button(dom.icon("back"), "One step back (←)", () => stage.back(), { "aria-label": "One step back" });
     this.play = dom.button("", "Play or pause (space)", () => stage.player.toggle(), { class: "sv-play" });
-    this.step = dom.button(both("Step", "on"), "One step on (→)", () => stage.go(stage.cursor + 1), { class: "sv-step-forward" });
+    this.step = dom.button(both("Step", "on"), "One step forward (→)", () => stage.go(stage.cursor + 1), { class: "sv-step-forward" });
     this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-next-rejection" });
     this.slow = dom.button(both("Animate step", "slow"), "", () => stage.toggleSlow(), { class: "sv-slow", "aria-label": "Animate step" });
     const live = "Show each step as it is computed (End)";

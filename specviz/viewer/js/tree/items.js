@@ -1,5 +1,5 @@
 // @ts-check
-// The form and the size of the tree's items: judged nodes large, the rest as small as need be.
+// The form and the size of the tree's items: judged nodes large, the rest as small as needed.
 import * as format from "../kit/format.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 

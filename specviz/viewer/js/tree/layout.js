@@ -1,5 +1,5 @@
 // @ts-check
-// Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
+// Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as needed.
 //
 // Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
 // the deepest of them hide behind counts, then all but the text shrinks until it fits. A deep and narrow tree is cut into bands. A step's accepted path runs straight, so the eye reads it as one line.

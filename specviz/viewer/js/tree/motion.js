@@ -23,7 +23,7 @@ export class Motion {
     this.sweep.hidden = true;
   }
 
-  /** `element` appears during a span of the clock, or disappears. @param {SVGElement | null} element */
+  /** `element` appears or disappears during a span of the clock. @param {SVGElement | null} element */
   ramp(element, span, leaves = false) {
     if (element && span) this.ramps.push({ element, ...span, leaves, value: null });
   }

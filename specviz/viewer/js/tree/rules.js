@@ -1,5 +1,5 @@
 // @ts-check
-// The accept rules by name: title, formula and reason; and the sentences for what no rule judges: root, bonus, skipped.
+// The accept rules by name: title, formula and reason; and the sentences for nodes that no rule judges: root, bonus, skipped.
 import { DRAWN_RULES } from "../generated.js";
 import * as format from "../kit/format.js";
 import { count, quote } from "../kit/format.js";

@@ -18,7 +18,7 @@ import { Table } from "./table.js";
 import { waiting } from "./waiting.js";
 
 export class Tree {
-  /** What is drawn, once something is. @type {Plan} */
+  /** The drawn plan; unset until a step is drawn. @type {Plan} */
   plan;
   zoom = 1;
   framing = false;
@@ -88,7 +88,7 @@ export class Tree {
     this.svg.addEventListener("pointerleave", () => stage.point(null));
   }
 
-  /** Pick a node, or open the branch a count stands for. @param {string} name */
+  /** Pick a node, or open the branch that a count stands for. @param {string} name */
   take(name, byPointer = false) {
     const { stage } = this;
     if (name.startsWith("chip")) {
@@ -154,7 +154,7 @@ export class Tree {
     if (!step) return this.head.replaceChildren("Step tree");
     const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector && trace.run ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
-    // No longer than after the step, so that the head keeps its height while the step moves.
+    // Never longer than for a finished step, so that the head keeps its height while the step moves.
     const judged = stage.moment === null || !stage.shown.veiled;
     const facts = judged ? ` · ${labels.tally(step)}${rule}` : stage.size === "phone" ? ` · ${stage.phase}` : rule;
     this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), facts);
