@@ -24,7 +24,7 @@ def execute(options: argparse.Namespace) -> int:
         target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
         head = load_heads(options.drafter, None, loaded, target, progress).as_head(options.drafter)
     write_head(head, options.out, options.to, options.verifier)
-    print_message(f"Wrote {options.out}, a head for {options.verifier}. It learned from {DEFAULT_TEXT_TARGET} in four bits.")
+    print_message(f"Wrote {options.out}, a head for {options.verifier}. It was trained on {DEFAULT_TEXT_TARGET} in 4 bits.")
     if options.to == "speculators":
         settings = json.dumps({"method": "eagle3", "model": str(options.out), "num_speculative_tokens": 5})
         print_message(f"vLLM serves it: vllm serve {options.verifier} --speculative-config '{settings}'")

@@ -105,7 +105,7 @@ class Report:
         ]
         if error is not None:
             marks = "  ".join(f"{one.confidence:.2f}→{one.share:.2f}" for one in self.bins)
-            lines.append(f"{'calibration':28}{error:5.2f}   mean distance of acceptance from confidence")
+            lines.append(f"{'calibration':28}{error:5.2f}   mean gap between acceptance and confidence")
             lines.append(f"{'  confidence→accepted':28}{marks}")
         if taps := ", ".join(f"state {one.layer} {one.agreement:.2f}" for one in self.lens if one.tap):
             lines.append(f"{'logit lens at the taps':28}{taps}   predicts the final token")
@@ -159,7 +159,7 @@ def inspect(
     progress: Progress, image: Any = None,
 ) -> Report:  # fmt: skip
     """Inspect the drafter called ``name`` on this target, with ``image`` for targets that read pictures. ``lens_of_all`` takes
-    the logit lens of every hidden state, not of the drafter's taps alone.
+    the logit lens of every hidden state, not only of the drafter's taps.
 
     Raises ModelUnavailable naming the tensor or setting that prevents reading, after reporting the stored files.
     """

@@ -72,8 +72,8 @@ class NumberedTokens:
 class ChainRound:
     """One round as an engine reports it.
 
-    ``drafted`` and ``emitted`` are token ids; ``emitted`` is the accepted prefix of the draft, then the target's own token unless
-    the text ended before. ``q`` [depth] and ``p`` [depth] are probabilities of the drafted tokens by drafter and target,
+    ``drafted`` and ``emitted`` are token ids; ``emitted`` is the accepted prefix of the draft, then the target's own token
+    unless the text ended first. ``q`` [depth] and ``p`` [depth] are probabilities of the drafted tokens by drafter and target,
     ``bonus_p`` is the probability of the target's own token; None if unreported. ``top`` [depth] are the target's likeliest
     tokens after the root and after each accepted token.
     """

@@ -128,7 +128,7 @@ class Client:
     def _ask(
         self, method: str, path: str, seconds: float, most: int, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Iterator[bytes]]:
-        """Send a request; return the answer's status and its body, of at most this many seconds and bytes."""
+        """Send a request; return the answer's status and its body, bounded in seconds and bytes."""
         self._seconds, self._until = seconds, time.monotonic() + seconds
         request = self._http.build_request(method, self._url + path, json=body)
         answer = self._wait(self._http.send(request, stream=True))

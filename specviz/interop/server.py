@@ -2,7 +2,7 @@
 
 A prompt is sent, tokens arrive in a stream, and each arrival is a step on the stage. Servers' reports differ. vLLM with
 ``--per-request-spec-decode-metrics detailed`` counts the drafted and accepted tokens of each verified draft; llama.cpp counts
-drafted and accepted tokens up to each token; other servers report arrivals alone.
+drafted and accepted tokens up to each token; other servers report only arrivals.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ VERSION = 2
 MOST = 64
 """Maximum number of entries in the file, one per model and number of threads; the latest are kept."""
 AGAIN = 60.0
-"""Seconds after which passes of uncertain cost, as after a start on a busy machine, are timed again."""
+"""Seconds after which passes of uncertain cost, such as after a start on a busy machine, are timed again."""
 PATIENCE = 2.0
 """Seconds to wait for another process that is writing the file."""
 

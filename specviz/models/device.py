@@ -1,4 +1,4 @@
-"""Choice of device and number format: the user's, or the best that this machine supports; and what this machine is.
+"""Choice of device and number format: the user's, or the best that this machine supports; and a description of the machine.
 
 ``python -m specviz.models.device`` prints the hardware available to runs as one JSON object: the page runs it in a separate
 process, so that a page without runs needs no torch.

@@ -1,4 +1,4 @@
-"""Our drafters in vLLM's slot for a class (``method: custom_class``): those that read only the tokens so far.
+"""Our drafters in vLLM's slot for a custom class (``method: custom_class``): those that read only the tokens so far.
 
 ``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one, and
 ``python -m specviz run --method … --engine vllm`` prints the whole command. In this slot vLLM identifies no request, only rows of

@@ -127,7 +127,7 @@ def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
 
 
 def ours(draft: str | None) -> bool:
-    """Whether a run with this ``draft`` uses the shipped networks, and not published heads."""
+    """Whether a run with this ``draft`` uses the shipped networks, not published heads."""
     return not draft or draft in KINDS
 
 
@@ -185,7 +185,7 @@ def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
 def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
     """Return the draft model called ``name`` for this target; by default the one that ships for it.
 
-    A draft model for pictures reads the text alone. Raises TokenizerMismatch naming both models, and ModelUnavailable if none
+    A draft model for pictures reads only the text. Raises TokenizerMismatch naming both models, and ModelUnavailable if none
     ships for the target, or the shipped one was trained on another version of it.
     """
     state = WEIGHTS / "hybrid_draft.safetensors"
@@ -219,7 +219,7 @@ def several_models(names: str, loaded: LoadedText, target: CausalTarget, progres
 
 def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> tuple[CausalTarget, tuple[str, ...]]:
     """Load the model called ``name`` and return it with its warnings. Raises TokenizerMismatch unless it shares the target's
-    tokenizer, or its words where the target reads pictures, which have tokens of their own."""
+    tokenizer, or its text tokens if the target reads pictures, which have tokens of their own."""
     draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft, further=isinstance(target, VisionLanguageTarget))
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)

@@ -5,8 +5,8 @@ before use. On a GPU kernel launches dominate a pass over few rows: there a copy
 layers, captured in CUDA graphs like a target (:func:`captured_copy`).
 
 A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Every input row is
-treated by itself, with its own scale in the eight-bit product and none in the four-bit one. A row's result does not depend on the
-rows beside it: the distribution after a text is the same however many drafted tokens are scored with it.
+processed independently, with its own scale in the eight-bit product and none in the four-bit one. A row's result does not depend
+on the rows beside it: the distribution after a text is the same however many drafted tokens are scored with it.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ def lean_copy(
 ) -> LeanDecoder:
     """Copy the target's model with its layers and head in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
 
-    ``group`` layers may run their attention in parallel, the layers in turn on ``devices``, by default where the model has them.
-    ``progress`` receives the share of matrices laid out so far. Raises ModelUnavailable for an unsupported architecture.
+    ``group`` layers may run their attention in parallel, with layers assigned to ``devices`` in turn, by default where the model
+    has them. ``progress`` receives the share of matrices laid out so far. Raises ModelUnavailable for an unsupported
+    architecture.
     """
     shape, layers, ends = read(target, devices)
     # On a CPU the int8 product takes and returns float32.

@@ -286,7 +286,8 @@ def _sizes(
 def _weights(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig
 ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor | None]:
-    """Return the learned tensors, checked one by one, the embedding, the head, and the tokens of its rows if they are not all.
+    """Return the learned tensors, checked one by one, the embedding, the head, and the token ids of its rows if it covers only
+    some.
 
     MSD's embedding may have fewer rows than the target's, which supplies the rest. Raises ModelUnavailable naming the
     tensor that is missing, of another shape, or unknown to this layout."""

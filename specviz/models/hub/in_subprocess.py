@@ -1,7 +1,7 @@
 """Download and unpacking of a model in a separate process: ``python -m specviz.models.hub.in_subprocess NAME``.
 
-A process must not compute before it is forked: torch's worker threads do not survive a fork, and the copy waits for them for
-ever. A ZeroGPU Space forks the app for each run.
+A process must not compute before it is forked: torch's worker threads do not survive a fork, and the copy waits for them
+forever. A ZeroGPU Space forks the app for each run.
 """
 
 from __future__ import annotations

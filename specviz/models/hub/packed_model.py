@@ -26,7 +26,8 @@ TEMPLATE = (
 END = "<|im_end|>"
 HEAD = "lm_head.weight"
 CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
-"""Keys of a card for the file that the weights change, and for the target that they were trained on, each as :func:`named`."""
+"""Keys of a card for the file that the weights change, and for the target that they were trained on, each identified by
+:func:`named`."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The contract with callers:
 
 - A run's token ids are the prompt tokenizer's own ids for prompt tokens, and ``first_code + c`` for picture code ``c``.
   So one list of ids describes a whole run. ``codes`` is the number of codes, ``grid`` the number of cells per row and of rows.
-- Embeddings: ``loaded.table``, the codes' first. A pass: ``loaded.stack(inputs_embeds=…)``, then
+- Embeddings: ``loaded.table``, starting with the codes'. A pass: ``loaded.stack(inputs_embeds=…)``, then
   ``loaded.head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
 - Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
   token is attended to (no padding mask), positions count from 0.

@@ -1,6 +1,6 @@
 """Decoder of uploaded pictures: bounded before a pixel is decoded, turned upright, converted to plain RGB.
 
-The size in a file's header is checked before decoding, and large pictures are decoded one after another. The few allowed
+The size in a file's header is checked before decoding, and large pictures are decoded one at a time. The few allowed
 formats keep rarely used decoders away from untrusted bytes. A picture that must be altered comes with a warning; an unusable
 one is refused.
 """
