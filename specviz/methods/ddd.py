@@ -154,8 +154,8 @@ class Parameters:
     levels: str = choice(
         "matching",
         ("matching", "every", "published"),
-        "Where the mass is tested: at levels 5, 7 and 9 with the paper's threshold, whose tests made a GPU wait, and at every "
-        "level with any other, since tests are free here; or always at every level; or always at those three.",
+        "Where the mass is tested: at levels 5, 7 and 9 with the paper's threshold (a test made its GPU wait) and at every "
+        "level with any other (a test is free here); always at every level; or always at those three.",
     )
     depth: int = number(8, 1, 12, "Deepest level a round may reach; the paper's value is 11.", "levels")
     width: int = WIDTH

@@ -1,8 +1,8 @@
 """Chains through a block drafter's slots, cut where the next slot is not worth its row (DSpark, arXiv 2607.05147).
 
 Whether slot k is verified may depend on the tokens before it, never on its own token, or the output would be biased (appendix A
-of the paper). So each slot's acceptance rate is predicted before its token is drafted, and slots are taken in order up to the
-first that does not pay off, never by comparing whole chains.
+of the paper). So each slot's acceptance rate is predicted before its token is drafted. Slots are taken in order up to the first
+that does not pay off, never by comparing whole chains.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ a child does not depend on the sampled token. So no child is ever pruned: a node
 sampled, from the drafter's distribution there and the tokens above. A tree grows level by level and is not reranked.
 
 Each level is sampled and numbered in the tree on the drafter's device; one copy goes to the host at the end. On an accelerator a
-level has the same shape in every round, padding rows included, and levels that the tree may not reach are computed too, which
+level has the same shape in every round, padding rows included. Levels that the tree may not reach are computed too, which
 costs less than a copy to the host. A CPU computes only the necessary rows. Axis names: ``row`` (of a level), ``child`` (of a row,
 in sampling order), ``offer`` (a possible child, best first), ``place`` (index in the tree, the root not counted), ``support``.
 """

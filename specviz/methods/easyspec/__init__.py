@@ -12,7 +12,7 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, part
 class Parameters:
     """The paper uses N = 4; with N = 5 its drafts are already worse."""
 
-    group: int = number(4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers")
+    group: int = number(4, 1, 8, "N: layers whose attention shares one input; the first and last layer run alone.", "layers")
     gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target verifies.", "tokens")
     calibrated: bool = switch(True, "Repair the cache's fuzzy entries with one exact pass each round; off shows their effect.")
     drafter: str = choice(

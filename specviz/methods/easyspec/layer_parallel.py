@@ -6,7 +6,7 @@ pass. It overwrites the fuzzy entries and yields the first drafted token's distr
 distributions, and the ratio test uses those same distributions, so it stays exact.
 
 The model is the shipped small model or a lean decoder. The small model's norms have no weights, so layers that read the same
-input also share its normalised form. A group's queries, keys and values are then one matrix product, its attention is one call
+input also share its normalised form. A group's queries, keys and values are then one matrix product. Its attention is one call
 over a batch of layers, and its outputs are one batched product. The feed-forwards stay sequential.
 """
 

@@ -1,7 +1,7 @@
 """Polybasic's cascade: an intermediate model verifies the drafter until μ tokens are buffered; the target verifies the
 buffer.
 
-After Wang et al. (arXiv 2510.26527) in a lossless form. The intermediate model decodes with the drafter below it, by an exact
+A lossless form of Wang et al. (arXiv 2510.26527). The intermediate model decodes with the drafter below it, by an exact
 acceptance rule: its output has the intermediate model's distribution, whatever the drafter proposes. It continues until the
 buffer is full, a stop rule that depends only on past tokens. So each buffered token was sampled from the intermediate model's
 distribution after the tokens before it. That distribution is the q of the target's acceptance rule; the drafter's would be wrong.

@@ -80,8 +80,8 @@ def forecast(
 ) -> tuple[int, CascadeCosts]:
     """Return the buffer size (the optimal one if ``block`` is 0) and the forecast for inserting the model.
 
-    Milliseconds of target passes (``above``) and intermediate passes (``new``) by width, and of a ``drafter`` forward; ``nodes``
-    is the size of the drafter's tree. ``alone`` are the lengths of the target with the drafter directly below it.
+    ``above`` and ``new`` are milliseconds of target and intermediate passes by width, ``drafter`` those of a drafter forward;
+    ``nodes`` is the size of the drafter's tree. ``alone`` are the lengths without the new model, ``chain`` those with it.
     """
     target, middle = above.at(1 + nodes), new.at(1 + nodes)
     before = (target + alone.calls * drafter) / alone.below

@@ -27,7 +27,7 @@ class Parameters:
         0, 0, 16, "Decode this many trajectories of the prompt first, drawn independently, to fill the store.", "runs"
     )
     lowest_order: int = number(
-        2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks at the last token alone.", "tokens"
+        2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks up the last token alone.", "tokens"
     )
 
 

@@ -1,5 +1,5 @@
 // @ts-check
-// Where the target looks least scattered, layer by layer, and which patches a drafted word was guessed from.
+// Where the target's attention is least scattered, layer by layer, and which patches a drafted word was guessed from.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";

@@ -158,7 +158,7 @@ function memory(data, stage, x, top) {
   ];
 }
 
-/** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. @param {Data} data @param {Step} step @param {Stage} stage */
+/** The picture of one head: a fixed part, and a layer that follows the pointer, here and over the main tree. @param {Data} data @param {Step} step @param {Stage} stage */
 function picture(data, step, stage, head, caption) {
   const { u } = stage;
   const decayMatrix = matrix(data, step, stage, head);

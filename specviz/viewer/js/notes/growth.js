@@ -128,7 +128,7 @@ function scale(data, at, stage) {
   return parts;
 }
 
-/** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. @param {Data} data @param {TreeNode} node */
+/** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it is in the beam. @param {Data} data @param {TreeNode} node */
 function state(data, node, moment) {
   if (moment.level) return node.depth > moment.level ? null : node.depth === moment.level ? "fresh" : "old";
   return node.status === "pruned" ? "out" : "in";

@@ -119,7 +119,7 @@ function picture(data, step, stage, moment) {
   const parts = [edges(data, at, moment)];
   data.columns.forEach((guesses, number) => {
     const bold = number === moment.upTo;
-    parts.push(text(stage, number * at.wide + 3 * at.u, 13 * at.u, `place ${number + 1}`, { kind: bold ? "" : "sv-mute", bold }));
+    parts.push(text(stage, number * at.wide + 3 * at.u, 13 * at.u, `pos. ${number + 1}`, { kind: bold ? "" : "sv-mute", bold }));
     guesses.texts.forEach((_, rank) => parts.push(cell(data, step, stage, at, moment, number, rank)));
   });
   if (data.fence !== null && moment.upTo >= data.fence - 1) {

@@ -41,7 +41,7 @@ function sentence(data, moment) {
   );
 }
 
-/** Where a layer's box stands: in the stack at its number, in the rows at its group. @param {Data} data */
+/** Where a layer's box is drawn: in the stack at its number, in the rows at its group. @param {Data} data */
 function place(data, at, layer, stacked) {
   const row = data.groups.findIndex((group) => group.includes(layer));
   const inside = data.groups[row] ? data.groups[row].indexOf(layer) : 0;

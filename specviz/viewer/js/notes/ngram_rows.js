@@ -1,5 +1,5 @@
 // @ts-check
-// STAND: the memory of n-grams filling over the run, the n-gram that this step found in it, and what it says comes next.
+// STAND: the memory of n-grams filling over the run, the n-gram that this step found in it, and what it expects next.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";

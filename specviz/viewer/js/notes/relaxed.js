@@ -41,13 +41,13 @@ export function shading(row, shaded) {
   return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
 }
 
-/** The codes a judged one may stand for, and the others that were considered, as far as the map has them. @param {Book | null} book */
+/** The codes that a judged one may stand for, and the others considered, if the map has them. @param {Book | null} book */
 export function region(row, book) {
   const known = (list) => list.filter((code) => codes.has(book, code));
   return { inside: new Set(known(row.near.slice(0, row.count))), beyond: new Set(known(row.near.slice(row.count))) };
 }
 
-/** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. @param {Book | null} book @param {Stage} stage @param {number} width @param {number} height */
+/** The code's neighbourhood on the map: every code is a dot in its own colour, with a line to those it stands for. @param {Book | null} book @param {Stage} stage @param {number} width @param {number} height */
 function map(row, book, stage, width, height) {
   const [x, y] = codes.places(book, width, height);
   const { inside, beyond } = region(row, book);

@@ -89,7 +89,7 @@ function drawTree(stage, nodes, others, right, { top, height, depth, side }) {
   const marks = nodes.map((node) => {
     const [x, y] = [node.x, top + node.y];
     const kept = accepted.has(node.path) && node.depth;
-    // The shape tells what training did to a node, the fill whether it was right.
+    // The shape shows what training did to a node, the fill whether it was right.
     const r = kept ? 5 : Math.max(2.2, Math.min(4.4, at.row * 0.7)); // large trees have small marks
     const mark = only(node)
       ? side === "after"
