@@ -36,7 +36,7 @@ class TimedRun:
 
     @property
     def tau(self) -> float:
-        """Tokens per target pass; 1 if every step was cut."""
+        """Tokens per target pass; 1 if every step was cut short."""
         return tau(self.steps) or 1.0
 
     @property
@@ -130,10 +130,10 @@ class Arm:
 class Sample:
     """One prompt decoded by one arm.
 
-    ``gain`` is the target's own seconds per token over the arm's; ``same`` is True if both texts are equal. ``lengths`` are the
-    accepted drafts of each uncut step; ``emitted``, ``steps``, target ``passes`` and drafter ``forwards`` count over those steps,
-    and ``offered`` are the drafted nodes of each. ``repeated`` is the fraction of repeated 4-grams in the text. ``seconds`` is
-    the run's time, ``drafting`` that of its drafts; ``more`` holds a suite's further measurements.
+    ``gain`` is the target's own seconds per token divided by the arm's; ``same`` is True if both texts are equal. ``lengths`` are
+    the accepted drafts of each uncut step; ``emitted``, ``steps``, target ``passes`` and drafter ``forwards`` count over those
+    steps, and ``offered`` are the drafted nodes of each. ``repeated`` is the fraction of repeated 4-grams in the text.
+    ``seconds`` is the run's time, ``drafting`` that of its drafts; ``more`` holds a suite's further measurements.
     """
 
     kind: str
@@ -156,7 +156,7 @@ class Sample:
 
     @property
     def tau(self) -> float:
-        """Tokens per target pass, bonus included; 1 if every step was cut."""
+        """Tokens per target pass, bonus included; 1 if every step was cut short."""
         return self.emitted / self.passes if self.passes else 1.0
 
 

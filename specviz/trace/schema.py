@@ -257,7 +257,7 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
 
 
 class Sampling(Object, frozen=True, omit_defaults=False):
-    """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.
+    """Settings for choosing tokens. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.
 
     ``generation`` is the number of earlier runs that the drafter learned from; its draws are keyed by it as well as by the seed.
     """

@@ -37,12 +37,12 @@ Save = Callable[[Path, dict[str, str]], None]
 LICENCE = "Apache-2.0, like the target's"
 """The licence of weights learned from the target's own dialogues."""
 SAVE_SECONDS = 180.0
-"""Wall-clock seconds between checkpoints, where no milestone writes one earlier."""
+"""Wall-clock seconds between checkpoints, unless a milestone writes one earlier."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A recipe's settings; ``recipes.toml`` gives the values that differ.
+    """A recipe's settings; ``recipes.toml`` gives the values that differ from these defaults.
 
     ``minutes`` is the total training time, without measuring and saving; on a CPU it is processor time per core.
     The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weight decay.
@@ -167,7 +167,7 @@ class TrainState:
         self.use(self.optimizer.averaged())
 
     def enter(self, stage: str) -> None:
-        """Begin another stage; a subclass makes its optimizer."""
+        """Begin another stage; a subclass creates its optimizer."""
         self.progress.stage, self.progress.entered = stage, self.progress.updates
 
     def rate(self, share: float) -> float:
@@ -238,7 +238,7 @@ class TrainState:
         return step
 
     def apply(self, step: Step, rate: float) -> None:
-        """Move the parameters."""
+        """Update the parameters."""
         self.optimizer.step(step.gradients, rate, self.decay, self.settings.workers)
         self.settle()
 
@@ -286,7 +286,7 @@ class TrainState:
 
     @torch.no_grad()
     def read(self, checkpoint: Path) -> None:
-        """Restore a checkpoint. Raises BadInput if its tensors do not fit this training."""
+        """Restore a checkpoint. Raises BadInput if its tensors do not fit this recipe."""
         self.progress = progress_in(checkpoint)
         if self.progress.stage:
             entered = self.progress.entered
@@ -303,7 +303,7 @@ class TrainState:
             ]
             if strange:
                 raise BadInput(
-                    f"The checkpoint {checkpoint} belongs to another version of this training ({strange[0]} does not fit): "
+                    f"The checkpoint {checkpoint} belongs to another version of this recipe ({strange[0]} does not fit): "
                     "delete it, or train without --resume."
                 )
             for name, value in own.items():
@@ -378,7 +378,7 @@ def say(line: str) -> None:
 
 
 def checkpoint_of(name: str) -> Path:
-    """The checkpoint path of the training ``name``."""
+    """The checkpoint path of the training run ``name``."""
     return cache_folder() / "training" / f"{name}.safetensors"
 
 

@@ -1,8 +1,8 @@
 """The target's hidden states at every token of the dialogues, computed on first use and stored on disk as float16.
 
-One store serves every recipe whose drafter reads the target's hidden states. Each dialogue is a file named by its content. A
-growing data file therefore keeps the computed features, and several processes may use one store. Axis names: ``token``,
-``tap``, ``hidden``.
+One store serves every recipe whose drafter reads the target's hidden states. Each dialogue is a file named by its content, so
+features stay valid when the data file grows, and several processes may share one store. Axis names: ``token``, ``tap``,
+``hidden``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DialogueFeatures:
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
-        """Each dialogue's begin, its answer's begin, and its end."""
+        """Each dialogue's start, its answer's start, and its end."""
         begins = [0, *(begin for begin, _ in self.others)]
         firsts = [self.first, *(first for _, first in self.others)]
         return list(zip(begins, firsts, [*begins[1:], len(self.tokens)], strict=True))
@@ -98,7 +98,7 @@ def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tenso
 
 
 class FeatureStore:
-    """Store of the hidden states ``taps`` (transformers' numbering: the last one is normalised) of the dialogues' tokens."""
+    """Store of the dialogue tokens' hidden states ``taps`` (transformers' numbering: the last one is normalised)."""
 
     def __init__(
         self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
@@ -236,7 +236,7 @@ class TargetAssets(NamedTuple):
 
 
 def target_assets(device: str) -> TargetAssets:
-    """Load the target and its parts for training. Raises ModelUnavailable if its chat template is not SmolLM2's."""
+    """Load the target and its parts for training. Raises ModelUnavailable if its tokens are not SmolLM2's."""
     loaded = load_causal_lm(TARGET, "auto", device, lambda message, fraction: print(message, flush=True))
     ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
     end = _ids(loaded.tokenizer, "<|im_end|>")

@@ -39,7 +39,7 @@ ASKED: Mapping[str, Sequence[str]] = phrases("turns")["asked"]
 KINDS = (*ASKED, "multi-turn", "unprompted")
 """Kinds of user turns. The target itself writes those of the last kind."""
 REPORTED = KINDS[:6]
-"""Kinds that results are reported on."""
+"""Kinds for which results are reported."""
 DOMAINS = tuple(phrases("domains"))
 
 

@@ -176,7 +176,7 @@ def test_the_bytes_of_all_traces_are_bounded() -> None:
 
 def test_an_endless_line_is_not_kept() -> None:
     kept = store.TraceStore()
-    with pytest.raises(BadTrace, match="grown past"):
+    with pytest.raises(BadTrace, match="grown larger"):
         kept.new(["x", "x" * (2 << 20)])
     assert not kept._entries and kept._size == 0
 

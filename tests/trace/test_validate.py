@@ -104,7 +104,7 @@ RAW: dict[str, tuple[bytes, str]] = {
     "a blank line": (b"\n\n", "line 1.*not JSON"),
     "a kind that is a list": (b'{"v":2,"kind":["run"]}', "line 1, kind"),
     "a line of two megabytes": (b'{"v":2,"kind":"' + b"x" * (2 << 20) + b'"}', "longer than 1048576 bytes"),
-    "a file of 33 megabytes": (b" " * (33 << 20), "more than 32 MiB"),
+    "a file of 33 megabytes": (b" " * (33 << 20), "larger than 32 MiB"),
 }
 
 

@@ -1,9 +1,9 @@
 """Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, with counts of correct rank paths.
 
 STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 accepted most often; Token Recycling
-(arXiv 2408.08696) searches similarly. Here the target writes one token at a time and its logits are stored. At every position,
-the drafter's state, built from earlier text alone, gives the ranks of the tokens that follow. This yields the same counts for
-all possible paths at once, without a pass over a wide tree.
+(arXiv 2408.08696) searches similarly. Here the target writes one token at a time, and its top tokens are stored. At every
+position, the drafter's state, built from earlier text alone, gives the ranks of the tokens that follow. This yields the same
+counts for all possible paths at once, without a pass over a wide tree.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tally:
 
 @dataclass
 class Text:
-    """One text of the target: prompt and output ids, and the row of each output token."""
+    """One text by the target: prompt and output ids, and the target's top tokens at each output position."""
 
     prompt: list[int]
     output: list[int]

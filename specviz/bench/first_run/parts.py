@@ -40,7 +40,7 @@ PARTS: Mapping[str, Part] = {
     "recording": Part("clock", "recording", 25),
     "tests": Part("suites", "tests", 110),
 }
-"""Parts in order, those with goals first, since late parts get only the remaining time."""
+"""Parts in order of importance, since late parts get only the remaining time."""
 NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "No time was left for it.", "rows": []}
 Say = Callable[[str], None]
 Command = Callable[[str, Path], list[str]]

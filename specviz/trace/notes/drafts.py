@@ -237,7 +237,7 @@ class DenoisedNote(TypedNote, frozen=True):
 
     places: Sequence[Offer]
     given: Sequence[Sequence[float]] = ()
-    """[place]: probabilities of the same tokens given the token before; empty if a place does not depend on it."""
+    """[place]: probabilities of the same tokens given the previous token; empty if a place does not depend on it."""
     rates: Sequence[float] = ()
     """[place]: predicted acceptance rate, from which the block's length was chosen."""
     considered: int | None = None

@@ -70,7 +70,7 @@ class VisualTokensNote(TypedNote, frozen=True):
     kept: Sequence[Pair]
     """Spans of image tokens visible to the drafter."""
     unseen: Sequence[Pair]
-    """Spans of other tokens hidden from it."""
+    """Spans of other tokens hidden from the drafter."""
 
 
 class AttentionLook(Part, frozen=True):

@@ -161,7 +161,7 @@ class BatchCacheNote(TypedNote, frozen=True):
 
 
 class DecayHead(Part, frozen=True):
-    """A head of a state-space layer: ``fade`` [node] is the log of what remains of the carried state."""
+    """A head of a state-space layer: ``fade`` [node] is the log of the carried state's remaining fraction."""
 
     name: str
     layer: int

@@ -100,7 +100,7 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
 
 def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return the weighted sum over slots of the loss, times ``scale``. ``place`` [vocab] is a token's index in the draft
-    vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined ones."""
+    vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined dialogues."""
     tokens, device, config = dialogue.tokens, dialogue.tokens.device, net.config
     chosen, begins, ends = list[Tensor](), list[Tensor](), list[Tensor]()
     for begin, first, end in dialogue.spans:

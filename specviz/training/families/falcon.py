@@ -94,7 +94,7 @@ def _principal(rows: Tensor, count: int) -> Tensor:
 
 
 def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
-    """Make every layer pass its input on: the first the directions and a constant, the others the layer below."""
+    """Make every layer pass its input on: the first, the directions and a constant; the others, the layer below's output."""
     width = net.config.width
     generator = torch.Generator(net.embedding.device).manual_seed(0)
     for number, (enter, again, bias, more) in enumerate(net.recurrence.all_weights):
@@ -186,7 +186,7 @@ class BlockTraining(FeatureTraining):
         return super().step(share)
 
     def loss_sum(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-        """Sum the loss over the counted places without glances, in one answer or several joined ones, times ``scale``."""
+        """Sum the loss over the counted places without glances, in one answer or several joined answers, times ``scale``."""
         net, texts, truth = self.net, noisy(dialogue, generator), labels_of(self.net, self.place, dialogue)
         phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
         counts = torch.ones_like(truth.places, dtype=torch.bool)
@@ -205,7 +205,7 @@ class Texts(NamedTuple):
 
 
 def side_by_side(dialogue: DialogueFeatures) -> Texts:
-    """The texts of one dialogue, or of several joined ones."""
+    """The texts of one dialogue or of several joined dialogues."""
     tokens, features = (
         pad_sequence(values.split(dialogue.lengths), batch_first=True) for values in (dialogue.tokens, dialogue.features[:, -1])
     )
@@ -213,7 +213,7 @@ def side_by_side(dialogue: DialogueFeatures) -> Texts:
 
 
 def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
-    """The network's inputs of a dialogue, with noise, since drafting reads the network's own approximate features."""
+    """The network's inputs for a dialogue, with noise, since drafting reads the network's own approximate features."""
     (tokens, features), device = side_by_side(dialogue), dialogue.tokens.device
     noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
     width = torch.tensor([NOISE / (length - 1) for length in dialogue.lengths], device=device)

@@ -49,7 +49,7 @@ def unroll(
     net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
     lengths: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
-    """Return the outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, a subset of the step before.
+    """Return the outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, a subset of the previous step's.
 
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j. Its logits are the
     distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
@@ -97,7 +97,7 @@ class Truth:
         return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
 
     def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
-        """Return the outputs [start, hidden] of a self-fed step on ``words`` and ``features`` (the outputs before), both
+        """Return the outputs [start, hidden] of a self-fed step on ``words`` and ``features`` (the previous outputs), both
         [start, hidden]. ``own`` are the keys and values of each start's earlier steps; those of this step are appended."""
         net, places = self.net, chosen.to(self._device) + step
         x, residual = net.mix(words, net.stepped(features, step))
@@ -132,7 +132,7 @@ class Truth:
 
 
 def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """The starts of a dialogue, or of several joined ones, for :func:`unroll`."""
+    """The starts of one dialogue or of several joined dialogues, for :func:`unroll`."""
     several = [
         [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator)]
         for begin, first, end in dialogue.spans
@@ -141,7 +141,7 @@ def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: to
 
 
 def sampled_starts(first: int, length: int, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """Draw for each step a random share of the starts that stay inside the answer, ascending and a subset of the step before.
+    """Draw for each step a random share of the starts that stay inside the answer, ascending and a subset of the previous step's.
 
     Start i drafts token i + 2 first: an answer that begins at ``first`` is drafted from start first - 2 on.
     """
@@ -171,7 +171,7 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
     """EAGLE-3's loss with the target's head frozen and shared; the inputs are three hidden states, without feature regression.
 
     Returns the weighted sum over steps and starts of the cross-entropy (nats), times ``scale``. ``place`` [vocab] is a token's
-    index in the draft vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined ones.
+    index in the draft vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined dialogues.
     """
     rows = starts_of(dialogue, SHARES, generator)
     features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
@@ -215,7 +215,7 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
     distributions under the target's head. The inputs are noisy, since drafting reads approximate features.
 
     Returns the sum over the answer's tokens, times ``scale``; the regression is a mean over the feature's entries.
-    ``dialogue`` may be several joined ones."""
+    ``dialogue`` may be several joined dialogues."""
     features, lengths = dialogue.features[:, EAGLE_TAPS].flatten(1), dialogue.lengths
     noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
     width = torch.cat([torch.full((length, 1), EAGLE_NOISE / length) for length in lengths]).to(features.device)

@@ -158,7 +158,7 @@ class StateSpaceTraining(TrainState):
         return value if value.ndim == 2 and "embed" not in name else value.reshape(-1)
 
     def begin(self) -> None:
-        """Start new rows; a resumed training uses a new seed instead of skipping rows."""
+        """Start new rows; a resumed run uses a new seed instead of skipping rows."""
         generator = np.random.default_rng([0, self.progress.updates])
         every = rows(self.corpus.training, LENGTH, generator)
         self.stream = iter(lambda: list(islice(every, self.settings.batch)), [])

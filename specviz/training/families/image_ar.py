@@ -196,7 +196,7 @@ class ImageArTraining(TrainState):
         super().__init__(settings, learned(self.model))
 
     def begin(self) -> None:
-        """Start a new curriculum; a resumed training uses a new seed."""
+        """Start a new curriculum; a resumed run uses a new seed."""
         self.curriculum = Curriculum(self.batches, self.draw_codes, self.grid, self.settings.batch, self.progress.updates)
 
     def draw_codes(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:

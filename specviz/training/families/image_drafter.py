@@ -216,7 +216,7 @@ class ImageDrafterTraining(TrainState):
         super().__init__(settings, self.net)
 
     def begin(self) -> None:
-        """Start the examples: a resumed training uses a new seed, a new one first fits its head."""
+        """Start the examples: a resumed run uses a new seed, a new one first fits its head."""
         done = self.progress.updates
         self.examples = Examples(self.loaded, held_out=False, seed=3 + done, workers=self.settings.workers)
         self.generator = torch.Generator().manual_seed(done)

@@ -71,7 +71,7 @@ class SamplersTraining(TrainState):
         return self.learn([chosen], loss, chosen[1].numel())
 
     def decode_vectors(self, vectors: Tensor) -> Tensor:
-        """The decoder's pixels of the codes' vectors."""
+        """Decode the codes' vectors to pixels."""
         return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
 
     @torch.no_grad()

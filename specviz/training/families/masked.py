@@ -196,7 +196,7 @@ WINDOW = 384
 SHOWN, MEASURED = (12, 16, 1000), (120, 32, 4000)
 """Dialogues, places and maximum steps of a milestone's figures, and of the card's."""
 EARLY = 2000
-"""The number of first training dialogues, read before every milestone."""
+"""The number of training dialogues compared at a milestone: the first ones, all read before it."""
 
 
 def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:

@@ -46,7 +46,7 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's index in the draft vocabulary; only answer tokens inside it count. Each head reads a share of
-    the positions, starting one before the question's last token, as in drafting. ``dialogue`` may be several joined ones.
+    the positions, starting one before the question's last token, as in drafting. ``dialogue`` may be several joined dialogues.
     """
     distribution, at = target_distribution(net.outputs, dialogue)
     device, spans = distribution.device, dialogue.spans
@@ -82,7 +82,7 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
     """Return each head's rank of the true token, int64 [position, ahead], or WIDTH if it is not among the first WIDTH.
 
-    Positions are those of these answers with a token left for every head.
+    Positions are those in these answers that leave a token for every head.
     """
     draft = lambda dialogue, starts: net.logits(dialogue.features[starts, -1])  # noqa: E731
     return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)

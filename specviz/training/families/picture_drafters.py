@@ -296,7 +296,7 @@ class TextOnlyTraining(TokenTraining):
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
-    target = named(TARGET)  # now: the file may change before training ends
+    target = named(TARGET)  # read now, since the file may change before training ends
     learner, tokenizer, spoken = target_and_answers(job)
     settings = driver.settings_for(job, learner.model.device)
     state: Any

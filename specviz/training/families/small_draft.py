@@ -50,7 +50,7 @@ class TokenTraining(TrainState):
         self.begin()
 
     def begin(self) -> None:
-        """Start new rows; a resumed training uses a new seed, since skipping rows would take hours."""
+        """Start new rows; a resumed run uses a new seed, since skipping rows would take hours."""
         generator = np.random.default_rng([0, self.progress.updates])
         rows = data.rows(self.dialogues, self.training, self.markers, LENGTH, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
@@ -132,7 +132,7 @@ def distillation_loss(
 ) -> Tensor:
     """Sum the cross-entropy (nats) to the target's distribution over the answers' tokens in the draft vocabulary, times
     ``scale``. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's index in the draft
-    vocabulary; ``dialogue`` may be several joined ones."""
+    vocabulary; ``dialogue`` may be several joined dialogues."""
     ids = pad_sequence([tokens[:-1] for tokens in dialogue.tokens.split(dialogue.lengths)], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
     # One index over all answers: with a mask per dialogue, the host would wait for the GPU twice per dialogue.

@@ -1,7 +1,7 @@
 // Written by specviz/trace/json_schema.py.
 declare namespace Trace {
   type integer = number;
-  /** What was asked, of what, on what. parameters are the method's; warnings are shown on screen, never hidden. */
+  /** The request, the models and the machine. parameters are the method's; warnings are always shown on screen. */
   interface Run {
     /** Version of this format. */ v: number;
     /** Lines before this one. */ seq: integer;
@@ -31,15 +31,15 @@ declare namespace Trace {
     guidance: number | null;
     codebook: Codebook | null;
   }
-  /** How tokens are chosen. temperature 0 is greedy; top_k 0 and top_p 1 keep every token. */
+  /** Settings for choosing tokens. temperature 0 is greedy; top_k 0 and top_p 1 keep every token. */
   interface Sampling {
     temperature: number;
     top_k: integer;
     top_p: number;
     seed: integer;
-    /** Earlier runs that taught the drafter, 0 where absent: its draws are keyed by it as by the seed. */ generation: integer;
+    /** Number of earlier runs that the drafter learned from, 0 if absent; its draws are keyed by it as well as by the seed. */ generation: integer;
   }
-  /** The picture codes of an image run as a map for the eye. */
+  /** The picture codes of an image run, laid out as a map. */
   interface Codebook {
     size: integer;
     places: string;
@@ -51,7 +51,7 @@ declare namespace Trace {
     /** Version of this format. */ v: number;
     /** Lines before this one. */ seq: integer;
     kind: "step";
-    /** Steps before this one. */ index: integer;
+    /** Number of steps before this one. */ index: integer;
     /** Absolute position of the root, which is also the length of the target's cache before the pass. */ position: integer;
     /** The draft tree, root first, parents before children. */ nodes: Node[];
     /** Accepted nodes from the root's child downwards. */ path: integer[];
@@ -62,28 +62,28 @@ declare namespace Trace {
     time: Nanoseconds;
     cut: "eos" | "budget" | "context" | null;
     draft_calls: integer;
-    /** Drafted nodes the target scored. */ verified: integer;
-    /** Rows of the target's pass, root and padding included. */ padded: integer;
+    /** Number of drafted nodes that the target scored. */ verified: integer;
+    /** Number of rows in the target's pass, root and padding included. */ padded: integer;
     rows: TargetRow[];
     notes: Note[];
-    /** Runs of the target in this step; 1 where it is missing. */ passes: integer;
-    /** Guesses were chosen, not drawn: the rule took each as a point mass, and q is confidence alone. */ certain: boolean;
+    /** Number of target passes in this step; 1 if absent. */ passes: integer;
+    /** Whether drafts were chosen, not sampled: the rule treated each as a point mass, and q is merely a confidence. */ certain: boolean;
   }
   /** One node of a draft tree. */
   type Node = [integer, integer, string, number | null, number | null, "root" | "accepted" | "relaxed" | "rejected" | "skipped" | "pruned" | "resampled", number | null, number | null, [integer, integer] | null];
-  /** The target's own token that ends a step, hanging from the node where the walk ended. */
+  /** The target's own token that ends a step, a child of the node at which the walk ended. */
   type Bonus = [integer, integer, string, number | null, "target" | "residual", [integer, integer] | null];
-  /** Where the time of one step went, in nanoseconds. host is the rest of the step's wall time but for aside: that went into what is only shown, and is in no total. */
+  /** Time of one step by phase, in nanoseconds. host is the rest of the step's wall time, except for aside: the time spent on data that is only shown, which no total includes. */
   type Nanoseconds = [integer, integer, integer, integer, integer, integer];
-  /** What the target would have said after node: its best few tokens, likeliest first. Only for visited nodes. */
+  /** The target's prediction after node: its top few tokens, most likely first. Only for visited nodes. */
   type TargetRow = [integer, Candidate[]];
-  /** A token the target ranked high at some node: id, text, probability in the sense of Node.p. */
+  /** A token that the target ranked high at some node: id, text, and probability as in Node.p. */
   type Candidate = [integer, string, number];
-  /** A method's own account of a step. Notes of a type that is listed here have its fields, and may have more; those of any other type are plain JSON. None is deeper than 8 levels or holds more than 16384 values. */
+  /** A method's own data on a step. A note of a type listed here has that type's fields and may have more; any other note is plain JSON. No note is nested more than 8 levels deep or holds more than 16384 values. */
   interface Note {
     type: string;
   }
-  /** How a run ended. metrics is what trace.metrics.summarise makes of the steps. */
+  /** The end of a run. metrics is the result of trace.metrics.summarise for the steps. */
   interface End {
     /** Version of this format. */ v: number;
     /** Lines before this one. */ seq: integer;
@@ -95,10 +95,10 @@ declare namespace Trace {
     metrics: Metrics;
     message: string;
     baseline: Baseline | null;
-    /** What an image run drew: base64 of a PNG. */ picture: string;
-    /** Passes captured as CUDA graphs in this run. The next run of the model replays them. */ captures: integer;
-    /** Time that took: in no step and not in the prefill. */ capture_ns: integer;
-    /** What a reader of the times has to know where other programs kept the run waiting. */ busy: string;
+    /** An image run's picture: base64 of a PNG. */ picture: string;
+    /** Number of passes captured as CUDA graphs in this run. The model's next run replays them. */ captures: integer;
+    /** Time spent on these captures; neither the steps nor the prefill include it. */ capture_ns: integer;
+    /** A caveat for readers of the timings, if other programs kept the run waiting. */ busy: string;
   }
   /** The target's own autoregressive run. */
   interface Baseline {
@@ -106,16 +106,16 @@ declare namespace Trace {
     prefill_ns: integer;
     equal: boolean;
     first_divergence: Divergence | null;
-    /** Its text by token from the first divergence on; absent where it wrote the same, or was recorded without. */ pieces: string[];
-    /** What the baseline of an image run drew, base64 of a PNG; absent where that is the run's own picture. */ picture: string;
-    /** Time in which passes were captured as CUDA graphs: in no other time. */ capture_ns: integer;
+    /** Its text by token from the first divergence on; absent if it did not diverge, or if the text was not recorded. */ pieces: string[];
+    /** The picture of an image run's baseline, base64 of a PNG; absent if it equals the run's own picture. */ picture: string;
+    /** Time spent capturing passes as CUDA graphs; no other time includes it. */ capture_ns: integer;
   }
-  /** Where a run first left its baseline. */
+  /** The first divergence of a run from its baseline. */
   interface Divergence {
     position: integer;
     gap: number | null;
   }
-  /** What the steps add up to. Further keys may follow; a number without meaning is null. */
+  /** Metrics computed from the steps. Further keys may follow; an undefined number is null. */
   interface Metrics {
     accepted: integer;
     accepted_by_depth: (number | null)[];
@@ -137,7 +137,7 @@ declare namespace Trace {
     tokens_per_second: number | null;
     verified: integer;
   }
-  /** Seconds of a run by phase; ``total`` leaves out the prefill, and capturing, which there may be none of. */
+  /** Seconds of a run by phase; ``total`` leaves out the prefill and the capturing of CUDA graphs, if any. */
   interface PhaseSeconds {
     capture: number;
     commit: number;
@@ -159,21 +159,21 @@ declare namespace Trace {
   /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors. */
   interface GrowthNote {
     type: "growth";
-    /** [level, beam]: nodes that were expanded at each level, the root's first. */ beams: integer[][];
-    /** [node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the expected probability that the target accepts the path. */ value: number[];
-    /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
+    /** [level, beam]: nodes expanded at each level, starting with the root's. */ beams: integer[][];
+    /** [node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the expected probability that the path is accepted. */ value: number[];
+    /** Number of nodes sent to the target, root included; they come before the pruned ones. */ kept: integer;
     /** Number of drafted candidates, without the root. */ considered: integer;
     depth: TreeDepth | null;
   }
-  /** Depth of a tree chosen by default, from the calibration in trees.depth_profile where there is one. */
+  /** A tree's default depth, chosen from the calibration in trees.depth_profile if there is one. */
   interface TreeDepth {
     levels: integer;
     nodes: integer | null;
     /** Predicted tokens per pass. */ tau: number | null;
-    /** Predicted speed-up over the target alone; null without a calibration. */ gain: number | null;
+    /** Predicted speed-up over the target without drafts; null without a calibration. */ gain: number | null;
     /** Cost of a drafter forward, in target passes of one token. */ forward: number | null;
   }
-  /** Beam mass by level, and the level where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
+  /** Beam mass by level, and the level at which it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
   interface BeamMassNote {
     type: "beam_mass";
     /** [level]: log of the beam's probability mass, level 1 first. */ mass: number[];
@@ -182,15 +182,15 @@ declare namespace Trace {
     /** Last level, if the threshold stopped the growth. */ stopped: integer | null;
     /** Deepest possible level. */ limit: integer;
     /** [level]: fraction of the calibration's beams below the threshold. */ below: number[];
-    /** Cost of a drafter forward, in target passes of one token, if the threshold was chosen by it. */ forward: number | null;
+    /** Cost of a drafter forward, in target passes of one token, if the threshold was derived from it. */ forward: number | null;
   }
-  /** Nodes of a tree by drafter forward, by Falcon (arXiv 2412.12639). */
+  /** Tree nodes, grouped by the drafter forward that proposed them, by Falcon (arXiv 2412.12639). */
   interface BlocksNote {
     type: "blocks";
     blocks: Block[];
     /** Levels per forward. */ width: integer;
   }
-  /** Nodes drafted by one forward, pruned ones included. depths are its first and last level. */
+  /** Nodes drafted by one forward, pruned ones included. depths are the first and last level. */
   interface Block {
     nodes: integer[];
     depths: [integer, integer];
@@ -198,12 +198,12 @@ declare namespace Trace {
   /** Sources of a tree merged from several drafters and memories, by READER (arXiv 2508.09072). */
   interface MergedTreeNote {
     type: "merged_tree";
-    /** [node]: "root", or its sources joined by a plus: drafter, context, outputs. */ sources: string[];
+    /** [node]: "root", or its sources joined by plus signs: drafter, context, outputs. */ sources: string[];
     /** [node]: estimated probability that the whole path is accepted. */ value: number[];
-    /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
+    /** Number of nodes sent to the target, root included; they come before the pruned ones. */ kept: integer;
     considered: integer;
     /** Predicted tokens per pass. */ expected: number;
-    /** Whether the size follows the cost curve; else it is a parameter. */ fitted: boolean;
+    /** Whether the tree size was fitted to the cost curve; if not, it is a parameter. */ fitted: boolean;
     grafts: Graft[];
   }
   /** A continuation of count tokens retrieved for node, after a match of matched tokens. */
@@ -213,14 +213,14 @@ declare namespace Trace {
     matched: integer;
     count: integer;
   }
-  /** Paths of a block drafter's distributions in order of probability, by DDTree (arXiv 2604.12989): the tree of n nodes is the first n. */
+  /** Paths through a block drafter's distributions, most probable first, by DDTree (arXiv 2604.12989): the first n form the tree of n nodes. */
   interface FrontierNote {
     type: "frontier";
     /** [node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last. */ value: number[];
-    /** Number of nodes sent to the target, which come first, the root included. */ kept: integer;
+    /** Number of nodes sent to the target, root included; they come before the pruned ones. */ kept: integer;
     /** Number of ranked paths, without the root. */ considered: integer;
     /** [depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first. */ reach: number[];
-    /** [depth]: top tokens, the same below every node. */ places: Offer[];
+    /** [depth]: top tokens, the same under every node. */ places: Offer[];
   }
   /** Tokens of one position, most likely first, with the drafter's probability of each. */
   interface Offer {
@@ -228,7 +228,7 @@ declare namespace Trace {
     probability: number[];
     texts: string[];
   }
-  /** Predictions of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774). */
+  /** Predictions of parallel heads, from whose Cartesian product the tree is taken, by Medusa (arXiv 2401.10774). */
   interface HeadsNote {
     type: "heads";
     heads: HeadOffer[];
@@ -248,7 +248,7 @@ declare namespace Trace {
     /** Position of the first copied token. */ source: integer;
     /** Number of copied tokens. */ length: integer;
   }
-  /** Best match in the suffix trees and its score, by SuffixDecoding (arXiv 2411.04975). */
+  /** The best match in the suffix trees, and its score, by SuffixDecoding (arXiv 2411.04975). */
   interface SuffixNote {
     type: "suffix";
     source: "context" | "outputs" | "none";
@@ -256,7 +256,7 @@ declare namespace Trace {
     suffix_length: integer;
     occurrences: integer;
     /** Maximum draft length for a match of this length. */ limit: integer;
-    /** Expected number of accepted tokens, from the tree's counts. */ score: number;
+    /** Expected number of accepted tokens, estimated from the tree's counts. */ score: number;
     threshold: number | null;
     used: boolean;
     /** Best score of each memory. */ scores: Record<string, number>;
@@ -270,7 +270,7 @@ declare namespace Trace {
     limit: integer;
     score: number;
   }
-  /** Continuations counted at a node: counts of each token, count in total, others not shown. */
+  /** Continuations counted at a node: counts by token, count in total, others not listed. */
   interface SuffixRow {
     node: integer;
     count: integer;
@@ -315,28 +315,28 @@ declare namespace Trace {
   interface DenoisedNote {
     type: "denoised";
     places: Offer[];
-    /** [place]: probabilities of the same tokens given the token before; empty if a place does not depend on it. */ given: number[][];
-    /** [place]: predicted acceptance rate, by which the block was cut. */ rates: number[];
-    /** Number of drafted tokens, of which the first were sent to the target; null if all were. */ considered: integer | null;
+    /** [place]: probabilities of the same tokens given the previous token; empty if a place does not depend on it. */ given: number[][];
+    /** [place]: predicted acceptance rate, from which the block's length was chosen. */ rates: number[];
+    /** Number of drafted tokens, if only the first of them were sent to the target; null if all were. */ considered: integer | null;
   }
   /** Beam search through a block's candidates, and the next draft length, by DiffuSpec (arXiv 2510.02358). */
   interface LatticeNote {
     type: "lattice";
     columns: LatticeColumn[];
     beams: LatticeBeams[];
-    /** Number of positions up to an end of the text that every path is likely to take; null without one. */ fence: integer | null;
+    /** Number of positions up to a likely end of text, where the lattice stops; null without one. */ fence: integer | null;
     gauge: DraftLength;
-    /** Weight of the drafter's log-probability in a score; the rest is the n-gram model's. */ weight: number;
+    /** Weight of the drafter's log-probability in a score; the n-gram model has the rest. */ weight: number;
     /** Whether the path ends the text; missing in older traces. */ ended: boolean | null;
   }
-  /** Candidates at one position of the block; the search considered size. */
+  /** The top candidates at one position of the block; the search considered size of them. */
   interface LatticeColumn {
     tokens: integer[];
     probability: number[];
     size: integer;
     texts: string[];
   }
-  /** Best beams after one position, best first: each one's parent beam, row in the column, and score. */
+  /** The best beams after one position, best first: each beam's parent, row in the column, and score. */
   interface LatticeBeams {
     parents: integer[];
     picks: integer[];
@@ -357,7 +357,7 @@ declare namespace Trace {
     /** First row, from 0. */ row: integer;
     rows: integer;
     /** Number of codes generated so far. */ codes: integer;
-    /** The band, base64. */ png: string;
+    /** These rows as a base64-encoded PNG. */ png: string;
   }
   /** Coarse codes and the fine codes drafted from them, by MuLo-SD (arXiv 2601.05149). */
   interface CoarseCodesNote {
@@ -369,37 +369,37 @@ declare namespace Trace {
   interface JacobiWindowNote {
     type: "jacobi_window";
     codes: integer[];
-    /** Number of codes at the window's start sampled from the last pass's distributions. */ redrawn: integer;
+    /** Number of codes, from the window's start, that were sampled from the last pass's distributions. */ redrawn: integer;
   }
-  /** Preprocessed picture of a prompt and the positions of its tokens, in the first step of a vision-language run. */
+  /** A prompt's preprocessed picture and the positions of its tokens, in the first step of a vision-language run. */
   interface PictureNote {
     type: "picture";
-    /** Base64 in pieces, since a note's texts have at most 4096 characters. */ png: string[];
+    /** Base64, split into pieces because a note's texts have at most 4096 characters. */ png: string[];
     /** Width and height in pixels. */ size: [integer, integer];
-    /** Rows and columns of patches; zeros if they form no plain grid. */ grid: [integer, integer];
+    /** Rows and columns of patches; zeros if they do not form a regular grid. */ grid: [integer, integer];
     spans: [integer, integer][];
     /** Number of prompt tokens. */ prompt: integer;
     encoding_ns: integer;
-    /** [patch]: left, top, right and bottom in fractions of the picture, if they form no plain grid. */ boxes: [number, number, number, number][] | null;
+    /** [patch]: left, top, right and bottom as fractions of the picture, if the patches do not form a regular grid. */ boxes: [number, number, number, number][] | null;
   }
-  /** Prompt as target and drafter read it: image tokens that the drafter sees, by DREAM, HiViS and visual drafters. */
+  /** The prompt as target and drafter read it, with the image tokens that the drafter sees, by DREAM, HiViS and visual drafters. */
   interface VisualTokensNote {
     type: "visual_tokens";
     target: integer;
     drafter: integer;
     /** Spans of image tokens. */ visual: [integer, integer][];
     /** Spans of image tokens visible to the drafter. */ kept: [integer, integer][];
-    /** Spans of other tokens hidden from it. */ unseen: [integer, integer][];
+    /** Spans of other tokens hidden from the drafter. */ unseen: [integer, integer][];
   }
-  /** Attention of a drafter to the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201). */
+  /** A drafter's attention to the picture and, in the first step, the entropy of the target's, by DREAM (arXiv 2505.19201). */
   interface AttentionEntropyNote {
     type: "attention_entropy";
     looks: AttentionLook[];
     /** [layer, position]: entropy of the target's attention. */ entropy: number[][] | null;
     /** Candidate layers for the drafter's feature. */ middle: integer[] | null;
-    /** [position]: the candidate layer of least entropy. */ chosen: integer[] | null;
+    /** [position]: the candidate layer with the lowest entropy. */ chosen: integer[] | null;
   }
-  /** Attention of the drafter after tokens: its sum over the picture, and [position, weight] of the largest. */
+  /** The drafter's attention after tokens: its sum over the picture, and the largest weights as [position, weight]. */
   interface AttentionLook {
     tokens: integer[];
     picture: number;
@@ -409,10 +409,10 @@ declare namespace Trace {
   /** Step embeddings, and the acceptance of drafts with and without them, by HiViS (arXiv 2509.23928). */
   interface StepEmbeddingsNote {
     type: "step_embeddings";
-    /** [depth]: length of the learned vector. */ norms: number[];
-    /** [depth]: rounds in which a child there was judged; kept: those in which one was accepted. */ reached: integer[];
+    /** [depth]: norm of the learned vector. */ norms: number[];
+    /** [depth]: rounds in which a node at this depth was judged; kept: those in which one was accepted. */ reached: integer[];
     kept: integer[];
-    /** [depth]: tokens predicted by both drafters; those right with and without the vectors. */ asked: integer[] | null;
+    /** [depth]: tokens that both drafters predicted; with and without count the correct ones with and without the vectors. */ asked: integer[] | null;
     with: integer[] | null;
     without: integer[] | null;
   }
@@ -426,7 +426,7 @@ declare namespace Trace {
     so_far: CascadeTotals | null;
     forecast: CascadeCosts | null;
   }
-  /** One pass of the intermediate model over a draft: tokens are the accepted ones and its own. Times in ms. */
+  /** One pass of the intermediate model over a draft: tokens are the accepted ones and its own token. Times are in ms. */
   interface CascadePass {
     drafted: integer;
     kept: integer;
@@ -436,7 +436,7 @@ declare namespace Trace {
     verifying: number;
     texts: string[];
   }
-  /** Counts and milliseconds of the run so far: target rounds, tokens kept and buffered, intermediate passes, forwards. */
+  /** Totals of the run so far, times in ms: target rounds, tokens kept and buffered, intermediate passes, forwards. */
   interface CascadeTotals {
     rounds: integer;
     kept: integer;
@@ -446,7 +446,7 @@ declare namespace Trace {
     drafting: number;
     verifying: number;
   }
-  /** Calibrated cost and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions. */
+  /** Calibrated costs and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions. */
   interface CascadeCosts {
     target: number;
     target_block: number;
@@ -454,14 +454,14 @@ declare namespace Trace {
     drafter: number;
     /** Tokens per target pass without the intermediate model; with: with it. */ without: number;
     with: number;
-    /** Tokens of an intermediate pass that the target accepts. */ below: number;
-    /** Cost of an intermediate pass in target passes; below bound the published condition holds. */ ratio: number;
+    /** Tokens per intermediate pass that the target accepts. */ below: number;
+    /** Cost of an intermediate pass in target passes; the published condition holds below bound. */ ratio: number;
     bound: number;
     margin: number;
     gain: number;
     /** Milliseconds per token without the intermediate model; missing in older traces. */ before: number | null;
   }
-  /** Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493). */
+  /** Layers of the draft model that ran in parallel, and the repair of its cache, by EasySpec (arXiv 2502.02493). */
   interface LayerGroupsNote {
     type: "layer_groups";
     layers: integer;
@@ -471,24 +471,24 @@ declare namespace Trace {
     cached: integer;
     drafted: integer;
     devices: string[];
-    /** Tokens of the exact pass, of which repaired had fuzzy entries; fuzzy remain. */ exact: integer | null;
+    /** Tokens of the exact pass, of which repaired had fuzzy entries; fuzzy entries remain. */ exact: integer | null;
     repaired: integer | null;
     fuzzy: integer | null;
     /** [layer, token]: cosine between the fuzzy and the exact entry. */ likeness: number[][] | null;
   }
-  /** Drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064). */
+  /** The drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064). */
   interface DrafterSelectionNote {
     type: "drafter_selection";
     names: string[];
-    /** [arm]: probability of drafting. */ chances: number[];
+    /** [arm]: probability of being selected. */ chances: number[];
     /** The arm that drafted. */ drafted: integer;
-    /** Whether the learner receives feedback on all arms, or on the selected one alone. */ informed: boolean;
+    /** Whether the learner receives feedback on all arms rather than only on the selected one. */ informed: boolean;
     loss: string;
-    /** Longest chain. */ ahead: integer;
-    /** Tokens that the round emitted. */ tokens: integer[];
+    /** Maximum chain length. */ ahead: integer;
+    /** Tokens emitted in this round. */ tokens: integer[];
     /** [arm, place]: acceptance probability of each arm's chain along the emitted tokens. */ ghosts: number[][];
     /** [arm]: expected tokens per pass. */ expected: number[];
-    /** Chains whose loss became known. */ settled: integer | null;
+    /** Number of chains whose loss became known. */ settled: integer | null;
     waiting: Waiting[];
     /** [arm]: chances of the next round. */ after: number[];
     texts: string[];
@@ -498,11 +498,11 @@ declare namespace Trace {
     place: integer;
     known: integer;
   }
-  /** Half of a hybrid that drafted, a suffix tree or a network that reads one state, by OWL (arXiv 2510.07535). */
+  /** The half of a hybrid drafter that drafted: a suffix tree, or a network that reads one state, by OWL (arXiv 2510.07535). */
   interface LastStateNote {
     type: "last_state";
     half: "suffix" | "tree";
-    /** Tokens of text so far. */ length: integer;
+    /** Number of tokens in the text so far. */ length: integer;
     /** Score of the suffix tree's draft; null without a suffix tree. */ score: number | null;
     threshold: number | null;
     /** Whether the drafter reads the state of a [SPEC] token. */ probed: boolean;
@@ -512,11 +512,11 @@ declare namespace Trace {
     type: "batch_cache";
     /** The row of this run. */ row: integer;
     round: integer;
-    /** Number of rounds between sweeps; 0: never. */ every: integer;
+    /** Number of rounds between sweeps; 0 means never. */ every: integer;
     swept: boolean;
     rows: BatchRowCache[];
   }
-  /** A row's cache: lengths of its unbroken runs of entries, and the holes between them. */
+  /** A row's cache: the lengths of its contiguous runs of entries, and the holes between them. */
   interface BatchRowCache {
     row: integer;
     runs: integer[];
@@ -528,41 +528,41 @@ declare namespace Trace {
     heads: DecayHead[];
     /** Width of the convolution. */ taps: integer;
     /** [layer]: "state" or "attention". */ layers: string[];
-    /** Size of one state copy; per_node_bytes: of one per node, replay_bytes: of what a replay stores instead. */ state_bytes: integer;
+    /** Size of one copy of the state; per_node_bytes: of a copy per node; replay_bytes: of the data stored for a replay instead. */ state_bytes: integer;
     per_node_bytes: integer;
     replay_bytes: integer;
   }
-  /** A head of a state-space layer: fade [node] is the log of what remains of the carried state. */
+  /** A head of a state-space layer: fade [node] is the log of the carried state's remaining fraction. */
   interface DecayHead {
     name: string;
     layer: integer;
     head: integer;
     fade: number[];
   }
-  /** A production engine's record of a round, which other requests may share. */
+  /** A production engine's record of a round, which other requests may have shared. */
   interface ServedNote {
     type: "served";
-    /** Requests in the target's pass; null if unknown. */ batch: integer | null;
-    /** Number of rejected draft tokens without ids. */ untold: integer;
-    /** Tokens drafted in this round; null if unknown. */ drafted: integer | null;
+    /** Number of requests in the target's pass; null if unknown. */ batch: integer | null;
+    /** Number of rejected draft tokens whose ids are unknown. */ untold: integer;
+    /** Number of tokens drafted in this round; null if unknown. */ drafted: integer | null;
   }
   /** A server's counters over all its requests, sampled during this step. */
   interface ServedCountersNote {
     type: "served_counters";
     samples: CounterSample[];
   }
-  /** Increase of a server's counters in the first ms milliseconds of the run. */
+  /** Increase in a server's counters over the first ms milliseconds of the run. */
   interface CounterSample {
     ms: number;
     /** Drafts verified. */ drafts: integer;
-    /** [draft position]: drafts whose token there was accepted. */ accepted: integer[];
+    /** [draft position]: drafts whose token at this position was accepted. */ accepted: integer[];
   }
   /** Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192). */
   interface OverlapNote {
     type: "overlap";
     positions: OverlapPosition[];
   }
-  /** Target and drafter after node: p and q of the tokens that matter most, and the sum of min(p, q) over all. */
+  /** Target and drafter after node: p and q of the most important tokens, and the sum of min(p, q) over all tokens. */
   interface OverlapPosition {
     node: integer;
     tokens: integer[];
@@ -576,7 +576,7 @@ declare namespace Trace {
     type: "typical_acceptance";
     positions: TypicalPosition[];
   }
-  /** A judged node: the target's p of its token, the threshold, and the entropy it came from, in nats. */
+  /** A judged node: the target's p of its token, the threshold, and the entropy that determines it, in nats. */
   interface TypicalPosition {
     node: integer;
     token: integer;
@@ -595,12 +595,12 @@ declare namespace Trace {
   /** A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one. */
   interface Visit {
     node: integer;
-    /** Acceptance weight when its subtree was entered, weight once its children had failed. */ start: number | null;
+    /** Acceptance weight on entry to the node's subtree; weight: that after its children failed. */ start: number | null;
     weight: number | null;
     draw: number | null;
     outcome: "accepted" | "failed" | "passed";
   }
-  /** Reward of the drafted tree, log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134). */
+  /** Reward of the drafted tree, the log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134). */
   interface TreeRewardNote {
     type: "tree_reward";
     reward: number;
@@ -613,7 +613,7 @@ declare namespace Trace {
     node: integer;
     length: number;
   }
-  /** The tree that another drafter gave from the same root. */
+  /** The tree that another drafter proposed from the same root. */
   interface ReferenceTree {
     tokens: integer[];
     parents: integer[];
@@ -628,7 +628,7 @@ declare namespace Trace {
     delta: number | null;
     factor: number | null;
   }
-  /** A judged code with its nearest latent codes, enough to judge it again under another limit. */
+  /** A judged code with its nearest latent codes: enough data to judge it again under another limit. */
   interface RelaxedJudgement {
     node: integer;
     p: number;
@@ -636,9 +636,9 @@ declare namespace Trace {
     /** Maximum probability added by the nearest codes. */ limit: number;
     count: integer;
     moved: number;
-    /** Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces. */ near: string | integer[];
+    /** The nearest codes, nearest first, as base64 of little-endian 16-bit numbers; older traces list the first ten. */ near: string | integer[];
     /** The target's probability of the first few of them. */ mass: number[];
-    /** [number of nearest codes, their total probability], for several numbers. */ sums: [integer, number][];
+    /** [number of nearest codes, their total probability], for several such numbers. */ sums: [integer, number][];
   }
   /** Islands of rejected codes in an image block, resampled in waves, by MuLo-SD (arXiv 2601.05149). */
   interface LocalVerificationNote {
@@ -652,7 +652,7 @@ declare namespace Trace {
     islands: integer[][];
     /** The wave that resampled each code, 0 for none. */ waves: integer[];
     passes: integer;
-    /** Nodes whose cache entries were left as they were; missing in older traces. */ stale: integer[] | null;
+    /** Nodes whose stale cache entries were not renewed; missing in older traces. */ stale: integer[] | null;
   }
   interface Notes {
     growth: GrowthNote;
