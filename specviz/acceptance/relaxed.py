@@ -1,4 +1,4 @@
-"""Relaxed verification of image codes: a drafted code is judged with the probability of its nearest latent codes (LANTERN).
+"""Relaxed verification of image codes: a drafted code is judged together with its nearest latent codes (LANTERN).
 
 LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
 code c, A is the longest nearest-first prefix whose total mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is

@@ -197,7 +197,7 @@ class Texts:
     """Texts of a method's card: the table of the method's name in its folder's ``cards.toml``, or in the TOML file beside its
     module. Methods of one paper share the table ``paper`` there.
 
-    ``look_at`` tells students what to watch for. ``needs`` states requirements beyond a drafter or a draft model for the target.
+    ``look_at`` says what to watch for. ``needs`` states requirements beyond a drafter or a draft model for the target.
     ``claim`` is the paper's reported speed, with its model. ``differs`` explains why results with a small model on a small
     machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair`` is its row in PAIRS.md: a published
     target and drafter with the command to run them, or what is missing.

@@ -26,7 +26,7 @@ def test_the_largest_tree_that_can_be_asked_for_runs(tree: str) -> None:
 
 @pytest.mark.parametrize("tree", ["fixed", "drawn"])
 def test_only_a_beam_is_sized_by_what_pays(tree: str) -> None:
-    with pytest.raises(BadInput, match="nodes from 1 to 96"):
+    with pytest.raises(BadInput, match="choose 1 to 96 nodes"):
         compose({"nodes": 0, "tree": tree}, *models("hybrid"), GREEDY)
 
 

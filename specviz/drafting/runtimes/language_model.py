@@ -37,7 +37,7 @@ class ChainModel(Protocol):
 
     def chain(self, ids: Sequence[int], deepest: int) -> Chain:
         """Return a round's levels, one row each and at most ``deepest``: the first one appends ``ids``, every later one a token.
-        ``asked`` of these levels counts them."""
+        ``asked`` counts those computed so far."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -174,7 +174,7 @@ class SmallLevels(CapturedLevels[Tensor]):
 
 
 Chain = ChainLevels | SmallLevels
-"""Levels of one row each, which count those ``asked`` for."""
+"""Levels of one row each; ``asked`` counts those computed so far."""
 
 
 class SmallModel:
