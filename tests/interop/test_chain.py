@@ -64,7 +64,7 @@ def test_what_no_trace_can_hold_is_refused(round_: ChainRound, words: str) -> No
 
 
 def test_lengths_are_bounded() -> None:
-    with pytest.raises(BadInput, match="a trace holds 50000000"):
+    with pytest.raises(BadInput, match="a trace holds at most 50000000"):
         ChainSteps(NumberedTokens(), 5, 10**8)
     steps = ChainSteps(NumberedTokens(), 5, 9)
     assert steps.room(chain.MOST_TOKENS) and not steps.room(chain.MOST_TOKENS + 1)

@@ -74,7 +74,7 @@ def read(method: str, stored: Repository, target: Fit) -> Any:
             return _READERS[layout.network](layout, stored, target)
     if layout.method:
         raise ModelUnavailable(f"{stored.name} holds {layout.title}: choose the method {layout.method} for them.")
-    also = "" if layout in [LAYOUTS[name] for name in ("unknown", "model", "empty-mtp")] else ", which is not read yet"
+    also = "" if layout in [LAYOUTS[name] for name in ("unknown", "model", "empty-mtp")] else ", which is not supported yet"
     raise ModelUnavailable(f"{stored.name} is {layout.title}{also}; {method} requires heads made for it. {OURS}")
 
 
@@ -160,21 +160,21 @@ def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settin
     said.refuse_unknown(layout.read, layout.values)
     if not fills and outer.get("norm_before_residual") is None:
         raise ModelUnavailable(
-            f"{name} does not say norm_before_residual: the library then assumes false and vLLM true. Find out which it "
+            f"{name} does not set norm_before_residual: the library then assumes false and vLLM true. Find out which it "
             "was trained with, and write it into a copy of its config.json."
         )
     inner = said.section("transformer_layer_config")
     if not inner.values:
         raise said.refusal("has no transformer_layer_config, without which its layers are unknown")
     if (kind := inner.values.get("model_type")) not in ("llama", "qwen3"):
-        raise said.refusal(f"has layers of the kind {shown(kind)} (model_type), and ours are llama's or qwen3's")
+        raise said.refusal(f"has layers of the kind {shown(kind)} (model_type), but only llama's and qwen3's are read")
     inner.refuse_unknown(SIZES, {})
     inner.layers(_MOST_LAYERS)
     whole = AutoConfig.for_model(**{field: value for field, value in inner.values.items() if field not in HARMLESS})
     decoder = {**inner.values, **{field: getattr(whole, field) for field in SIZES if hasattr(whole, field)}}
     if decoder["vocab_size"] != len(target.embedding):
         raise ModelUnavailable(
-            f"{name} was made for {decoder['vocab_size']} tokens, and {target.name} has {len(target.embedding)}: choose the "
+            f"{name} was made for {decoder['vocab_size']} tokens, but {target.name} has {len(target.embedding)}: choose the "
             "target it was trained for."
         )
     own = {"target_hidden_size": outer.get("target_hidden_size"), "use_qk_norm": kind == "qwen3"}
@@ -327,9 +327,9 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
         said = Settings(said.name, {**said.values, **said.section("dflash_config").values, "dflash_config": None})
         said.refuse_unknown(SIZES | set(layout.read), layout.values)
     if (layers := said.get("num_target_layers", SIZE, target.layers)) != target.layers:
-        raise said.refusal(f"was made for a target of {layers} layers (num_target_layers), and {target.name} has {target.layers}")
+        raise said.refusal(f"was made for a target of {layers} layers (num_target_layers), but {target.name} has {target.layers}")
     if said.values.get("mask_token_id") is None:
-        raise said.refusal("does not say mask_token_id, the token at positions yet to be filled")
+        raise said.refusal("does not set mask_token_id, the token at positions yet to be filled")
     markov = "markov_head.markov_w1.weight" in names
     # DeepSpec stores embedding and head; z-lab's files never do. The class's name is the same for both of DeepSpec's drafters.
     deepspec = not library and {"embed_tokens.weight", "lm_head.weight"} <= set(names)

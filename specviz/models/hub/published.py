@@ -188,9 +188,9 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     SIZE: ("not a whole number above 0: these are not heads as published", None),
     POSITIVE: ("not a number above 0", None),
     WORDS: ("not a list of words", ()),
-    TOKEN: ("not a token's id", None),
+    TOKEN: ("not a token id", None),
     NUMBERS: ("not a list of whole numbers", ()),
-    LAYER_IDS: ("not a list of layers' numbers", ()),
+    LAYER_IDS: ("not a list of layer numbers", ()),
     dict[str, Any]: ("not a group of settings", {}),
     bool: ("neither true nor false", False),
 }
