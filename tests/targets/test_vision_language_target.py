@@ -164,7 +164,7 @@ def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
     torch.nn.Module.__init__(crossing)
     crossing.config = MllamaConfig(text_config={"num_hidden_layers": 2, "cross_attention_layers": [1]})
     crossing.config._attn_implementation = "sdpa"
-    with pytest.raises(ModelUnavailable, match="kind mllama, for which tree passes are untested"):
+    with pytest.raises(ModelUnavailable, match="type mllama, for which tree passes are untested"):
         family_of(crossing, "a model that looks across")
     recurrent = tiny_vision("llava").model
     recurrent.config = LlavaConfig(

@@ -65,7 +65,7 @@ def test_a_long_text_is_read_as_far_back_as_the_window() -> None:
     changed_ = TEXT.clone()
     changed_[8] = (changed_[8] + 1) % 48
     assert (model(changed_, 4) != model(TEXT, 4)).any()
-    with pytest.raises(ValueError, match="1 to 15 places"):
+    with pytest.raises(ValueError, match="1 to 15 masks"):
         model(TEXT, 16)
     with pytest.raises(ValueError, match="window of 16"):
         model.features(TEXT[None], torch.zeros(1, 20, dtype=torch.bool))
