@@ -17,7 +17,8 @@ PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0, 2 for an error the user can fix, 1 for a bug, 130 when stopped."""
+    """Run one command and return its exit status: 0, 2 for a user's error, 1 for a bug, 130 when stopped, 141 for a closed
+    pipe."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
