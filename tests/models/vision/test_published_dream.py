@@ -114,7 +114,7 @@ def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path
 
 def test_a_drafter_for_another_size_or_with_a_part_missing_is_refused(tmp_path: Path) -> None:
     fit = fit_of("tiny", world("llava_next").target)
-    with pytest.raises(ModelUnavailable, match="hidden states 64 wide"):
+    with pytest.raises(ModelUnavailable, match="hidden states of width 64"):
         read("dream", open_repository(str(saved(tmp_path / "a", tensors(), {**CONFIG, "hidden_size": 64}))), fit)
     without = {name: value for name, value in tensors().items() if name != "layers.2.mlp.up_proj.weight"}
     with pytest.raises(ModelUnavailable, match="lacks the tensor last.mlp.up_proj.weight"):
