@@ -102,7 +102,7 @@ def headline(left: Trace, right: Trace) -> str:
     if None in taus or None in rates:
         return f"{names[0]} and {names[1]} on one prompt."
     words = [
-        f"{name}: {tau:.2f} tokens a pass, {speed:.0f} a second" for name, tau, speed in zip(names, taus, rates, strict=True)
+        f"{name}: {tau:.2f} tokens per pass, {speed:.0f} per second" for name, tau, speed in zip(names, taus, rates, strict=True)
     ]
     return f"{words[0]}. {words[1]}."
 
@@ -112,7 +112,7 @@ Rows = dict[str, Callable[[Trace], str]]
 ROWS: Rows = {
     "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
     "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),
-    "tokens a pass, τ, after the first step": lambda trace: number(metrics.tau(trace.steps[1:])),
+    "tokens per pass, τ, after the first step": lambda trace: number(metrics.tau(trace.steps[1:])),
     "tokens a second after the first step": lambda trace: number(rate(trace), 1),
     "milliseconds a step, median": lambda trace: number(_median(trace), 1),
     "accepted at depth 1, 2, …, of those reached": lambda trace: (
