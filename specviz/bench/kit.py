@@ -165,8 +165,11 @@ Measure = Callable[[Prepared, TimedRun, "str | PictureQuestion"], Mapping[str, f
 
 @dataclass
 class Samples:
-    """Samples by arm. ``missing`` gives the reason why an arm could not run, ``held_bytes`` the bytes of its weights, caches and
-    stores, besides the target, after its first run."""
+    """Samples by arm.
+
+    ``missing`` maps an arm to the reason why it could not run. ``held_bytes`` maps an arm to the bytes that its weights, caches
+    and stores hold after its first run, excluding the target's weights.
+    """
 
     by_arm: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """τ by prompt length: a diary of that length, then a question.
 
-Every day is different, but the diary for copies repeats each week. All trees have the same depth and size, so that only the
-drafters differ.
+In the suite ``answers`` every day of the diary is different; in ``copies`` the diary repeats each week. Trees have at most 16
+nodes; those of the trained drafters also share one depth and width.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: 
                 curves.append(Curve(label, kind, tuple(round(taus[str(length)], 3) for length in LENGTHS)))
     if keep:
         loaded = Bencher(target).prepared("autoregressive", "a").loaded.name
-        tree = "trees of depth {depth}, width {width} and {nodes} nodes".format(**LENGTH_TREE)
+        tree = "trees of depth {depth} and width {width} for trained drafters, at most {nodes} nodes for all".format(**LENGTH_TREE)
         asked = f"{len(prompts('questions'))} questions and {len(prompts('copies'))} copies"
         source = f"{asked} after a diary, 96 greedy tokens each, {tree}"
         measured = LengthCurves(loaded, source, report.where["date"], LENGTHS, tuple(curves))

@@ -115,7 +115,7 @@ VALUES: Mapping[str, Callable[[Sample], float]] = {
     "τ": lambda sample: sample.tau,
     "τ of the worst kind": lambda sample: sample.tau,
     "tokens per forward": lambda sample: sample.emitted / max(1, sample.forwards),
-    "fewer passes": lambda sample: sample.emitted / max(1, sample.passes),
+    "tokens per pass": lambda sample: sample.emitted / max(1, sample.passes),
     "latent distance": lambda sample: sample.more.get("distance", 0.0),
     "score": lambda sample: sample.more.get("score", 0.0),
 }

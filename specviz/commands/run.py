@@ -30,9 +30,9 @@ def execute(options: argparse.Namespace) -> int:
         except OSError as problem:
             raise BadInput(f"{shown(out)} cannot be written to: {problem.strerror}.") from None
         if is_folder:
-            raise BadInput(f"{out} is a folder; name a file in it for the trace.")
+            raise BadInput(f"{out} is a folder; name a file in it.")
         if not is_writable:
-            raise BadInput(f"The trace cannot be written to {out}: {out.parent} is not a writable folder.")
+            raise BadInput(f"{out} cannot be written: {out.parent} is not a writable folder.")
     if options.engine == "vllm":
         return on_vllm.execute(options, settings)
     for name in ("server", "traces", "compare"):
@@ -47,7 +47,7 @@ def execute(options: argparse.Namespace) -> int:
             for event in stream(settings, cancel=stopping.event, progress=progress):
                 progress.close()
                 if options.picture and isinstance(event, Run) and event.modality != "image":
-                    raise BadInput(f"{event.target} draws no picture to write; omit --picture.")
+                    raise BadInput(f"{event.target} does not generate images; omit --picture.")
                 recording.add(event)
                 stopping.started = True
                 live.take(event)
@@ -74,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
 def status(ends: Sequence[End], stopped: bool) -> int:
     """Report a stop, or each failure once; return the exit status."""
     if stopped:
-        print_message("Stopped; the results so far are kept.")
+        print_message("Stopped early.")
         return STOPPED
     broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
     for message in dict.fromkeys(end.message or f"The run ended early: {end.reason.replace('_', ' ')}." for end in broken):

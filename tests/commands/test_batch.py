@@ -68,7 +68,7 @@ def test_an_interrupt_keeps_what_every_row_wrote(
 
     before = signal.getsignal(signal.SIGINT)
     assert broken_off(traces, tmp_path, monkeypatch) == (130, ["cancelled"] * 2)
-    assert "Stopped; the results so far are kept." in capsys.readouterr().err
+    assert "Stopped early." in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
 

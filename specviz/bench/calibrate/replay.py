@@ -147,8 +147,10 @@ def _recycled_path(following: Sequence[int], token: int, matrix: SuccessorMatrix
 
 
 def replay_stand(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
-    """Like :func:`replay_recycling`, for the n-gram store filled by earlier trajectories and this one so far. Ranks follow the
-    order of sampling."""
+    """Like :func:`replay_recycling`, for STAND's n-gram store; the first half of the first trajectory only fills the store.
+
+    A token's rank is its place in the order of sampling without replacement (Gumbel-top-k).
+    """
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):

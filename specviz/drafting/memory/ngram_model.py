@@ -1,8 +1,8 @@
 """Trigram language model: log-probabilities of token triples, counted in the training text.
 
-Interpolated absolute discounting: a known triple's probability is its share of its context's count less a discount. The
-discounted mass goes to the pair, and from there to the single token. Rare triples and pairs are left out of the file; their mass
-is passed down the same way, so the probabilities after any context still sum to one.
+Interpolated absolute discounting: a stored triple contributes (count - discount) / context count. The remaining mass goes to the
+pair model, and from there to the unigram model. Rare triples and pairs are left out of the file, and their mass is passed down
+the same way, so the probabilities after any context sum to one.
 Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
 """
 
@@ -68,8 +68,10 @@ class NgramModel:
         return np.where(self.counts.ids[at] == tokens, at, -1)
 
     def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Return log p [beam, candidate] of ``tokens`` [candidate] after the two token ids ``before`` [beam, 2]. A token outside
-        the vocabulary has the probability of the rarest word."""
+        """Return log p [beam, candidate] of ``tokens`` [candidate] after the two token ids ``before`` [beam, 2].
+
+        A token outside the vocabulary gets the unigram probability of the rarest word, backed off like any unseen word.
+        """
         before, words = self.place(before), self.place(tokens)
         probability = np.where(words >= 0, self._single[words], self._single.min())[None].repeat(len(before), 0)
         first, second = before[:, 0], before[:, 1]

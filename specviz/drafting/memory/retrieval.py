@@ -107,7 +107,10 @@ def _best(guesses: Sequence[MemoryGuess]) -> MemoryGuess:
 
 
 def _rows(guess: Guess) -> list[SuffixRow]:
-    """Return, for each position in the tree at which a draft token was chosen, all continuations with their counts."""
+    """Return a row for the match and for each fork at which a draft token was chosen, at most ``SHOWN_ROWS``.
+
+    A row holds the most frequent continuations, with their counts, and the number of continuations left out.
+    """
     rows: list[SuffixRow] = []
     inner = sorted({0, *guess.parents}) if guess.tokens else []
     for node in inner:

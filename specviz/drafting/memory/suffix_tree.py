@@ -119,7 +119,7 @@ class SuffixTree:
 
     def _slide(self, node: Branch, child: Branch, place: int) -> Branch:
         """Move the node one token down the edge to ``child``: only this suffix ends at ``node``, all others continue there."""
-        # At a node where a suffix ends, the limit is the end of the label, so the length need not be computed.
+        # A suffix ends at ``node``, so the limit is the end of the label and the length needs no clipping.
         node.relabel(self._text, place - (node.limit - node.start), place + 1)
         if child.length == 1:
             node.children = child.children

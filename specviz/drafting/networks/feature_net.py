@@ -189,7 +189,7 @@ class FeatureNet(Network):
         return self.turn(self.layer.self_attn.q_proj(x).view(-1, config.heads, config.head_size), positions)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rotated keys and values, each [row, kv, size]."""
+        """Return keys, rotated, and values, each [row, kv, size]."""
         config, attention = self.config, self.layer.self_attn
         keys = self.turn(attention.k_proj(x).view(-1, config.kv_heads, config.head_size), positions)
         return keys, attention.v_proj(x).view(-1, config.kv_heads, config.head_size)

@@ -55,8 +55,8 @@ class Network(nn.Module):
             if embedding.shape != whole or (head is not None and sizes is not None and len(head) not in sizes):
                 found = " and a head of ".join(" x ".join(map(str, part.shape)) for part in (embedding, head) if part is not None)
                 raise ModelUnavailable(
-                    f"This {self.title} needs an embedding of {whole[0]} x {whole[1]}, but the target's is {found}: "
-                    "choose the target it was trained for."
+                    f"This {self.title} is for a target with {whole[0]} tokens and a hidden size of {whole[1]}; "
+                    f"this target has an embedding of {found}. Choose the target that the drafter was trained for."
                 )
             self.register_buffer("embedding", embedding.detach(), persistent=False)
         if head is not None:
