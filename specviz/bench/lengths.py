@@ -71,7 +71,7 @@ def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: 
                 curves.append(Curve(label, kind, tuple(round(taus[str(length)], 3) for length in LENGTHS)))
     if keep:
         loaded = Bencher(target).prepared("autoregressive", "a").loaded.name
-        tree = "trees of depth {depth} and width {width} for trained drafters, at most {nodes} nodes for all".format(**LENGTH_TREE)
+        tree = "trees of at most {nodes} nodes; for trained drafters, depth {depth} and width {width}".format(**LENGTH_TREE)
         asked = f"{len(prompts('questions'))} questions and {len(prompts('copies'))} copies"
         source = f"{asked} after a diary, 96 greedy tokens each, {tree}"
         measured = LengthCurves(loaded, source, report.where["date"], LENGTHS, tuple(curves))

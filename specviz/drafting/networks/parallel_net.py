@@ -3,8 +3,9 @@
 Medusa (Cai et al., arXiv 2401.10774): head k is W2 (h + SiLU(W1 h)), with one or several such residual blocks. Each published
 head has its own W1 and a full W2. Ours share the target's head, restricted to the draft vocabulary, with a square matrix in front
 of it: W2 of head k is (target's head) V_k. As the target's head is fixed and SiLU hardly goes below zero, heads without V could
-add to the hidden state but hardly subtract from it. In the shipped heads, which have one trunk block and none per head, all V_k share the
-input h + SiLU(W1 h).
+add to the hidden state but hardly subtract from it.
+In the shipped heads, which have one trunk block and none per head, all V_k share the input h + SiLU(W1 h).
+
 Axis names: ``row``, ``ahead`` (one entry per head), ``hidden``, ``support`` (the draft vocabulary).
 """
 
