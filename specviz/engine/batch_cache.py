@@ -59,7 +59,7 @@ class RowStore(KeyValues):
     layer_type = RowLayer
 
     def __init__(self, layers: int, rows: int, capacity: int) -> None:
-        super().__init__(layers, capacity, blank=True)
+        super().__init__([None] * layers, capacity)
         self.rows = rows
         self.first = 0
 
@@ -67,14 +67,13 @@ class RowStore(KeyValues):
         """Copy the entries ``slots`` [row, slot] in that order to the slots from ``start`` on."""
         row = torch.arange(len(slots), device=slots.device)[:, None]
         for bank in self._banks.values():
-            moved = bank.entries[:, row, :, slots].permute(2, 0, 3, 1, 4)
-            bank.entries[..., start : start + slots.shape[1], :] = moved
+            bank[..., start : start + slots.shape[1], :] = bank[:, row, :, slots].permute(2, 0, 3, 1, 4)
 
     def select(self, rows: Tensor) -> None:
         """Keep only these rows."""
         self.rows = len(rows)
-        for bank in self._banks.values():
-            bank.entries = bank.entries.index_select(1, rows)
+        for name, bank in self._banks.items():
+            self._banks[name] = bank.index_select(1, rows)
         self._make_all_views()
 
 

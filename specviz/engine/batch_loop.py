@@ -34,11 +34,13 @@ class Batch(Protocol):
         """Score one tree per row in one pass."""
 
 
-@dataclass
-class RowView:
-    """A run's handle on its row. ``row`` changes when earlier rows leave."""
+@dataclass(eq=False)
+class BatchRow:
+    """One run of the batch. ``number`` is its fixed index among the requested runs; ``row`` changes when earlier rows leave."""
 
+    run: RunState
     batch: Batch
+    number: int
     row: int
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
@@ -48,54 +50,40 @@ class RowView:
         self.batch.cache.keep(self.row, path)
 
 
-class BatchRow(RunState):
-    """One run of the batch. ``number`` is its fixed index among the requested runs."""
-
-    number: int
-    session: RowView
-
-    @classmethod
-    def of(cls, alone: RunState) -> BatchRow:
-        """Turn a run built for its own session into a row, which updates the run's ``outcome``."""
-        settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
-        return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
-
-
 class BatchDecoding:
-    """Decodes ``rows`` on one batch, compacting its cache every ``every`` rounds (0: never).
+    """Decodes ``runs`` on one batch, compacting its cache every ``every`` rounds (0: never).
 
-    Iterate :meth:`rounds`; each row's ``outcome`` holds its result.
+    Iterate :meth:`rounds`; each run's ``outcome`` holds its result.
     """
 
-    def __init__(self, rows: Sequence[BatchRow], batch: Batch, every: int = 8) -> None:
+    def __init__(self, runs: Sequence[RunState], batch: Batch, every: int = 8) -> None:
         if every < 0:
             raise BadInput(f"The cache cannot be compacted every {every} rounds; give 0 (never) or more.")
-        if not rows or len(rows) != len(batch.cache):
-            raise BadInput(f"{len(rows)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
-        for row in rows:
-            if row.composition.opener is not None:
-                raise BadInput(row.composition.opener.unshared)
+        if len(runs) != len(batch.cache):
+            raise BadInput(f"{len(runs)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
+        for run in runs:
+            if run.composition.opener is not None:
+                raise BadInput(run.composition.opener.unshared)
         self.batch = batch
         self.every = every
-        self.running = list(rows)
+        self.running = [BatchRow(run, batch, number, number) for number, run in enumerate(runs)]
         self._round = 0
         self._recording_ns = 0
 
     def rounds(self) -> Generator[list[tuple[int, Step]], None, None]:
         """Yield each round's steps of all running rows, each with its row's number."""
         try:
-            for number, row in enumerate(self.running):
-                row.number, row.session = number, RowView(self.batch, number)
-                row.prefill(row.session)
+            for row in self.running:
+                row.run.prefill(row)
             while self.running:
                 yield self._play()
-                self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
+                self._release([row for row in self.running if row.run.cancel.is_set()], "cancelled")
         except Interrupted:
             return  # raised while a drafter read a row's prompt: all rows are cancelled below
         except Exception as error:  # a fault in one row or in the shared pass ends all rows; the steps so far survive
             for row in self.running:
-                row.note_fault(error)
-                row.composition.controller.close()
+                row.run.note_fault(error)
+                row.run.composition.controller.close()
             self.running = []
         finally:
             self._release(list(self.running), "cancelled")
@@ -104,20 +92,20 @@ class BatchDecoding:
         device = self.batch.cache.device
         rows, clock = self.running, Stopwatch(device, Untimed(device))
         clock.start(self._recording_ns)
-        contexts = [row.context(clock.mark) for row in rows]
-        drafts = [row.composition.controller.draft(context) for row, context in zip(rows, contexts, strict=True)]
+        contexts = [row.run.context(clock.mark) for row in rows]
+        drafts = [row.run.composition.controller.draft(context) for row, context in zip(rows, contexts, strict=True)]
         trees = [draft.tree for draft in drafts]
         clock.mark("draft")
         scored = self.batch.score(trees)
         clock.mark("verify")
         settled = [
-            row.commit_round(row.session, context, draft, target_pass, clock)
+            row.run.commit_round(row, context, draft, target_pass, clock)
             for row, context, draft, target_pass in zip(rows, contexts, drafts, scored, strict=True)
         ]
         cache_note = None
         cache = self.batch.cache
-        if any(row.recorder.record_notes for row in rows):  # the cache after this round, before any sweep
-            layout = [BatchRowCache(row.number, cache.runs(place), cache.holes(place)) for place, row in enumerate(self.running)]
+        if any(row.run.recorder.record_notes for row in rows):  # the cache after this round, before any sweep
+            layout = [BatchRowCache(row.number, cache.runs(row.row), cache.holes(row.row)) for row in rows]
             cache_note = BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
         self._round += 1
         if self.every and self._round % self.every == 0:
@@ -129,10 +117,10 @@ class BatchDecoding:
         started = time.perf_counter_ns()
         for row, outcome in zip(rows, settled, strict=True):
             finished = outcome.finished
-            if cache_note and row.recorder.record_notes:
+            if cache_note and row.run.recorder.record_notes:
                 notes = (*finished.draft.notes, cache_note.replace(row=row.number).to_note())
                 finished = replace(finished, draft=replace(finished.draft, notes=notes))
-            step = row.recorder.push(finished, outcome.cut, clock, padded)  # the round's times are every row's
+            step = row.run.recorder.push(finished, outcome.cut, clock, padded)  # the round's times are every row's
             assert step is not None, "a row's steps are never deferred"
             steps.append((row.number, step))
         self._recording_ns = time.perf_counter_ns() - started
@@ -144,13 +132,11 @@ class BatchDecoding:
         """End these rows and remove them from the batch."""
         if not leaving:
             return
-        left = {row.number for row in leaving}
-        staying = [place for place, row in enumerate(self.running) if row.number not in left]
-        self.running = [self.running[place] for place in staying]
+        self.running = [row for row in self.running if row not in leaving]
         for row in leaving:
-            row.outcome.reason = reason
-            row.composition.controller.close()
-        if staying:
-            self.batch.cache.select(staying)
+            row.run.outcome.reason = reason
+            row.run.composition.controller.close()
+        if self.running:
+            self.batch.cache.select([row.row for row in self.running])
         for place, row in enumerate(self.running):
-            row.session.row = place
+            row.row = place

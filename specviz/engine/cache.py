@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
@@ -21,22 +22,6 @@ from specviz.engine.to_device import to_device
 _RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
 CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
 """The keyword by which a transformers model, layer or attention receives its cache."""
-
-
-class _Bank:
-    """Entries of several layers in one tensor [place, batch, head, kv, size]. A layer's keys and values have separate places."""
-
-    def __init__(self, places: int, like: Tensor, capacity: int, blank: bool) -> None:
-        batch, heads, _, size = like.shape
-        make = torch.zeros if blank else torch.empty
-        self.entries = make(places, batch, heads, capacity, size, dtype=like.dtype, device=like.device)
-
-    def grow(self, capacity: int, blank: bool) -> None:
-        """Grow to ``capacity`` columns, keeping the entries."""
-        old = self.entries
-        make = old.new_zeros if blank else old.new_empty
-        self.entries = make(*old.shape[:3], capacity, old.shape[-1])
-        self.entries[..., : old.shape[3], :] = old
 
 
 class KeyValueLayer(DynamicLayer):
@@ -81,22 +66,17 @@ class KeyValueLayer(DynamicLayer):
         return self.length
 
 
-def layer_words(layers: int | Sequence[Hashable]) -> list[Hashable]:
-    """Return a word for each layer: ``None`` for each if ``layers`` is a count."""
-    return [None] * layers if isinstance(layers, int) else list(layers)
-
-
 class KeyValues:
     """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the allocated columns.
 
-    ``layers`` is the number of layers, or a word for each: layers with the same word have entries of the same shape on the same
-    device, and share one tensor. ``blank`` memory is zeroed, since a masked NaN times 0 is still NaN.
+    ``words`` has a word for each layer: layers with the same word have entries of the same shape on the same device, and share
+    one tensor [place, batch, head, kv, size], a bank. New memory is zeroed, since a masked NaN times 0 is still NaN.
     """
 
     layer_type: type[KeyValueLayer] = KeyValueLayer
 
-    def __init__(self, layers: int | Sequence[Hashable], capacity: int, blank: bool = False) -> None:
-        self.words = layer_words(layers)
+    def __init__(self, words: Sequence[Hashable], capacity: int) -> None:
+        self.words = tuple(words)
         self.layers = [self.layer_type(self, number) for number in range(len(self.words))]
         self.cache = Cache(layers=list(self.layers))
         self.capacity = capacity
@@ -104,8 +84,7 @@ class KeyValues:
         # For a captured or batched pass: its write slots, int64 [node] or [row, node], and the columns its attention sees.
         self.slots: Tensor | None = None
         self.columns = 0
-        self._blank = blank
-        self._banks: dict[Hashable, _Bank] = {}
+        self._banks: dict[Hashable, Tensor] = {}
         self._homes: dict[int, tuple[tuple[Hashable, int], tuple[Hashable, int]]] = {}
 
     def admit(self, layer: KeyValueLayer, keys: Tensor, values: Tensor) -> None:
@@ -118,15 +97,16 @@ class KeyValues:
         names = [(*shape, 0 if together else part) for part, shape in enumerate(shapes)]
         for name, part in zip(names, (keys, values), strict=True):
             if name not in self._banks:
-                self._banks[name] = _Bank(many * (1 + together), part, self.capacity, self._blank)
+                batch, heads, _, size = part.shape
+                self._banks[name] = part.new_zeros(many * (1 + together), batch, heads, self.capacity, size)
         places = (2 * place, 2 * place + 1) if together else (place, place)
         self._homes[layer.number] = ((names[0], places[0]), (names[1], places[1]))
         self._make_views(layer)
 
     def _make_views(self, layer: KeyValueLayer) -> None:
         (key_bank, key_place), (value_bank, value_place) = self._homes[layer.number]
-        layer.key_buffer = self._banks[key_bank].entries[key_place]
-        layer.value_buffer = self._banks[value_bank].entries[value_place]
+        layer.key_buffer = self._banks[key_bank][key_place]
+        layer.value_buffer = self._banks[value_bank][value_place]
 
     def _make_all_views(self) -> None:
         for number in self._homes:
@@ -138,8 +118,8 @@ class KeyValues:
             return
         while self.capacity < needed:
             self.capacity *= 2
-        for bank in self._banks.values():
-            bank.grow(self.capacity, self._blank)
+        for name, bank in self._banks.items():
+            self._banks[name] = F.pad(bank, (0, 0, 0, self.capacity - bank.shape[3]))
         self._make_all_views()
 
     def width(self, nodes: int) -> int:
@@ -159,11 +139,10 @@ class KeyValues:
             places = [self.length + node for node in moved]
             sources: dict[torch.device, Tensor] = {}
             for bank in self._banks.values():
-                entries = bank.entries
-                if entries.device not in sources:
-                    sources[entries.device] = to_device(places, entries.device)
+                if bank.device not in sources:
+                    sources[bank.device] = to_device(places, bank.device)
                 # index_select copies first, as source and destination columns may overlap.
-                entries[..., end - len(moved) : end, :] = entries.index_select(3, sources[entries.device])
+                bank[..., end - len(moved) : end, :] = bank.index_select(3, sources[bank.device])
         self.rewind(end)
 
     def rewind(self, length: int) -> None:
@@ -177,11 +156,11 @@ class KeyValues:
         """Move the entries at columns ``source``, ``source`` + 1, … to ``slots`` (int64 [node], none above its source column)."""
         end = source + slots.shape[0]
         for bank in self._banks.values():
-            bank.entries.index_copy_(3, slots.to(bank.entries.device), bank.entries[..., source:end, :])
+            bank.index_copy_(3, slots.to(bank.device), bank[..., source:end, :])
 
     @torch.inference_mode()
     def clear(self) -> None:
         """Zero all entries and the length, at the same address."""
         self.rewind(0)
         for bank in self._banks.values():
-            bank.entries.zero_()
+            bank.zero_()

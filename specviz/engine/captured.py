@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from specviz.engine.clock import capturing
 from specviz.engine.to_device import device_cache
 
 Result = TypeVar("Result")
@@ -23,8 +22,8 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
     """Capture ``work``; return a function that replays it, and the result that every replay overwrites.
 
     Graphs of one ``pool`` share memory for intermediates: they may be replayed in any order, one at a time, and a replay
-    overwrites the previous one's result. The work is warmed up on a side stream, as CUDA requires. The result is undefined
-    until the first replay.
+    overwrites the previous one's result. The work is warmed up on a side stream, as CUDA requires; it runs several times, so its
+    writes must not depend on earlier ones. The result is undefined until the first replay.
     """
     with _CAPTURING, torch.cuda.device(device):
         side = _side(device)
@@ -44,31 +43,3 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
 def _side(device: torch.device) -> torch.cuda.Stream:
     """One side stream for all captures: cuBLAS keeps a workspace for every stream that it has ever used."""
     return torch.cuda.Stream(device)
-
-
-class Captured(Generic[Result]):
-    """``work``, captured at the first call on CUDA and replayed from then on.
-
-    ``work`` returns tensors at the same address in every call. It may run several times before its first result is used, so its
-    writes must not depend on earlier writes.
-    """
-
-    def __init__(self, work: Callable[[], Result], device: torch.device) -> None:
-        self._work = work
-        self._device = device
-        self._replay: Callable[[], None] | None = None
-        self._result: Result | None = None
-
-    def __call__(self) -> Result:
-        if self._device.type != "cuda":
-            return self._work()
-        if self._replay is None:
-            self.record()
-        assert self._replay is not None and self._result is not None
-        self._replay()
-        return self._result
-
-    def record(self) -> None:
-        """Capture the work. This takes longer than many rounds and happens once, so it counts towards no run's time."""
-        with capturing():
-            self._replay, self._result = captured(self._work, self._device)

@@ -222,8 +222,7 @@ def _wide(logits: Tensor) -> Tensor:
 
 def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -> int:
     """Draw one token from a [vocab] distribution (need not sum to 1), with the noise of ``place``."""
-    race = noise.exponential(probability.shape[-1], stream, *place, device=probability.device)
-    return int((probability.double() / race).argmax())
+    return int(draws(probability[None], noise, [place], stream))
 
 
 def draws(probabilities: Tensor, noise: Noise, places: Sequence[tuple[int, ...]], stream: int = TARGET) -> Tensor:

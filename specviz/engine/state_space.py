@@ -13,21 +13,21 @@ Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.to_device import copy_to_device
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import GrownShape, TreeShape, chain
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(ABC):
     """A layer's convolution, before its recurrence: ``kernel`` [tap, channel], ``bias`` [channel].
 
     Several layers of one shape may be stacked in one, each tensor with a first axis ``layer``.
@@ -44,6 +44,24 @@ class Convolution:
         """Stack layers of this shape into one, for the replay."""
         names = [name for name, value in vars(self).items() if isinstance(value, Tensor)]
         return replace(self, **{name: torch.stack([getattr(layer, name) for layer in layers]) for name in names})
+
+    def log_decay(self, activations: Activations) -> Tensor:
+        """Logarithm of each node's own decay, [layer, node, head]; by default the steps themselves."""
+        return activations.steps
+
+    @abstractmethod
+    def writes(self, activations: Activations, carried: Carried, fade: Tensor) -> Tensor:
+        """Sum of a path's writes into the state [layer, head, size, state], each decayed by ``fade`` [layer, node, head]."""
+
+    def replayed(self, activations: Activations, carried: Carried) -> Carried:
+        """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
+        intermediate states."""
+        fade = self.log_decay(activations).cumsum(-2)
+        last = fade[..., -1:, :]
+        written = self.writes(activations, carried, (last - fade).exp())
+        state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
+        window = torch.cat((carried.window, activations.inputs), -2)[..., len(activations) :, :].clone()
+        return Carried(window, state)
 
 
 @dataclass(frozen=True)
@@ -67,22 +85,12 @@ class Recurrence(Convolution):
         return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, group_shape), c.unflatten(-1, group_shape)
 
     def log_decay(self, activations: Activations) -> Tensor:
-        """Logarithm of each node's own decay, [layer, node, head]."""
         return activations.steps * self.rate.unsqueeze(-2)
 
-    def replayed(self, activations: Activations, carried: Carried) -> Carried:
-        """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
-        intermediate states."""
-        length = len(activations)
-        x, b, _ = self.split(convolve(self, activations.inputs, carried.window, chain(length - 1)))
-        fade = self.log_decay(activations).cumsum(-2)
-        last = fade[..., -1:, :]
-        weight = (last - fade).exp() * activations.steps
-        weighted = (x * weight[..., None]).movedim(-3, -1).unflatten(-3, (self.groups, -1))
-        written = (weighted @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
-        state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
-        window = torch.cat((carried.window, activations.inputs), -2)[..., length:, :].clone()
-        return Carried(window, state)
+    def writes(self, activations: Activations, carried: Carried, fade: Tensor) -> Tensor:
+        x, b, _ = self.split(convolve(self, activations.inputs, carried.window, chain(len(activations) - 1)))
+        weighted = (x * (fade * activations.steps)[..., None]).movedim(-3, -1).unflatten(-3, (self.groups, -1))
+        return (weighted @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
 
 
 @dataclass(frozen=True)
@@ -142,31 +150,16 @@ def stack_layers(layers: Sequence[Activations]) -> Activations:
     return _activations([torch.stack(parts) for parts in zip(*(layer.parts for layer in layers), strict=True)])
 
 
-@lru_cache(maxsize=256)
-def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
-    """Row of the concatenated window and inputs that each tap reads, int64 [node, tap]: the node, its ancestors, the window."""
-    rows = []
-    for node in range(len(parents)):
-        row, at, older = [], node, 0
-        for _ in range(taps):
-            older += at < 0
-            row.append(taps - 1 + at if at >= 0 else taps - 1 - older)
-            at = parents[at] if at >= 0 else -1
-        rows.append(row)
-    return torch.tensor(rows)
-
-
 def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
-    """Return :func:`convolution_sources` of a shape on ``device``."""
+    """Row of the concatenated window and inputs that each tap reads, int64 [node, tap]: the node, its ancestors, the window."""
 
     def made() -> Tensor:
-        if not isinstance(shape, GrownShape):
-            return copy_to_device(convolution_sources(shape.parents, taps), device)
+        parents = shape.parents_on_device if isinstance(shape, GrownShape) else to_device(shape.parents, device)
         at, rows = torch.arange(len(shape), device=device), []
         for _ in range(taps):
             rows.append(at + (taps - 1))
             # Above the root come -1, -2, …: the window's inputs, newest first.
-            at = torch.where(at < 0, at - 1, shape.parents_on_device.index_select(0, at.clamp_min(0)))
+            at = torch.where(at < 0, at - 1, parents.index_select(0, at.clamp_min(0)))
         return torch.stack(rows, 1)
 
     return shape.cached((device, taps), made)

@@ -30,46 +30,37 @@ class Stop(threading.Event):
         super().__init__()
         self._limit = limit
         self._clock = clock
-        self._began: float | None = None
-        self._preparing: tuple[Limit, float] | None = None
+        self._now, self._since = unlimited, 0.0
+        self._begun = False
         self.why = ""
 
     def prepare(self, limit: Limit) -> None:
         """Apply ``limit``, counted from now, to fetching and loading until the run begins."""
-        self._preparing = limit, self._clock()
+        self._now, self._since = limit, self._clock()
 
     def begin(self) -> None:
         """Start counting the run's time. Time spent earlier, such as fetching a model, is not charged to the run, since it
         benefits all users."""
-        if self._began is None:
-            self._began = self._clock()
+        if not self._begun:
+            self._begun = True
+            self.prepare(self._limit)
 
     def is_set(self) -> bool:
         """Whether the run must end."""
-        if not super().is_set():
-            if self._began is None and self._preparing is not None:
-                (seconds, why), spent = self._preparing[0](), self._clock() - self._preparing[1]
-            else:
-                (seconds, why), spent = self._limit(), self._spent()
-            if spent > seconds:
-                self.why = why
-                self.set()
-        return super().is_set()
+        return not self.has_time_for(0.0)
 
     def halfway(self) -> bool:
         """Whether half of the time is used up, or the run must end. Warm-up decoding stops at this point, so that the run itself
         keeps half of its time."""
-        return self.is_set() or self._spent() > self._limit()[0] / 2
+        return self.is_set() or self._clock() - self._since > self._now()[0] / 2
 
     def has_time_for(self, seconds: float) -> bool:
         """Stop the run now if fewer than ``seconds`` are left; return whether it goes on."""
-        if not self.is_set() and self._spent() + seconds > self._limit()[0]:
-            self.why = self._limit()[1]
+        limit, why = self._now()
+        if not super().is_set() and self._clock() - self._since + seconds > limit:
+            self.why = why
             self.set()
-        return not self.is_set()
-
-    def _spent(self) -> float:
-        return 0.0 if self._began is None else self._clock() - self._began
+        return not super().is_set()
 
 
 def stop_reason(cancel: threading.Event) -> str:

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import KeyValues, layer_words
+from specviz.engine.cache import KeyValues
 from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
 from specviz.engine.to_device import copy_into
-from specviz.engine.tree import DraftTree, GrownShape, TreeShape
+from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput
 
 TIERS = ("auto", "eager", "graph")
@@ -123,14 +123,9 @@ class Inputs:
         nodes, width = len(tree), self.tokens.shape[1]
         self.tokens[:, :nodes] = tree.tokens
         copy_into(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
-        if isinstance(tree.shape, GrownShape):
+        if self.shape is not tree.shape:
             self.ancestors.zero_().fill_diagonal_(True)
-            self.ancestors[:nodes, :nodes] = tree.shape.ancestors_on_own_device
-            self.shape = tree.shape
-        elif self.shape is not tree.shape:
-            ancestors = torch.eye(width, dtype=torch.bool)
-            ancestors[:nodes, :nodes] = tree.shape.ancestors
-            copy_into(self.ancestors, ancestors)
+            self.ancestors[:nodes, :nodes] = tree.shape.ancestors_on(self.ancestors.device)
             self.shape = tree.shape
 
 
@@ -187,21 +182,20 @@ class CachePool:
         self._idle: weakref.WeakKeyDictionary[Any, list[PooledCache]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def acquire(self, model: Any, layers: int | Sequence[Hashable], capacity: int) -> PooledCache:
-        """Acquire a cache for such ``layers`` with room for ``capacity`` columns: the smallest idle one that fits, else a new
-        one."""
+    def acquire(self, model: Any, words: Sequence[Hashable], capacity: int) -> PooledCache:
+        """Acquire a cache for layers with these ``words`` and room for ``capacity`` columns: the smallest idle one that fits,
+        else a new one."""
         columns = max(2 * STRIDE, -(-capacity // STRIDE) * STRIDE)
         with self._lock:
             idle = self._idle.setdefault(model, [])
-            words = layer_words(layers)
-            fitting = [pooled for pooled in idle if pooled.cache.words == words and pooled.cache.capacity >= columns]
+            fitting = [pooled for pooled in idle if pooled.cache.words == tuple(words) and pooled.cache.capacity >= columns]
             if fitting:
                 pooled = min(fitting, key=lambda pooled: pooled.cache.capacity)
                 idle.remove(pooled)
             else:
                 del idle[: max(0, len(idle) - IDLE + 1)]  # frees memory before the next allocation
         if not fitting:
-            return PooledCache(KeyValues(layers, columns, blank=True))
+            return PooledCache(KeyValues(words, columns))
         pooled.cache.clear()
         return pooled
 

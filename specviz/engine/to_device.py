@@ -45,14 +45,10 @@ def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def copy_into(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
-    """Copy ``values`` (nested sequences of numbers, or a CPU tensor) into ``destination``, which keeps its address."""
+def copy_into(destination: Tensor, values: Sequence[Any]) -> None:
+    """Copy ``values`` (nested sequences of numbers) into ``destination``, which keeps its address."""
     pinned = destination.device.type == "cuda"
-    if isinstance(values, Tensor):
-        source = values.pin_memory() if pinned else values
-    else:
-        source = torch.tensor(values, dtype=destination.dtype, pin_memory=pinned)
-    destination.copy_(source, non_blocking=pinned)
+    destination.copy_(torch.tensor(values, dtype=destination.dtype, pin_memory=pinned), non_blocking=pinned)
 
 
 def to_host(parts: Sequence[Tensor]) -> list[Tensor]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from specviz.engine.batch_cache import shared
-from specviz.engine.batch_loop import BatchDecoding, BatchRow
+from specviz.engine.batch_loop import BatchDecoding
 from specviz.errors import BadInput
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.records import end_record, run_record
@@ -29,7 +29,7 @@ def traces(ready: Sequence[Prepared], every: int, cancel: threading.Event | None
     rows, taps = [], set[int]()
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
-        rows.append(BatchRow.of(request.decoding(composition, request.request.seed, request.request.record, cancel)))
+        rows.append(request.decoding(composition, request.request.seed, request.request.record, cancel))
         taps.update(composition.hidden_state_layers)
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     rounds = BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every).rounds()

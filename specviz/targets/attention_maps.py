@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, eager_attention_forward
 
+from specviz.engine.attention import additive
 from specviz.errors import ModelUnavailable
 
 
@@ -38,10 +39,9 @@ def attention_weights(text_model: Any, layer: int, hidden: Tensor, positions: Te
     queries, keys = (part(x).view(1, len(hidden), -1, size).transpose(1, 2) for part in (attention.q_proj, attention.k_proj))
     cosine, sine = text_model.rotary_emb(x, positions[None])
     queries, keys = apply_rotary_pos_emb(queries, keys, cosine, sine)
-    keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
-    scores = (queries.float() @ keys.float().transpose(2, 3))[0] * attention.scaling
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    return scores.masked_fill(later, float("-inf")).softmax(-1)
+    queries, keys = queries.float(), keys.float()
+    causal = additive(torch.ones(len(hidden), len(hidden), dtype=torch.bool, device=x.device).tril(), keys.dtype)
+    return eager_attention_forward(attention, queries, keys, keys, causal, attention.scaling)[1][0]
 
 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:

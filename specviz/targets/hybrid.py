@@ -152,7 +152,7 @@ class HybridSession:
         self.target = target
         self.taps = taps
         self.length = 0
-        self._cache = KeyValues(target.attending, capacity + TREE_ROOM) if target.attending else None
+        self._cache = KeyValues([None] * target.attending, capacity + TREE_ROOM) if target.attending else None
         self.carried = target.nothing()
         self._ids: list[int] = []
         self._tree: DraftTree | None = None

@@ -50,19 +50,10 @@ class DeltaRule(Convolution):
         q, k = (part.repeat_interleave(each, -2) for part in unit)
         return q, k, x.unflatten(-1, (self.heads, -1))
 
-    def log_decay(self, activations: Activations) -> Tensor:
-        """Logarithm of each node's own decay, [layer, node, head]."""
-        return activations.steps
-
-    def replayed(self, activations: Activations, carried: Carried) -> Carried:
-        """Return all layers' carried state after the tokens of ``activations`` (one path), from its stored corrections."""
+    def writes(self, activations: Activations, carried: Carried, fade: Tensor) -> Tensor:
+        """As :meth:`Convolution.writes`, from the path's stored corrections."""
         keys, corrections = (part.unflatten(-1, (self.heads, -1)) for part in activations.written)
-        fade = activations.steps.cumsum(-2)
-        last = fade[..., -1:, :]
-        weighted = (keys * (last - fade).exp()[..., None]).movedim(-3, -1)
-        state = torch.addcmul(weighted @ corrections.movedim(-3, -2), last.transpose(-1, -2).exp()[..., None], carried.state)
-        window = torch.cat((carried.window, activations.inputs), -2)[..., len(activations) :, :].clone()
-        return Carried(window, state)
+        return (keys * fade[..., None]).movedim(-3, -1) @ corrections.movedim(-3, -2)
 
 
 def tree_delta(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from specviz.engine.batch_loop import BatchDecoding, BatchRow
+from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.interfaces import Composition
 from specviz.engine.recorder import Recorder
+from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import TextTarget
@@ -36,13 +37,17 @@ def batch_of(
     rows = []
     for number, composition in enumerate(compositions):
         recorder, prompt = Recorder(Letters()), PROMPTS[number]
-        rows.append(BatchRow(target, composition, prompt, warp, Noise(number), budgets[number], recorder))
+        rows.append(RunState(target, composition, prompt, warp, Noise(number), budgets[number], recorder))
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     return BatchDecoding(rows, TextRows(target, capacities, compositions[0].hidden_state_layers), every)
 
 
+def runs_of(batch: BatchDecoding) -> list[RunState]:
+    return [row.run for row in batch.running]
+
+
 def steps_by_row(batch: BatchDecoding) -> list[list[Step]]:
-    rows: list[BatchRow] = list(batch.running)
+    rows = runs_of(batch)
     found: list[list[Step]] = [[] for _ in rows]
     for steps in batch.rounds():
         for number, step in steps:
@@ -103,7 +108,7 @@ def test_rows_end_apart_and_the_others_go_on() -> None:
     target = tiny_target(eos=[ending], context=64)
     budgets = [500, 500, 5, 500]
     batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in budgets], GREEDY, budgets)
-    runs = list(batch.running)
+    runs = runs_of(batch)
     rows = steps_by_row(batch)
     for number, row in enumerate(runs):
         single = decode(target, compose("reader", READER, target, GREEDY), PROMPTS[number], budgets[number], GREEDY, number)
@@ -117,7 +122,7 @@ def test_rows_end_apart_and_the_others_go_on() -> None:
 def test_a_stopped_row_leaves_and_the_others_finish() -> None:
     target = tiny_target()
     batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in range(3)], GREEDY, [40] * 3)
-    runs = list(batch.running)
+    runs = runs_of(batch)
     for number, _ in enumerate(batch.rounds()):
         if number == 2:
             runs[1].cancel.set()
@@ -146,7 +151,7 @@ def test_a_fault_in_one_row_ends_all_and_keeps_what_they_wrote() -> None:
     plain = [compose("reader", READER, target, GREEDY) for _ in range(2)]
     broken = Breaking(plain[1].controller)
     batch = batch_of(target, [plain[0], Composition(broken, plain[1].acceptance)], GREEDY, [40, 40])
-    runs = list(batch.running)
+    runs = runs_of(batch)
     assert len(list(batch.rounds())) == 3
     assert [row.outcome.reason for row in runs] == ["out_of_memory"] * 2
     assert all(len(row.outcome.output_ids) >= 3 for row in runs)
@@ -156,7 +161,7 @@ def test_a_fault_in_one_row_ends_all_and_keeps_what_they_wrote() -> None:
 def test_leaving_the_rounds_early_closes_every_row() -> None:
     target = tiny_target()
     batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in range(2)], GREEDY, [40, 40])
-    runs, rounds = list(batch.running), batch.rounds()
+    runs, rounds = runs_of(batch), batch.rounds()
     next(rounds)
     rounds.close()
     assert [row.outcome.reason for row in runs] == ["cancelled"] * 2
@@ -171,7 +176,7 @@ def test_what_a_batch_cannot_be_is_said() -> None:
         TextRows(target, [])
     with pytest.raises(ContextFull, match="65 tokens do not fit"):
         TextRows(target, [65])
-    row = BatchRow(target, compose("reader", READER, target, WARM), [1], WARM, Noise(0), 4, Recorder(Letters()))
+    row = RunState(target, compose("reader", READER, target, WARM), [1], WARM, Noise(0), 4, Recorder(Letters()))
     with pytest.raises(BadInput, match="1 runs cannot share a batch of 2 rows"):
         BatchDecoding([row], TextRows(target, [8, 8]))
     with pytest.raises(BadInput, match="compacted every -1 rounds"):

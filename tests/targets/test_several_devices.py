@@ -84,7 +84,7 @@ def test_keys_and_values_lie_with_their_layers() -> None:
     cache = KeyValues([("full", 0), ("full", 1), ("full", 1)], 16)
     for layer in range(3):
         cache.cache.update(torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4), layer)
-    assert sorted(len(bank.entries) for bank in cache._banks.values()) == [2, 4]
+    assert sorted(len(bank) for bank in cache._banks.values()) == [2, 4]
 
 
 def test_a_graph_and_a_batch_are_refused_with_the_reason() -> None:

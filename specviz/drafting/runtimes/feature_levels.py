@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.levels import Levels, Result
-from specviz.engine.captured import Captured
+from specviz.engine.captured import captured
+from specviz.engine.clock import capturing
 from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import device_cache, to_device
 
@@ -111,7 +112,7 @@ class CapturedLevels(Levels, Generic[Here]):
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level in a separate step (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._given: dict[Hashable, Tensor] = {}
-        self._captured: dict[Hashable, tuple[Captured[Any], Here]] = {}
+        self._captured: dict[Hashable, tuple[Callable[[], None], Any, Here]] = {}
         self._shape: Hashable = 0
         """Shape of the round's inputs."""
         self._trail: list[Here] = []
@@ -132,13 +133,14 @@ class CapturedLevels(Levels, Generic[Here]):
             self._trail.append(self._here)
             return result
         if full not in self._captured:
-            captured = Captured(work, self._device)
-            captured.record()
+            with capturing():
+                replay, result = captured(work, self._device)
             assert self._here is not None
-            self._captured[full] = captured, self._here
-        captured, level = self._captured[full]
+            self._captured[full] = replay, result, self._here
+        replay, result, level = self._captured[full]
         self._trail.append(level)
-        return captured()
+        replay()
+        return result
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
         """As :meth:`EagerLevels.ask`."""

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from specviz.engine.batch_cache import MOST_ROWS, shared
-from specviz.engine.batch_loop import BatchDecoding, BatchRow
+from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.run_state import Outcome
 from specviz.engine.stop import Stop, stop_reason
 from specviz.targets.text import TextTarget
@@ -66,7 +66,7 @@ def _batch(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[G
     rows = []
     for number in numbers:
         composition = run.compose(cost_curve=lambda: shared(run.resources.cost_curve(), len(numbers)))
-        rows.append(BatchRow.of(run.decoding(composition, run.request.seed, "off", cancel, number)))
+        rows.append(run.decoding(composition, run.request.seed, "off", cancel, number))
     capacity = min(run.target.context_length, len(run.prompt_ids) + run.budget)
     taps = sorted({tap for row in rows for tap in row.composition.hidden_state_layers})
     batch = TextRows(run.target, [capacity] * len(rows), taps)

@@ -88,7 +88,7 @@ def stack(small: Mapping[str, Tensor], model: Any) -> None:
 def hidden_states(model: Any, prompts: Tensor, codes: Tensor) -> Tensor:
     """The final hidden states [batch, place, hidden] of prompts [batch, place] followed by codes [batch, place]."""
     rows = (model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes))
-    return model.model.language_model(inputs_embeds=torch.cat(rows, dim=1), use_cache=False).last_hidden_state
+    return model.model.language_model(inputs_embeds=torch.cat(rows, 1), use_cache=False).last_hidden_state
 
 
 def loss(model: Any, prompts: Tensor, codes: Tensor, read: Tensor | None = None) -> Tensor:
@@ -110,14 +110,14 @@ def guided(both: Sequence[Tensor], strength: float) -> Tensor:
 def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float, seed: int) -> Tensor:
     """Draw codes [picture, cell] at temperature 1 for prompts [picture, word], with guidance against ``empty`` ones."""
     generator = torch.Generator(prompts.device).manual_seed(seed)
-    cache = KeyValues(model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
+    cache = KeyValues([None] * model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
     rows, columns = model.get_input_embeddings()(torch.cat((prompts, empty))), list[Tensor]()
     while len(columns) < cells:
         states = model.model.language_model(inputs_embeds=rows, use_cache=True, **{CACHE_ARGUMENT: cache}).last_hidden_state
         logits = guided(model.model.generation_head(states[:, -1:])[:, 0].float().chunk(2), guidance)
         columns.append(torch.multinomial(logits.softmax(-1), 1, generator=generator))
         rows = model.prepare_embeddings_for_image_generation(columns[-1].repeat(2, 1))
-    return torch.cat(columns, dim=1)
+    return torch.cat(columns, 1)
 
 
 SMALL = "image_ar_small"
