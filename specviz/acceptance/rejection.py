@@ -26,12 +26,11 @@ class Rejection:
         shape, tokens = tree.shape, tree.host_tokens
         visited, judged = [0], list[int]()
         thresholds, draws, overlaps = dict[int, float](), dict[int, float](), list[OverlapPosition]()
-        while True:
-            node = visited[-1]
-            children, proposal = shape.children[node], draft.proposals.get(node)
-            known = probabilities.table(node) if probabilities.remote and children else None
-            left = remaining(probabilities.row(node), proposal, [tokens[child] for child in children], known)
-            if context.record_notes and proposal is not None:
+        node, children = 0, shape.children[0]
+        while children:
+            drawn, table = node in draft.proposals, probabilities.table(node)
+            left = remaining(probabilities.row(node), table, drawn)
+            if context.record_notes and drawn:
                 with context.untimed:  # before the children are judged, which changes the residual
                     overlaps.append(left.overlap(node))
             for child in children:
@@ -41,15 +40,16 @@ class Rejection:
                 draws[child] = context.noise.uniform(ACCEPT, context.round, child)
                 if draws[child] < thresholds[child]:
                     visited.append(child)
+                    node, children = child, shape.children[child]
                     break
                 left.reject(tokens[child])
             else:  # no child was accepted, and the residual is the distribution of the token that replaces them
                 break
-        path = tuple(visited[1:])
+        path, rest = tuple(visited[1:]), left.distribution() if children else probabilities.row(node)
         return Verdict(
             rule="ratio" if all(len(row) <= 1 for row in shape.children) else "without_replacement",
             path=path,
-            bonus=draw(left.distribution(), context.noise, context.position + 1 + shape.depths[node]),
+            bonus=draw(rest, context.noise, context.position + 1 + shape.depths[node]),
             source="residual" if children else "target",
             statuses=statuses(shape, path, judged),
             visited=tuple(visited),

@@ -9,13 +9,11 @@ support only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from specviz.acceptance.tree_probabilities import NodeTable
-from specviz.engine.interfaces import Proposal
 from specviz.engine.to_device import copy_to_device, to_device
 from specviz.trace.notes.verdicts import OverlapPosition
 
@@ -26,19 +24,14 @@ _FEW = 64
 _SMALL = 1e-3
 
 
-def remaining(
-    target: Tensor, proposal: Proposal | None, offered: Sequence[int], known: NodeTable | None = None
-) -> Residual:  # fmt: skip
-    """Return the residual at a node with distribution ``target`` [vocab] and children ``offered``, drawn from ``proposal``.
+def remaining(target: Tensor, table: NodeTable, drawn: bool) -> Residual:
+    """Return the residual at a node with distribution ``target`` [vocab], of which ``table`` is a copy on the host.
 
-    ``proposal`` None stands for children chosen deterministically. ``known`` is a host copy of both distributions, which saves
-    further copies from the device.
+    Children that were not ``drawn`` were chosen deterministically.
     """
-    if proposal is None:
-        return SparseResidual(target, torch.tensor(list(dict.fromkeys(offered)), dtype=torch.long), None, known)
-    if proposal.ids is not None and proposal.ids.numel() <= _FEW:
-        return SparseResidual(target, proposal.ids, (known.q if known else proposal.probability).tolist(), known)
-    return DenseResidual(target, proposal, known)
+    if not drawn or (table.ids is not None and table.ids.numel() <= _FEW):
+        return SparseResidual(target, table, drawn)
+    return DenseResidual(target, table)
 
 
 def _ratio(r: float, mass: float, q: float) -> float:
@@ -48,17 +41,14 @@ def _ratio(r: float, mass: float, q: float) -> float:
 
 
 class SparseResidual:
-    """Both distributions as host numbers at ``ids``, the drafter's support; with ``q`` None, each child is a point mass."""
+    """Both distributions as numbers at the drafter's support; each child that was not ``drawn`` is a point mass."""
 
-    def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None, known: NodeTable | None = None) -> None:
-        self._target = target
-        host = known.ids if known is not None and known.ids is not None else ids
-        self._ids = host
-        self._slots = {token: slot for slot, token in enumerate(host.tolist())}
-        self._r: list[float] = []
-        if len(host):  # a leaf needs no copy from the device
-            self._r = (target.index_select(0, ids.to(target.device)) if known is None else known.p).tolist()
-        self._q = q
+    def __init__(self, target: Tensor, table: NodeTable, drawn: bool) -> None:
+        assert table.ids is not None
+        self._target, self._ids = target, table.ids
+        self._slots = {token: slot for slot, token in enumerate(table.ids.tolist())}
+        self._r: list[float] = table.p.tolist()
+        self._q: list[float] | None = table.q.tolist() if drawn else None
         self._mass = 1.0
 
     def threshold(self, token: int) -> float:
@@ -107,15 +97,9 @@ class SparseResidual:
 class DenseResidual:
     """Both distributions as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
 
-    def __init__(self, target: Tensor, proposal: Proposal, known: NodeTable | None = None) -> None:
-        self._target = target
-        self._support = proposal.ids
-        self._ids = proposal.ids if known is None else known.ids
-        self._q = (proposal.probability if known is None else known.q).to(target.dtype)
-        if known is not None:
-            self._r = known.p
-        else:
-            self._r = target if self._ids is None else target.index_select(0, self._ids)
+    def __init__(self, target: Tensor, table: NodeTable) -> None:
+        self._target, self._ids = target, table.ids
+        self._r, self._q = table.p, table.q.to(target.dtype)
         self._rest = 0.0 if self._ids is None else 1.0 - float(self._r.sum(dtype=torch.float64))
         self._mass = 1.0
 
@@ -140,7 +124,7 @@ class DenseResidual:
 
     def _residual(self) -> Tensor:
         left = copy_to_device(self._r, self._target.device)
-        return left if self._support is None else self._target.index_copy(0, self._support.to(left.device), left)
+        return left if self._ids is None else self._target.index_copy(0, copy_to_device(self._ids, left.device), left)
 
     def distribution(self) -> Tensor:
         """As :meth:`SparseResidual.distribution`."""

@@ -56,7 +56,7 @@ class TreeProbabilities:
         return self._rows[node]
 
     def table(self, node: int) -> NodeTable:
-        """Return both distributions at the inner ``node``."""
+        """Return both distributions at the inner ``node``, and make its row known."""
         if node not in self._tables:
             self._compute(self._inner if self.remote else [node])
         return self._tables[node]
@@ -72,23 +72,24 @@ class TreeProbabilities:
             for row, node, proposal in zip(rows[:, None], nodes, proposals, strict=True):
                 self._store([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
             return
-        on_host = [place for place, one in enumerate(proposals) if one.ids is not None and one.ids.device.type == "cpu"]
+        on_host: dict[int, Tensor] = {}
         groups: dict[int, list[int]] = {}
-        for place in range(len(nodes)):
-            if place not in on_host:
-                groups.setdefault(id(proposals[place].ids), []).append(place)
+        for place, proposal in enumerate(proposals):
+            if proposal.ids is not None and proposal.ids.device.type == "cpu":
+                on_host[place] = proposal.ids
+            else:
+                groups.setdefault(id(proposal.ids), []).append(place)
         parts: list[Tensor] = []
         for places in groups.values():
             same = rows if len(places) == len(nodes) else rows.index_select(0, to_device(places, rows.device))
             q = torch.stack([proposals[place].probability for place in places])
             parts += [*self._group(same, proposals[places[0]].ids), q]
-        supports = [proposals[place].ids for place in on_host]
-        wanted = [token + place * rows.shape[1] for place, ids in zip(on_host, supports, strict=True) for token in _as_list(ids)]
+        wanted = [token + place * rows.shape[1] for place, ids in on_host.items() for token in ids.tolist()]
         parts.append(rows.flatten().index_select(0, to_device(wanted, rows.device)))
         *copies, found = to_host(parts)
         for start, places in zip(range(0, len(copies), 4), groups.values(), strict=True):
             self._store([nodes[place] for place in places], copies[start : start + 4], proposals[places[0]].ids is not None)
-        for place, ids, p in zip(on_host, supports, found.split([len(_as_list(ids)) for ids in supports]), strict=True):
+        for (place, ids), p in zip(on_host.items(), found.split([len(ids) for ids in on_host.values()]), strict=True):
             outside = (1.0 - p.sum(dtype=torch.float64)).clamp_min(0.0)
             self._tables[nodes[place]] = NodeTable(p, proposals[place].probability, ids, outside)
 
@@ -114,7 +115,3 @@ class TreeProbabilities:
         tree = self._draft.tree
         offered = list(dict.fromkeys(tree.host_tokens[child] for child in tree.shape.children[node]))
         return Proposal(torch.ones(len(offered)), torch.tensor(offered, dtype=torch.long))
-
-
-def _as_list(ids: Tensor | None) -> list[int]:
-    return [] if ids is None else [int(token) for token in ids.tolist()]

@@ -122,10 +122,6 @@ class KeyValues:
             self._banks[name] = F.pad(bank, (0, 0, 0, self.capacity - bank.shape[3]))
         self._make_all_views()
 
-    def width(self, nodes: int) -> int:
-        """Return the number of columns of the attention mask of an eager pass over ``nodes`` tokens."""
-        return self.length + nodes
-
     def advance(self, tokens: int) -> None:
         """Commit all ``tokens`` of the last pass."""
         self.rewind(self.length + tokens)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from specviz.engine.clock import capturing
 from specviz.engine.to_device import device_cache
 
 Result = TypeVar("Result")
@@ -23,9 +24,10 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
 
     Graphs of one ``pool`` share memory for intermediates: they may be replayed in any order, one at a time, and a replay
     overwrites the previous one's result. The work is warmed up on a side stream, as CUDA requires; it runs several times, so its
-    writes must not depend on earlier ones. The result is undefined until the first replay.
+    writes must not depend on earlier ones. The result is undefined until the first replay. A
+    capture takes longer than many rounds and happens once, so it counts towards no run's time.
     """
-    with _CAPTURING, torch.cuda.device(device):
+    with capturing(), _CAPTURING, torch.cuda.device(device):
         side = _side(device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

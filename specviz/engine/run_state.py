@@ -18,7 +18,7 @@ from specviz.engine.interfaces import Composition, Context, Draft, Round, RunCac
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import ProgressHook, heed, on_prefill_progress, stop_reason, stoppable
-from specviz.errors import ContextFull, OutOfMemory, SpecvizError
+from specviz.errors import OutOfMemory, SpecvizError
 
 _LOG = logging.getLogger(__name__)
 _NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -69,6 +69,7 @@ def _ignore(*_: object) -> None:
 class RunState:
     """One run of a composition on a target from the token ids ``prompt``, round by round; ``outcome`` holds its result.
 
+    The prompt has at least one token and leaves room for another in the target's context.
     ``progress`` receives the prefill progress of a long prompt: a sentence and the fraction done.
     """
 
@@ -85,13 +86,6 @@ class RunState:
     outcome: Outcome = field(default_factory=Outcome)
 
     def __post_init__(self) -> None:
-        if not self.prompt:
-            raise SpecvizError("The prompt is empty; give at least one token.")
-        if len(self.prompt) + 1 > self.target.context_length:
-            raise ContextFull(
-                f"The prompt has {len(self.prompt)} tokens but the context of {self.target.name} holds "
-                f"{self.target.context_length}; shorten it."
-            )
         self.ids = list(self.prompt)
         self.round = 0
         self.outcome.output_ids = self.recorder.output_ids

@@ -133,7 +133,7 @@ class Activations:
     @property
     def bytes(self) -> int:
         """Size in memory, in bytes."""
-        return sum(part.numel() * part.element_size() for part in self.parts)
+        return sum(part.nbytes for part in self.parts)
 
 
 def _activations(parts: Sequence[Tensor]) -> Activations:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from specviz.engine.cache import KeyValues
 from specviz.engine.captured import captured
-from specviz.engine.clock import capturing
 from specviz.engine.to_device import copy_into
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput
@@ -281,10 +280,9 @@ class GraphRunner:
             return work(inputs, columns)
         graph = pooled.find(variant, self.taps, columns, width)
         if graph is None:
-            with capturing():  # takes longer than many steps and happens once, so it counts towards no run's time
-                if not pooled.graphs:  # a pool is freed with its last graph and must not be reused
-                    pooled.pool = new_pool()
-                graph = captured(lambda: work(inputs, columns), self.device, pooled.pool)
+            if not pooled.graphs:  # a pool is freed with its last graph and must not be reused
+                pooled.pool = new_pool()
+            graph = captured(lambda: work(inputs, columns), self.device, pooled.pool)
             pooled.keep((variant, self.taps, columns, width), graph)
         replay, outputs = graph
         replay()

@@ -276,14 +276,13 @@ def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, st
     for name, place in _SHOWN_HEADS:
         layer, head = divmod(order[min(len(order) - 1, int(place * len(order)))], layers.heads)
         heads.append(DecayHead(name, recurrent[layer], head, [round(one, 3) for one in fade[layer, :, head].tolist()]))
-    state_bytes = state.numel() * state.element_size()
     return (
         DecayMaskNote(
             heads=heads,
             taps=layers.taps,
             layers=list(kinds),
-            state_bytes=state_bytes,
-            per_node_bytes=state_bytes * len(shape),
+            state_bytes=state.nbytes,
+            per_node_bytes=state.nbytes * len(shape),
             replay_bytes=passed.bytes,
         ).to_note(),
     )

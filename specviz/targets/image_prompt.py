@@ -49,11 +49,6 @@ class ImagePrompt:
     shift: int = 0
     encoding_ns: int = 0
 
-    @property
-    def text(self) -> tuple[int, ...]:
-        """Indices of the prompt's text tokens."""
-        return tuple(place for place, is_visual in enumerate(self.visual) if not is_visual)
-
 
 _LOCK = threading.Lock()
 

@@ -291,7 +291,7 @@ class TextSession(CachedSession):
         target = self.target
         if start == 0 and not target.masked:
             return None
-        column = torch.arange(self._cache.width(tokens), device=target.device)
+        column = torch.arange(start + tokens, device=target.device)
         row = torch.arange(start, start + tokens, device=target.device)
         distance = row[None, :, None] - column
         return target.mask(distance >= 0, lambda: distance)

@@ -9,7 +9,6 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.acceptance.residual import remaining
 from specviz.engine.interfaces import Draft, Proposal, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
@@ -66,7 +65,7 @@ def test_the_overlap_note_is_the_probability_of_acceptance() -> None:
 
 @pytest.mark.parametrize("distribution", [Proposal(P), Proposal(P, torch.arange(4)), None], ids=["dense", "listed", "certain"])
 def test_nothing_left_falls_back_to_the_target(distribution: Proposal | None) -> None:
-    left = remaining(P, distribution, [0, 1, 2, 3])
+    left = rounds.residual(P, distribution, [0, 1, 2, 3])
     for token in range(4):
         left.threshold(token)
         left.reject(token)
@@ -79,7 +78,7 @@ def test_float32_thresholds_stay_right_when_little_mass_is_left() -> None:
     p[:3] = torch.tensor([0.9, 0.0999, 1e-5])
     p /= p.sum()
     q = torch.tensor([0.9, 0.0999, 1e-4], dtype=torch.float64)
-    few, exact = (remaining(distribution, Proposal(q / q.sum(), torch.arange(3)), []) for distribution in (p, p.double()))
+    few, exact = (rounds.residual(distribution, Proposal(q / q.sum(), torch.arange(3))) for distribution in (p, p.double()))
     for token in (0, 1):
         few.reject(token)
         exact.reject(token)
@@ -96,7 +95,7 @@ def test_matching_takes_the_first_of_two_equal_siblings() -> None:
 
 
 def test_the_second_siblings_threshold_is_that_of_what_is_left() -> None:
-    left = remaining(P, Proposal(Q), [0, 3])
+    left = rounds.residual(P, Proposal(Q))
     left.reject(0)
     # r = (p - q)+ = (0, 0, 0.1, 0.3) / 0.4 and q without token 0 = (0, 0.3, 0.2, 0.1) / 0.6
     assert left.threshold(1) == 0.0

@@ -7,7 +7,7 @@ Known wrong variants go through the same harness, which has to notice them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -17,10 +17,12 @@ from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.residual import DenseResidual, Residual, remaining
+from specviz.acceptance.tree_probabilities import NodeTable
 from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
 from specviz.methods.traversal.verification import Traversal
+from tests.support.rounds import residual
 from tests.support.worlds.three_tokens import (
     World,
     best,
@@ -56,7 +58,7 @@ def distribution_after(p: Tensor, q: Tensor, proposal: Proposal, tries: int) -> 
     order."""
     out = torch.zeros_like(p)
     for order in itertools.permutations(q.nonzero()[:, 0].tolist(), tries):
-        weight, undrawn, left = 1.0, 1.0, remaining(p.clone(), proposal, order)
+        weight, undrawn, left = 1.0, 1.0, residual(p.clone(), proposal)
         for token in order:
             weight *= float(q[token]) / undrawn
             undrawn -= float(q[token])
@@ -100,7 +102,7 @@ def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
         random_distribution(100, 4),
     )
     whole = torch.zeros(400, dtype=torch.float64).index_copy(0, ids, q)
-    sparse, dense = remaining(p.clone(), Proposal(q, ids), []), remaining(p.clone(), Proposal(whole), [])
+    sparse, dense = residual(p.clone(), Proposal(q, ids)), residual(p.clone(), Proposal(whole))
     for token in ids[q.argsort(descending=True)[:4]].tolist():
         assert sparse.threshold(token) == pytest.approx(dense.threshold(token), abs=1e-12)
         sparse.reject(token)
@@ -168,11 +170,11 @@ def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> No
             super().reject(token)
             self._q = torch.where(self._q > 0, self._whole, 0.0)
 
-    def forgetful(target: Tensor, proposal: Proposal | None, offered: Sequence[int], known: object = None) -> Residual:
-        if proposal is None:
-            return remaining(target, None, offered)
-        left = Forgetful(target, proposal)
-        left._whole = proposal.probability
+    def forgetful(target: Tensor, table: NodeTable, drawn: bool) -> Residual:
+        if not drawn:
+            return remaining(target, table, drawn)
+        left = Forgetful(target, table)
+        left._whole = table.q
         return left
 
     world = World(3, 1)

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context
+from specviz.acceptance.residual import Residual, remaining
+from specviz.acceptance.tree_probabilities import NodeTable
+from specviz.engine.interfaces import Context, Proposal
 from specviz.engine.sampling import Noise, Warp
 
 
@@ -24,3 +26,13 @@ def context(
 def entries(session: Any) -> list[tuple[Tensor, Tensor]]:
     """Committed keys and values of every layer that attends, [batch, head, kv, size] each."""
     return [] if session._cache is None else [layer.committed() for layer in session._cache.layers]
+
+
+def residual(p: Tensor, proposal: Proposal | None, offered: Sequence[int] = ()) -> Residual:
+    """The residual at a node with distribution ``p``; without a ``proposal``, the tokens ``offered`` are certain."""
+    if proposal is None:
+        proposal, drawn = Proposal(torch.ones(len(offered)), torch.tensor(offered)), False
+    else:
+        drawn = True
+    at_ids = p if proposal.ids is None else p[proposal.ids]
+    return remaining(p, NodeTable(at_ids, proposal.probability, proposal.ids, None), drawn)

@@ -53,7 +53,7 @@ class FeatureHead:
     @property
     def parameter_bytes(self) -> int:
         """Bytes of the learned weights, without embedding and head."""
-        return sum(value.numel() * value.element_size() for value in self.tensors.values())
+        return sum(value.nbytes for value in self.tensors.values())
 
     def runtime(self, layout: Layout = plain) -> FeatureRuntime:
         """Return the head laid out for drafting."""

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from specviz.drafting.levels import Levels, Result
 from specviz.engine.captured import captured
-from specviz.engine.clock import capturing
 from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import device_cache, to_device
 
@@ -133,8 +132,7 @@ class CapturedLevels(Levels, Generic[Here]):
             self._trail.append(self._here)
             return result
         if full not in self._captured:
-            with capturing():
-                replay, result = captured(work, self._device)
+            replay, result = captured(work, self._device)
             assert self._here is not None
             self._captured[full] = replay, result, self._here
         replay, result, level = self._captured[full]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from specviz.engine import tiers
+from specviz.engine.clock import capturing
 from specviz.engine.tiers import Outputs
 
 SECONDS = 1000
@@ -36,8 +37,9 @@ class Graphs:
     def capture(self, call: Callable[[], Outputs], device: torch.device, pool: Any) -> tuple[Callable[[], None], Outputs]:
         assert pool, "a graph without a pool keeps memory of its own"
         self.captures += 1
-        self._late += SECONDS * 1_000_000_000
-        logits, hidden = call()
+        with capturing():
+            self._late += SECONDS * 1_000_000_000
+            logits, hidden = call()
         outputs = (logits.clone(), {layer: states.clone() for layer, states in hidden.items()})
         of_pool = self._of_pool.setdefault(pool, [])
         of_pool += [outputs[0], *outputs[1].values()]
