@@ -21,9 +21,9 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop, chunks
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
-from specviz.errors import BadInput, ContextFull
+from specviz.errors import BadInput
 from specviz.methods.resources import TREES
-from tests.support.tiny.text import Letters, decode, tiny_target
+from tests.support.tiny.text import Letters, tiny_target
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
@@ -204,8 +204,3 @@ def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at: str | None, rea
     else:
         assert told[-1] == stop_at and not steps
         assert (run.outcome.reason, run.outcome.message) == ("time_limit" if limit else "cancelled", limit)
-
-
-def test_a_prompt_longer_than_the_context_is_refused() -> None:
-    with pytest.raises(ContextFull, match="64"):
-        decode(tiny_target(context=64), Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), [1] * 64, 5)
