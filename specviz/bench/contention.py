@@ -1,7 +1,7 @@
-"""The contention suite: tokens per second, idle and beside other programs, by OpenMP setting.
+"""The contention suite: tokens per second on an idle and on a busy machine, by OpenMP setting.
 
-As a program, this file is one decoder: ``python -m specviz.bench.contention TARGET follow|fixed`` prints a line once its model
-is loaded. It then reads durations in seconds, decodes for each, and prints its tokens per second.
+``python -m specviz.bench.contention TARGET follow|fixed`` is one decoder process: it prints a line once the model is loaded. For
+each duration in seconds read from stdin, the process decodes that long and prints the tokens per second.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "OMP_WAIT_POLICY=PASSIVE": ("fixed", {"OMP_WAIT_POLICY": "PASSIVE"}),
     "OMP_NUM_THREADS=1": ("fixed", {"OMP_NUM_THREADS": "1"}),
 }
-"""By label: whether the number of threads follows the load or is fixed, and OpenMP's settings."""
+"""Label to mode and environment variables. Mode ``follow``: the number of threads follows the load; ``fixed``: it is constant."""
 
 
 class Decoder:
-    """A decoding process that runs on request."""
+    """A subprocess that decodes on request."""
 
     def __init__(self, target: str, setting: str) -> None:
         mode, openmp = SETTINGS[setting]
@@ -52,23 +52,22 @@ class Decoder:
         self.next_line()
 
     def ask(self, seconds: float) -> None:
-        """Start decoding for ``seconds``."""
+        """Request ``seconds`` of decoding; returns at once."""
         assert self.process.stdin is not None
         print(seconds, file=self.process.stdin, flush=True)
 
     def next_line(self) -> str:
-        """Wait for the process's next output line and return it."""
+        """Wait for the next line of output and return it."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def close(self) -> None:
-        """End the process."""
         self.process.kill()
         self.process.communicate()
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure every setting, idle and beside each kind of load, in alternation, so that drift affects all alike."""
+    """Measure every setting under every load. Settings and loads alternate, so that drift affects all alike."""
     rounds = 2 if quick else ROUNDS
     chosen = (SHIPPED, FIXED) if quick else tuple(SETTINGS)
     with ExitStack() as stack:
@@ -83,7 +82,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     for name in chosen:
         cells = {scene: f"{median[name, scene]:.1f}" for scene in scenes}
         report.add(Row(name, None, cells={"tokens per second": name, **cells}, table="contention"))
-    detail = f"medians of {rounds} runs of {SECONDS:g} s, settings and conditions alternating"
+    detail = f"medians of {rounds} runs of {SECONDS:g} s, settings and loads alternating"
     report.add(
         Row("idle, relative to a fixed number of threads", median[SHIPPED, IDLE] / median[FIXED, IDLE], goal=0.97, detail=detail)
     )
@@ -116,7 +115,7 @@ def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager
     if browser := chromium_path():
         scenes["beside a browser playing a run"] = partial(_browser, browser)
     else:
-        report.say("no browser found: skipping that condition (set SPECVIZ_CHROMIUM to its path)")
+        report.say("no browser found, so that load is skipped (set SPECVIZ_CHROMIUM to the path of Chromium)")
     return scenes
 
 
@@ -127,26 +126,26 @@ def _programs(*commands: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in running:  # kills their child processes too
+        for process in running:  # with child processes
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def busy_loops(count: int = 0) -> AbstractContextManager[None]:
-    """Run ``count`` busy loops, by default one per core, during the ``with`` block. They also end if this process ends."""
+    """Run ``count`` busy loops, by default one per core, during the ``with`` block. A loop also ends when this process does."""
     loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
 
 
 def chromium_path() -> str | None:
-    """Return the path of Chromium on this machine, or None."""
+    """Return the path of Chromium, or None if it is not installed."""
     return os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @contextmanager
 def _browser(browser: str) -> Iterator[None]:
-    """Run a headless browser that plays a recorded run from a file."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # helpers of a killed browser may still be writing
+    """Play a recorded run in a headless browser during the ``with`` block."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # the killed browser may still be writing
         page, trace = Path(folder) / "run.html", ASSETS / "traces" / "stand.spectrace.jsonl.gz"
         command = [sys.executable, "-m", "specviz", "export", str(trace), "--to", "html", "--out", str(page)]
         subprocess.run(command, check=True, capture_output=True, cwd=ASSETS.parent)
@@ -157,7 +156,7 @@ def _browser(browser: str) -> Iterator[None]:
 
 
 def main(target: str, mode: str) -> None:
-    """Decode greedily on each request, one run after another."""
+    """Decode for each duration in stdin."""
     from specviz.engine.threads import ThreadLimit
     from specviz.pipeline.request import Request
     from specviz.pipeline.runner import prepare

@@ -1,4 +1,4 @@
-"""The costs suite: speed of trees sized by learned costs against the best fixed size, busy and idle."""
+"""The costs suite: trees sized by learned costs against the best fixed size, on an idle and on a busy machine."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from specviz.pipeline.runner import Prepared, prepare
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")
 PAIRS, REAL_TOKENS = ((4, 8), (16, 25)), 40
-"""Fixed sizes timed in pairs, each pair between two runs sized by cost; and tokens per run."""
+"""Fixed tree sizes, timed in pairs between two runs sized by cost; and tokens per run."""
 LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
 )
-"""Prompts on which every size is measured; more than one, since the optimal size depends on the text."""
+"""Prompts. Several, since the optimal size depends on the text."""
 BUSY = "beside a busy loop"
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure every method and size in turn, first idle, then beside a busy loop."""
+    """Measure every method and size on an idle machine, beside a busy loop, and idle again."""
     laps = LAPS[: 1 if quick else None]
     ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
     for scene in ("idle", BUSY, "idle again"):
@@ -45,10 +45,10 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 
 def _against_sizes(prepared: Callable[[int, str], Prepared], laps: Sequence[str]) -> tuple[list[float], dict[int, list[float]]]:
-    """Return the tokens per second of the runs sized by cost, and their speed-ups over each fixed size, one per prompt.
+    """Return the tokens per second of the runs sized by cost, and speed-ups over each fixed size, one per prompt.
 
-    Runs are interleaved, since even an idle machine's speed drifts by a third within a minute. A run sized by cost and its
-    autoregressive baseline come first, as in the app, to learn the costs under the current load.
+    Runs are interleaved, since even the speed of an idle machine drifts by a third within a minute. As in the app, a first run
+    and an autoregressive baseline learn the costs under the current load.
     """
     own, gains = list[float](), {size: list[float]() for size in chain(*PAIRS)}
     _rate(prepared(0, laps[0]), baseline=True)
@@ -70,9 +70,9 @@ def _prepared(target: str, method: str, nodes: int, prompt: str) -> Prepared:
 
 
 def _rate(prepared: Prepared, fixed: bool = False, baseline: bool = False) -> float:
-    """Return one run's tokens per second, without the prefill and without steps cut short at the run's end.
+    """Return the tokens per second of one run, excluding prefill and steps cut short at the end.
 
-    A run of ``fixed`` size updates no costs, so that sizing by cost learns only from its own runs. With ``baseline``, an
+    ``fixed``: the run updates no costs, so that sizing by cost learns only from runs sized by cost. ``baseline``: an
     autoregressive run follows, as in the app, and updates the cost of a pass over one row.
     """
     with ThreadLimit():

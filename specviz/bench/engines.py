@@ -1,7 +1,7 @@
-"""The engines suite: the same prompts in specviz and on running servers, each prompt on all of them in turn.
+"""Comparison of specviz with running inference servers on the same prompts.
 
 ``python -m specviz.bench.engines vllm=http://127.0.0.1:8000 llama.cpp=http://127.0.0.1:8080`` compares decoding after the first
-step: the client times a server, and specviz's step times are used. Prefill is excluded.
+step, without prefill. Servers are timed by the client, specviz by the recorded step times.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ TOKENS = 96
 
 
 def rate(trace: Trace) -> float:
-    """Return tokens per second after the first step, which for a server includes the prefill."""
+    """Return tokens per second after the first step. (A server's first step includes the prefill.)"""
     steps = trace.steps[1:]
     return sum(len(step.emitted) for step in steps) / max(1e-9, sum(step.time.total for step in steps) / 1e9)
 
 
 def measure(prompts: Sequence[str], servers: dict[str, Server]) -> dict[str, list[Trace]]:
-    """Return one trace per prompt for each of our methods and each server; the order rotates from prompt to prompt."""
+    """Run every prompt with the methods ``OWN`` and on every server; return the traces by name.
+
+    The order of methods and servers rotates from prompt to prompt.
+    """
     names = [*(f"specviz {name}" for name in OWN), *servers]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     for number, prompt in enumerate(prompts):
@@ -52,13 +55,15 @@ def _trace(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print for each method and server the median tokens per second, their range, τ, and the number of texts equal to those of
-    specviz's autoregressive run. Raises BadInput for an argument without a URL."""
+    """Print one line per method and server: tokens per second (median and range), τ, and texts equal to autoregressive decoding.
+
+    Raises BadInput for an argument without a URL.
+    """
     servers = {}
     for argument in arguments:
         name, _, url = argument.partition("=")
         if not url:
-            raise BadInput(f"{argument!r} does not have the form NAME=URL.")
+            raise BadInput(f"{argument!r} is not of the form NAME=URL, such as vllm=http://127.0.0.1:8000.")
         servers[name] = look(url)
     prompts = [prompt for of_kind in kinds().values() for prompt in of_kind[:2]]
     run(method="autoregressive", prompt=prompts[0], max_new_tokens=8, memory=Memory())  # loads the model

@@ -1,4 +1,4 @@
-"""Paired runs: arms on prompts, each compared with the target's own run in the same process and tier, and their statistics."""
+"""Paired runs and statistics: each arm on each prompt, against plain decoding by the target in the same process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One decoded prompt: seconds of decoding, without prefill and capturing, the steps, and the output ids."""
+    """One decoded prompt: output ids, steps, and decoding time in seconds, excluding prefill and CUDA graph capture."""
 
     seconds: float
     steps: tuple[Step, ...]
@@ -41,27 +41,26 @@ class TimedRun:
 
     @property
     def per_token(self) -> float:
-        """Seconds per token."""
         return self.seconds / max(1, len(self.ids))
 
 
 @dataclass(frozen=True)
 class PictureQuestion:
-    """A picture, as PNG bytes, and a question about it."""
+    """A picture (the bytes of a PNG file) and a question about the picture."""
 
     picture: bytes
     question: str
 
 
 Prompts = Mapping[str, "Sequence[str | PictureQuestion]"]
-"""Prompts by kind."""
+"""Kind to prompts."""
 COMMON: dict[str, Any] = {}
-"""Settings of every request in addition to the suite's own, such as ``dtype``."""
+"""Settings that every :class:`Bencher` adds to all requests, such as ``dtype``."""
 
 
 @dataclass
 class Bencher:
-    """Runner of requests on one target. ``settings`` apply to every request, in addition to ``COMMON``."""
+    """Runner of requests on one target. ``tokens``: output tokens per run. ``settings``: fields of every request."""
 
     target: str
     tokens: int = 96
@@ -73,7 +72,7 @@ class Bencher:
     def prepared(
         self, method: str, prompt: str | PictureQuestion, temperature: float = 0.0, memory: Memory | None = None, **more: Any
     ) -> Prepared:
-        """Prepare a request; the model is loaded once per process. ``memory`` None uses a fresh one."""
+        """Prepare a request. The model is loaded once per process; if ``memory`` is None, the run starts with an empty memory."""
         if isinstance(prompt, PictureQuestion):
             more, prompt = {**more, "image": prompt.picture}, prompt.question
         request = Request(
@@ -88,10 +87,7 @@ class Bencher:
         return prepare(request, memory)
 
     def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
-        """Decode a prepared request and time it, by default with a new composition. Garbage is collected first.
-
-        Raises SpecvizError if the run failed.
-        """
+        """Decode a prepared request and time it, by default with a new composition. Raises SpecvizError if the run failed."""
         decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
         gc.collect()
         started = time.perf_counter()
@@ -104,22 +100,22 @@ class Bencher:
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
-    """Run ``work`` in a temporary thread and return its result.
+    """Run ``work`` in a temporary thread and return the result.
 
-    Each computing thread keeps OpenMP helper threads. If these outnumber the cores, all of them sleep between operations instead
-    of spinning, so an idle thread's helpers slow down later runs in other threads.
+    Every computing thread keeps OpenMP workers. When workers outnumber cores, all sleep between operations instead of spinning,
+    so the workers of an idle thread slow down runs in other threads.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(work).result()
 
 
 _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
-"""Types of objects that no method owns; their referents are not followed."""
+"""Types of objects that no method owns: :func:`held_bytes` does not follow references from these."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method with parameters, under a label."""
+    """A method and parameters, under the ``label`` of the results."""
 
     label: str
     method: str
@@ -130,10 +126,11 @@ class Arm:
 class Sample:
     """One prompt decoded by one arm.
 
-    ``gain`` is the target's own seconds per token divided by the arm's; ``same`` is True if both texts are equal. ``lengths`` are
-    the accepted drafts of each uncut step; ``emitted``, ``steps``, target ``passes`` and drafter ``forwards`` count over those
-    steps, and ``offered`` are the drafted nodes of each. ``repeated`` is the fraction of repeated 4-grams in the text.
-    ``seconds`` is the run's time, ``drafting`` that of its drafts; ``more`` holds a suite's further measurements.
+    ``gain``: speed-up, the target's seconds per token divided by the arm's. ``same``: whether the target produced the same text.
+    ``lengths`` and ``offered`` [step]: accepted draft tokens and verified nodes of each uncut step. ``emitted``, ``passes``,
+    ``forwards`` and ``verified``: sums of tokens, target passes, drafter forwards and nodes over the uncut steps.
+    ``repeated``: fraction of repeated 4-grams in the text. ``seconds``: decoding time, of which ``drafting`` went into drafts.
+    ``more``: measurements of a single suite.
     """
 
     kind: str
@@ -176,28 +173,29 @@ class Samples:
     held_bytes: dict[str, int] = field(default_factory=dict)
 
     def of(self, label: str) -> list[Sample]:
-        """Return an arm's samples; an empty list if it could not run."""
+        """Return the samples of the arm; an empty list if the arm could not run."""
         return self.by_arm.get(label, [])
 
     def mean(self, label: str, of: Callable[[Sample], float]) -> float | None:
-        """Return the mean over kinds of the mean over each kind's prompts."""
+        """Return the mean of the means of :meth:`by_kind`, so that every kind has equal weight."""
         kinds = self.by_kind(label, of)
         return statistics.mean(kinds.values()) if kinds else None
 
     def by_kind(self, label: str, of: Callable[[Sample], float]) -> dict[str, float]:
-        """Return the mean over each kind's prompts."""
+        """Return the mean over the prompts of every kind."""
         by_kind: dict[str, list[float]] = {}
         for sample in self.of(label):
             by_kind.setdefault(sample.kind, []).append(of(sample))
         return {kind: statistics.mean(values) for kind, values in by_kind.items()}
 
     def total(self, label: str, of: Callable[[Sample], float]) -> float:
-        """Return the sum over all prompts."""
         return sum(of(sample) for sample in self.of(label))
 
     def by_depth(self, label: str) -> list[tuple[float, int]]:
-        """Return acceptance by depth for arms that draft chains: (fraction, count) over the steps that reached depth d - 1 and
-        offered a node at d. If the last fraction is 0, no step accepted at that depth, and deeper nodes were never reached.
+        """Return (acceptance rate, number of steps) per depth, for arms that draft chains.
+
+        Depth d counts the steps that accepted a node at depth d - 1 and drafted one at d. The list ends at the first depth that
+        no step accepted or drafted.
         """
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
         depths = range(1, 2 + max((length for length, _ in steps), default=0))
@@ -217,10 +215,10 @@ def gather(
     remember: bool = False,
     measure: Measure | None = None,
 ) -> Samples:
-    """Run every arm on every prompt, with a run of the target alone after every ``between`` arms.
+    """Run every arm on every prompt, with a run of the target alone before, after and between groups of ``between`` arms.
 
-    With ``remember``, an arm keeps one memory over all prompts, and each kind has its own seed. ``measure`` adds numbers to a
-    sample. ``missing`` records why an arm was skipped.
+    ``remember``: an arm keeps one memory over all prompts, and the seed changes with the kind. ``measure``: function that
+    returns ``more`` of a sample. An arm that cannot run is skipped; ``missing`` of the result gives the reason.
     """
     samples = Samples()
     memories = {arm.label: Memory() if remember else None for arm in arms}
@@ -249,7 +247,7 @@ def gather(
 
 
 def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
-    """Run the arm once, untimed, since a process's first run is not representative; return whether it can run."""
+    """Run the arm once, since the first run of a process is slow, and measure the bytes held. Returns whether the arm can run."""
     try:
         ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
         composition = ready.compose()
@@ -259,7 +257,7 @@ def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperatur
         samples.missing[arm.label] = str(problem)
         return False
     if not decoding.ids:
-        samples.missing[arm.label] = "it produced no tokens"
+        samples.missing[arm.label] = "no tokens were produced"
     return bool(decoding.ids)
 
 
@@ -267,7 +265,7 @@ def sample_of(
     kind: str, timed: TimedRun, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset(),
     more: Mapping[str, float] | None = None,
 ) -> Sample:  # fmt: skip
-    """Return the sample of a timed run, compared with the target's own run: ``own`` seconds per token and the ids ``alone``."""
+    """Return the sample of a timed run. The target's run took ``own`` seconds per token and produced the ids ``alone``."""
     whole = [step for step in timed.steps if step.cut is None]
     return Sample(
         kind=kind,
@@ -287,7 +285,10 @@ def sample_of(
 
 
 def repetition(ids: Sequence[int], gram: int = 4) -> float:
-    """Return the fraction of a text's n-grams that repeat earlier ones: greedy small models loop, and loops are easy to draft."""
+    """Return the fraction of n-grams that occurred earlier in the text.
+
+    Small models loop when greedy; loops are easy to draft.
+    """
     grams = [tuple(ids[place : place + gram]) for place in range(len(ids) - gram + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
@@ -295,8 +296,8 @@ def repetition(ids: Sequence[int], gram: int = 4) -> float:
 def held_bytes(composition: Any, ready: Any) -> int:
     """Return the bytes that ``composition`` keeps alive beyond the prepared request ``ready``.
 
-    Every object counts once. A tensor counts its whole storage, unless it is shared with the target's weights: heads that use
-    the target's embedding do not own it.
+    Every object counts once, a tensor with its whole storage. Tensors that share storage with the target's weights, such as the
+    target's embedding in a drafter, do not count.
     """
     model = getattr(ready.loaded, "model", None)
     outside = [ready, *vars(ready).values(), model, getattr(ready.target, "model", None)]
@@ -321,8 +322,7 @@ def held_bytes(composition: Any, ready: Any) -> int:
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return a tensor's storage address and size in bytes; packed CPU weights expose neither, so their id and element count are
-    used."""
+    """Return the address and size in bytes of a tensor's storage; for packed CPU weights, which expose neither, estimates."""
     if tensor.layout != torch.strided:
         return id(tensor), tensor.numel() * tensor.element_size()
     storage = tensor.untyped_storage()
@@ -330,12 +330,11 @@ def _storage(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _tensors(model: Any) -> Iterable[torch.Tensor]:
-    """Return the weights and buffers of a model; none for None."""
     return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else ()
 
 
 def _referents(node: Any) -> list[Any]:
-    """Return an object's referents; for a function, its closure and defaults, not its module."""
+    """Return the objects that ``node`` refers to. A function refers to closure and defaults, but not to the module."""
     if isinstance(node, MethodType):
         return [node.__self__, node.__func__]
     if isinstance(node, FunctionType):

@@ -1,4 +1,4 @@
-"""τ by prompt length: a diary of that length, then a question.
+"""The length suite: τ by prompt length, for prompts of a diary and a question.
 
 In the suite ``answers`` every day of the diary is different; in ``copies`` the diary repeats each week. Trees have at most 16
 nodes; those of the trained drafters also share one depth and width.
@@ -21,7 +21,10 @@ WEEK = 7
 
 
 def diary(question: str, length: int, count: Callable[[str], int], every: int) -> str:
-    """Return the question after a diary, at least ``length`` tokens in all; the diary repeats after ``every`` days."""
+    """Return a prompt of at least ``length`` tokens: a diary that repeats after ``every`` days, then the question.
+
+    ``count``: function that returns the number of tokens of a text.
+    """
 
     def day(number: int) -> str:
         words = {
@@ -37,7 +40,7 @@ def diary(question: str, length: int, count: Callable[[str], int], every: int) -
 
 
 def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
-    """Return a function that puts the same questions after a diary of each length; each length is a kind."""
+    """Return the ``prompts`` of a suite: the questions ``name``, after a diary of each length. Lengths are the kinds."""
 
     def make(bench: Bencher, quick: bool) -> Prompts:
         loaded: Any = bench.prepared("autoregressive", "a").loaded
@@ -62,7 +65,7 @@ LENGTH = {
 
 
 def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False, keep: bool = False) -> None:
-    """Measure every method's τ by length; ``keep`` saves the curves for the app."""
+    """Measure τ of every method by prompt length. ``keep``: save the curves for the app."""
     curves = []
     for kind, suite in LENGTH.items():
         for samples in suite.run(report, target, methods, quick).values():

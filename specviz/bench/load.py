@@ -1,7 +1,7 @@
-"""The app under load: thirty visitors at once, half of whom leave midway; the cost of waiting and of watching.
+"""The load and live suites: thirty visitors of the app at once, and the costs of waiting for a run and of watching one.
 
-The app runs in its own process with its own folder for files. The visitors run in this process and, unlike browsers on other
-machines, take processor time from the app. Every request goes to this machine's loopback address.
+In the load suite, the app has a process of its own. Visitors are simulated in this process and, unlike browsers on other
+machines, take processor time from the app. Requests use the loopback address only.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ VISITORS, RUNS, QUICK_RUNS = 30, 200, 60
 WAITERS, PAIRS = 16, 5
 IDLE_SECONDS, SETTLING_SECONDS, STARTING_SECONDS = 15.0, 5.0, 120.0
 BACK_SECONDS = 5.0
-"""Delay in seconds before a refused visitor presses again."""
+"""Seconds before a refused visitor presses *Run live* again."""
 
 
 def controls(prompt: str, tokens: int, **more: str) -> dict[str, str]:
-    """Return the page's control values for a greedy run of prompt lookup without its baseline."""
+    """Return the page's control values for a greedy run of prompt lookup without a baseline."""
     return {
         "sp-method": "prompt_lookup",
         "sp-prompt": prompt,
@@ -68,30 +68,30 @@ def paused(request, memory, cancel, progress):
 app["running"].live.stream = paused
 app["demo"].launch(**app["options"])
 """
-"""The app with an engine that computes nothing, so that it spends processor time only on waiting."""
+"""Program that runs the app with an engine that only waits, so that all processor time is the cost of waiting."""
 
 
 @dataclass
 class Server:
-    """The app in its own process."""
+    """A process that serves the app."""
 
     process: psutil.Popen
     address: str
 
     @property
     def spent(self) -> float:
-        """Seconds of processor time so far, over all threads."""
+        """Processor time so far in seconds, over all threads."""
         return sum(self.process.cpu_times()[:2])
 
     @property
     def memory(self) -> float:
-        """Resident memory in megabytes."""
+        """Resident memory in MiB."""
         return self.process.memory_info().rss / 2**20
 
 
 @contextmanager
 def served_app(target: str, *options: str) -> Iterator[Server]:
-    """Run the app with public settings on a free port of this machine. ``options`` are interpreter options."""
+    """Serve the app on a free port, with the settings of a public Space. ``options``: options of the Python interpreter."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -104,7 +104,7 @@ def served_app(target: str, *options: str) -> Iterator[Server]:
                 until = time.monotonic() + STARTING_SECONDS
                 while socket.socket().connect_ex(("127.0.0.1", port)):
                     if process.poll() is not None or time.monotonic() > until:
-                        raise RuntimeError("The app did not start; run python app.py to see why.")
+                        raise RuntimeError("The app did not start. Run python app.py to see the error.")
                     threading.Event().wait(0.2)
                 yield Server(process, f"http://127.0.0.1:{port}")
             finally:
@@ -112,12 +112,12 @@ def served_app(target: str, *options: str) -> Iterator[Server]:
 
 
 def load(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure waiting pages, a token's cost alone and with sixteen waiting runs, and a classroom of visitors."""
+    """Measure pages that wait, the cost of a token while other runs wait, and a classroom of visitors."""
     with served_app(target, "-c", PAUSED) as server:
         idle(report, server)
     with served_app(target) as server:
         form = Form(server.address)
-        for one in (SHORT, {}, SHORT):  # loads the model and the parts of the page's default run
+        for one in (SHORT, {}, SHORT):  # load the model and the drafter of the page's default run
             Visitor(form).press(one)
         waiting(report, server, form)
         before, threads, started = server.memory, server.process.num_threads(), time.monotonic()
@@ -131,7 +131,7 @@ def load(report: Report, target: str, methods: Sequence[str], quick: bool = Fals
 
 
 def idle(report: Report, server: Server) -> None:
-    """Measure the app's processor time while pages wait and nothing is computed."""
+    """Measure the app's processor time while pages wait for a paused engine."""
     form, pause, pages = Form(server.address), threading.Event(), 0
     for count in (1, 1 + WAITERS, 1 + VISITORS):
         for _ in range(count - pages):
@@ -146,8 +146,7 @@ def idle(report: Report, server: Server) -> None:
 
 
 def waiting(report: Report, server: Server, form: Form) -> None:
-    """Measure processor time per token, alone and while other runs wait; it is less disturbed by other programs than wall
-    time."""
+    """Measure processor time per token, alone and while other runs wait. (Other programs disturb wall time more.)"""
     start = server.spent
     alone = [Visitor(form).press(SHORT) for _ in range(PAIRS)]
     middle = server.spent
@@ -163,7 +162,10 @@ def waiting(report: Report, server: Server, form: Form) -> None:
 
 
 def classroom(form: Form, runs: int) -> list[Outcome]:
-    """Simulate visitors until ``runs`` runs have started; in every second run, the visitor leaves at the first update or step."""
+    """Simulate ``VISITORS`` visitors until ``runs`` runs have started.
+
+    Every second run is left midway, at the first update or the first step.
+    """
     presses: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(runs):
         presses.put(number)
@@ -190,7 +192,7 @@ def classroom(form: Form, runs: int) -> list[Outcome]:
 
 
 def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None:
-    """Add the visitors' outcomes to the report."""
+    """Report how many runs were completed, left, refused and lost, and the times to the first update and the first step."""
     refused, left = [one for one in outcomes if one.refused], [one for one in outcomes if one.left]
     whole = [one for one in outcomes if one.served]
     lost = len(outcomes) - len(refused) - len(left) - len(whole)
@@ -205,7 +207,7 @@ def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None
 
 
 def quantiles(report: Report, what: str, times: Sequence[float], goal: float | None = None) -> None:
-    """Add the median and the 95th percentile of ``times`` in seconds."""
+    """Report the median and the 95th percentile of ``times`` in seconds; ``goal`` bounds the 95th percentile."""
     ordered = sorted(times)
     for share in (0.5, 0.95):
         value = ordered[round(share * (len(ordered) - 1))] if ordered else None
@@ -214,7 +216,7 @@ def quantiles(report: Report, what: str, times: Sequence[float], goal: float | N
 
 
 def long_trace(steps: int) -> bytes:
-    """Return a trace file of ``steps`` steps, made by repeating the steps of a recorded run."""
+    """Return the bytes of a trace of ``steps`` steps, made by repeating the steps of a recorded run."""
     run = store.read(RECORDED)
     whole = [step for step in run.steps if step.cut is None]
     made: list[Step] = []
@@ -230,12 +232,12 @@ def long_trace(steps: int) -> bytes:
 
 
 class Clock:
-    """Tokens per second of the last run, from its run record to its end record, whichever thread consumes its events."""
+    """Decoding speed of the last run. ``rate``: tokens per second from the run record to the end record, without prefill."""
 
     rate = 0.0
 
     def timed(self, events: Iterator[Run | Step | End]) -> Iterator[Run | Step | End]:
-        """Yield the events unchanged, timing them."""
+        """Yield the events of a run and time them."""
         started, tokens = time.perf_counter(), 0
         for event in events:
             if isinstance(event, Step):
@@ -248,9 +250,9 @@ class Clock:
 
 
 def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
-    """Measure updates per second while another process watches a run, and compare tokens per second with unwatched runs.
+    """Measure updates per second of a run that another process watches, and tokens per second of watched and unwatched runs.
 
-    The app runs in this process, so that both kinds of run share one model.
+    The app runs in this process, so that watched and unwatched runs share one model.
     """
     clock, counts, bench, prompt = Clock(), list[dict[str, float]](), Bencher(target), prompts("chat")[0]
     request = Request("prompt_lookup", prompt, target=target, max_new_tokens=bench.tokens, **bench.settings)
@@ -281,6 +283,6 @@ def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bo
     app["demo"].close()
     rate = statistics.median(count["updates"] / count["seconds"] for count in counts[1:])
     reading = statistics.median(1000 * count["cpu"] / count["updates"] for count in counts[1:])
-    report.add(Row("live view, updates", rate, "/s", 10.0, detail=f"reading one costs the watcher {reading:.2f} ms"))
+    report.add(Row("live view, updates", rate, "/s", 10.0, detail=f"reading an update costs the watcher {reading:.2f} ms"))
     detail = f"tokens per second, watched ÷ unwatched {ratios}"
     report.add(Row("live view costs", 100 * (1 / ratios.median - 1), "%", 3.0, at_most=True, detail=detail))

@@ -1,4 +1,4 @@
-"""Overheads of the engine: its speed against transformers' own ``generate``, and the cost of recording."""
+"""Overheads of the engine: decoding speed against transformers' ``generate``, and the cost of recording."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from specviz.prompts import prompts
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:
-    """Compare specviz's autoregressive loop with ``generate`` of the model as loaded by transformers: greedy, ignoring end
-    tokens."""
+    """Compare the autoregressive loop with transformers' ``generate`` on an unmodified model, both greedy and ignoring EOS."""
     ready = bench.prepared("autoregressive", prompts("question answering")[0])
     tokens, target = bench.tokens, ready.target
     model: Any = AutoModelForCausalLM.from_pretrained(fetched(bench.target), dtype=target.dtype, use_safetensors=True)
     run_transformers = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
 
     def run_specviz() -> float:
-        """Return the seconds of a whole run that ignores end tokens, prefill included."""
         decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
         decoding.ignore_eos = True
         started = time.perf_counter()
@@ -40,9 +38,12 @@ def against_transformers(report: Report, bench: Bencher) -> None:
 
 
 def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable[[], float]:
-    """Return a function that times transformers' own greedy decoding: eager, with a growing cache, ignoring end tokens."""
+    """Return a function that returns the seconds of greedy decoding by transformers: eager, with a dynamic cache, ignoring EOS.
+
+    The function raises SpecvizError if ``generate`` stops early.
+    """
     ids = torch.tensor([prompt], device=model.device)
-    # generate takes unset values from the model's own settings, so the end token is removed there.
+    # generate takes missing settings from the model's, so EOS is removed from the model's settings.
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True)
 
     def run_transformers() -> float:
@@ -50,14 +51,14 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
         generated = model.generate(ids, attention_mask=torch.ones_like(ids)).tolist()  # synchronizes the device
         spent = time.perf_counter() - started
         if len(generated[0]) != len(prompt) + tokens:
-            raise SpecvizError("transformers stopped before the budget, so its time cannot be compared.")
+            raise SpecvizError("transformers stopped before the requested number of tokens, so the times cannot be compared.")
         return spent
 
     return run_transformers
 
 
 def recording(report: Report, bench: Bencher) -> None:
-    """Measure the cost of recording every tree, with the method that has the largest trees."""
+    """Measure the cost of recording every tree, with Token Recycling's trees of 80 nodes."""
     ready = bench.prepared("token_recycling", prompts("question answering")[0], parameters={"tree": "published", "keep": False})
     bench.timed_run(ready)
     ratios = paired(lambda: bench.timed_run(ready, record="tree").seconds, lambda: bench.timed_run(ready).seconds, 9)

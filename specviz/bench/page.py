@@ -1,7 +1,7 @@
-"""The page suite: the cost of opening the page, and of drawing a frame of a long run.
+"""The page suite: the time to open the page, and to draw a frame of a long run.
 
-A real Chromium opens the app, which runs in its own process on this machine. The browser's performance marks record when the
-stage became visible; the browser also emulates slower connections and processors.
+Chromium opens the app, which has a process of its own. Performance marks record when the stage becomes visible. Chromium also
+emulates slower connections and processors.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from specviz.trace import store
 VISITS, QUICK_VISITS = 7, 3
 STEPS = (300, 1000)
 FRAMES = 60
-"""Number of steps shown in turn, evenly spaced over the run."""
+"""Number of steps to show, evenly spaced over the run."""
 FRAME_MS = 8.0
 PATIENCE_MS = 120_000
 AFTERWARDS_MS = 1500
-"""Time allowed for further requests once the stage is visible; their bytes count too. Fixed, since some connections stay
-open."""
+"""Time after the stage is visible in which bytes still count. Fixed, since some connections stay open."""
 SIZE: Any = {"width": 1280, "height": 720}
 
 SEEN = """(() => {
@@ -69,7 +68,11 @@ FRAME_TIMES = f"""(frames) => {{
 
 @dataclass(frozen=True)
 class Line:
-    """A visitor's connection and processor: ``latency`` in milliseconds, ``slower`` the processor's slowdown factor."""
+    """A visitor's connection and processor.
+
+    ``goal``: milliseconds until the stage is visible. ``megabits``: Mbit/s; None for no limit. ``latency``: milliseconds.
+    ``slower``: slowdown factor of the processor.
+    """
 
     name: str
     goal: float
@@ -82,7 +85,7 @@ LINES = (Line("this machine", 1500), Line("10 Mbit/s, processor four times slowe
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure the page; ``methods`` is ignored."""
+    """Measure opening the page and drawing frames. ``methods`` is ignored."""
     with served_app(target) as server, chromium() as browser:
         for line in LINES:
             visits = [open_page(browser, server.address, line) for _ in range(QUICK_VISITS if quick else VISITS)]
@@ -102,7 +105,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Launch the browser. Raises BadInput if Chromium or playwright is missing."""
+    """Launch Chromium. Raises BadInput if Chromium or playwright is missing."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -118,7 +121,7 @@ def chromium() -> Iterator[Any]:
 
 
 def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
-    """Open the page without a cache; return the milliseconds until the stage was visible, and the bytes received."""
+    """Open the page with an empty cache; return the milliseconds until the stage was visible, and the bytes received."""
     context = browser.new_context(viewport=SIZE)
     page, sizes = context.new_page(), []
     devtools = context.new_cdp_session(page)
@@ -139,7 +142,7 @@ def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
 
 
 def add_visits(report: Report, line: Line, visits: Sequence[tuple[float, float]]) -> None:
-    """Report the visits' median time and median size, with the machine's load."""
+    """Report the median time and the median size of the visits."""
     times, sizes = zip(*visits, strict=True)
     detail = f"{min(times):.0f} to {max(times):.0f} ms in {len(visits)} visits, {load()}"
     report.add(Row(f"stage seen, {line.name}", statistics.median(times), "ms", line.goal, at_most=True, detail=detail))
@@ -147,12 +150,12 @@ def add_visits(report: Report, line: Line, visits: Sequence[tuple[float, float]]
 
 
 def load() -> str:
-    """Return the machine's load average over one minute, in words."""
+    """Return a phrase with the machine's load average over one minute."""
     return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
 
 
 def frame_times(browser: Any, address: str, steps: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return the script time per frame, in milliseconds, in two passes over a run of ``steps`` steps."""
+    """Return the milliseconds of script time per frame, for two passes over a run of ``steps`` steps."""
     context = browser.new_context(viewport=SIZE)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)

@@ -1,8 +1,8 @@
-"""Quality of generated pictures: the latent distance between their codes and the target's own choice, and a retrieval score.
+"""Quality of generated images: the latent distance of the codes from the target's choice, and a retrieval score.
 
-The target scores the finished codes once more, in one pass; each position's noise then yields the code that the baseline would
-have chosen there. A token-exact method has distance 0 except for rounding; one that is exact in distribution lies between 0
-and about the distance of two independent draws.
+The target scores the finished codes in one pass. With the noise of each position, the logits give the code that the baseline
+would choose there. A token-exact method has a distance of 0, except for rounding. A method that is exact in distribution lies
+between 0 and about the distance of two independent draws.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from specviz.models.image.load import weights_of
 from specviz.pipeline.runner import Prepared
 
 BLOCK = 1024
-"""Codes per block of distances to all others."""
+"""Codes per block of the distance matrix."""
 
 
 @dataclass(frozen=True)
 class Distances:
-    """Mean distances over a picture's codes: to the target's own choice, and between two independent draws of the target."""
+    """Mean distances over the codes of an image.
+
+    ``own``: to the code that the target would choose. ``independent``: between two independent draws by the target.
+    """
 
     own: float
     independent: float
@@ -37,7 +40,7 @@ class Distances:
 
 @torch.inference_mode()
 def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distances:
-    """Return the distances of a picture's ``codes``, drawn with ``seed``, between codebook vectors: at most 2."""
+    """Return the distances for an image with ``codes`` [position], drawn with ``seed``. Codebook vectors are at most 2 apart."""
     prompt, target, warp = ready.prompt_ids, ready.target, ready.resources.warp
     session = target.open(len(prompt) + len(codes))
     try:
@@ -54,14 +57,13 @@ def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distance
 
 
 def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
-    """Return the mean distance between the codes' vectors, position by position."""
+    """Return the Euclidean distance between the vectors of ``ours`` and ``others`` [position], averaged over positions."""
     gaps = codebook[list(ours)] - codebook[list(others)]
     return float(gaps.norm(dim=-1).mean())
 
 
 def independent(codebook: Tensor, distributions: Tensor) -> float:
-    """Return the expected distance between two independent draws from each of ``distributions`` [position, code], averaged over
-    positions."""
+    """Return the expected distance of two draws from ``distributions`` [position, code], averaged over positions."""
     distributions, wide = distributions.double(), codebook.double()
     expected = torch.zeros_like(distributions)
     for start in range(0, len(wide), BLOCK):
@@ -79,8 +81,7 @@ def _score() -> ImageScore | None:
 
 
 def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> Mapping[str, float]:
-    """Return ``distance`` and ``independent`` of one picture's codes, drawn with seed 0, and its ``score`` if the scorer is
-    available."""
+    """Return ``distance`` and ``independent`` of an image drawn with seed 0, and ``score`` if the scorer is available."""
     distances, score, loaded = code_distances(ready, timed.ids, 0), _score(), cast(Any, ready.loaded)
     numbers = {"distance": distances.own, "independent": distances.independent}
     if score is not None:

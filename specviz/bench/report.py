@@ -1,4 +1,4 @@
-"""Rows of a suite, each with a number, a goal and whether it was reached, as a table or as JSON."""
+"""Report of a suite: rows with a number and a goal, as Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number. ``goal`` is its lower bound (with ``at_most``, its upper bound), or None.
+    """One measured number.
 
-    ``cells`` are its columns in the table ``table``.
+    ``value``: None if it could not be measured. ``goal``: lower bound for the value, or upper bound if ``at_most``; None: no
+    goal. ``cells``: text by column, for a row of the Markdown table ``table``.
     """
 
     name: str
@@ -28,14 +29,14 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the goal was met; None without one."""
+        """Whether the goal was met; None without a value or a goal."""
         if self.goal is None or self.value is None:
             return None
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
     @property
     def number(self) -> str:
-        """Value with its unit."""
+        """Value with the unit."""
         if self.value is None:
             return "–"
         digits = 1 if self.unit in {"%", "/s", "ms"} else 2
@@ -43,18 +44,17 @@ class Row:
 
     @property
     def bound(self) -> str:
-        """Goal with its sign, empty without one."""
+        """Goal with ≤ or ≥; empty without a goal."""
         return "" if self.goal is None else f"{'≤' if self.at_most else '≥'} {self.goal:g}"
 
     def __str__(self) -> str:
-        """Return one line for the terminal."""
         goal = self.bound and f"  (goal {self.bound}: {'reached' if self.reached else 'NOT reached'})"
         return f"{self.name}: {self.number}{goal}" + (f"  {self.detail}" if self.detail else "")
 
 
 @dataclass
 class Report:
-    """All rows of a suite; ``where`` holds the machine and versions."""
+    """Rows of a suite. ``where``: target, machine, library versions and date. ``say``: function that prints a line."""
 
     suite: str
     where: dict[str, Any]
@@ -62,17 +62,17 @@ class Report:
     say: Callable[[str], None] = lambda line: None
 
     def add(self, row: Row) -> None:
-        """Add the row and print it at once, since a suite takes minutes."""
+        """Add the row and print it."""
         self.rows.append(row)
         self.say(str(row))
 
     def as_json(self) -> str:
-        """Return one JSON object with every row."""
+        """Return a JSON object with all rows."""
         rows = [{**asdict(row), "reached": row.reached} for row in self.rows]
         return json.dumps({"suite": self.suite, "where": self.where, "rows": rows}, ensure_ascii=False)
 
     def as_table(self) -> str:
-        """Return Markdown: tables of rows with cells first, then all others."""
+        """Return Markdown: a table per ``Row.table`` for rows with cells, then one table for all other rows."""
         lines = [f"{self.suite}: " + ", ".join(f"{key} {value}" for key, value in self.where.items())]
         for name in dict.fromkeys(row.table for row in self.rows if row.cells):
             rows = [row for row in self.rows if row.cells and row.table == name]
@@ -89,7 +89,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Ratios of paired runs; above 1, the first run of a pair has the larger value."""
+    """Ratios of paired runs: value of the first run divided by value of the second."""
 
     values: tuple[float, ...]
 
@@ -105,12 +105,12 @@ class Ratios:
         return min(1.0, 2 * tail / 2 ** (more + less))
 
     def __str__(self) -> str:
-        """Return range, number of pairs and sign test, for a row's detail."""
+        """Return range, number of pairs and sign test."""
         return f"{min(self.values):.2f}–{max(self.values):.2f} over {len(self.values)} pairs, sign test p = {self.sign_test:.2g}"
 
 
 def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> Ratios:
-    """Return ``first()`` / ``second()`` over interleaved pairs whose order alternates, so that drift cancels."""
+    """Return ``first()`` / ``second()`` for each pair of calls. The order within pairs alternates, so that drift cancels."""
     ratios: Sequence[float] = ()
     for number in range(pairs):
         if number % 2:

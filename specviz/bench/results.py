@@ -17,7 +17,7 @@ bonus included. A *goal* was set before measuring. **Short runs vary by a tenth:
 
 
 def page() -> str:
-    """Return the text of ``RESULTS.md``: every table that has a title."""
+    """Return the text of ``RESULTS.md``, with every table that has a title."""
     shown = [table for table in tables().values() if table.title]
     machines = json.loads(FILE.read_text("utf-8"))["machines"]
     named = [f"- **{name}**: {machines[name]}." for name in dict.fromkeys(table.machine for table in shown)]

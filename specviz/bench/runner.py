@@ -1,4 +1,4 @@
-"""Execution of benchmark suites by name, with a record of the machine and versions."""
+"""Benchmark suites by name, and a report with the machine and versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Part = Callable[[Report, str, Sequence[str], bool], object]
 
 
 def _of_engine(part: Callable[[Report, Bencher], None], method: str) -> Part:
-    """Return a part of a suite that measures the engine with ``method``, skipped if only other methods are requested."""
+    """Return a part of a suite that measures the engine with ``method``, unless the requested methods exclude ``method``."""
 
     def run(report: Report, target: str, methods: Sequence[str], quick: bool) -> None:
         if not methods or method in methods:
@@ -50,7 +50,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
 
 
 OWN_PROCESSES = ("contention", "load", "page", "live")
-"""Suites that run the app or other processes, and therefore refuse ``dtype``."""
+"""Suites that start other processes, which ``dtype`` would not reach."""
 
 
 def run_suite(
@@ -62,10 +62,10 @@ def run_suite(
     save: bool = False,
     dtype: str = "auto",
 ) -> Report:
-    """Run the suite ``name`` and return its report; ``report`` receives each row once it is measured.
+    """Run the suite ``name`` and return the report. ``report`` is called with every new line.
 
-    ``save`` rewrites the app's copy of the results for the requested methods. ``dtype`` is the number format of all runs. Raises
-    BadInput for unknown names and for options that the suite does not support.
+    ``methods``: methods to measure; empty for all. ``short``: fewer prompts. ``save``: also write the curves for the app.
+    ``dtype``: dtype of all models. Raises BadInput for unknown names and for options that the suite does not support.
     """
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; choose one of {', '.join(SUITES)}.")
@@ -73,11 +73,11 @@ def run_suite(
     if unknown:
         raise BadInput(f"There is no method {unknown[0]!r}; choose one of {', '.join(all_methods())}.")
     if save and name != "length":
-        raise BadInput(f"The suite {name} does not support --save; only the suite length does.")
+        raise BadInput(f"The suite {name} does not support --save; use --save with the suite length.")
     if save and short:
         raise BadInput("--save requires a complete measurement; omit --quick.")
     if dtype != "auto" and name in OWN_PROCESSES:
-        raise BadInput(f"The suite {name} does not support --dtype; omit it.")
+        raise BadInput(f"The suite {name} does not support --dtype; omit --dtype.")
     said = {} if dtype == "auto" else {"dtype": dtype_name(choose_dtype(dtype))}
     suite_report = Report(name, {**where(target), **said}, say=report)
     COMMON.update(said)
@@ -90,7 +90,7 @@ def run_suite(
 
 
 def where(target: str) -> dict[str, str]:
-    """Return the target, machine, library versions and date, on which all results depend."""
+    """Return the target, machine, library versions and date."""
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"{platform.machine()} CPU"
     return {
         "target": target,

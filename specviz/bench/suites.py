@@ -1,7 +1,8 @@
 """The suites of paired runs, defined in ``suites.toml``: prompts, arms, columns, comparisons and goals.
 
-A speed-up is the target's own seconds per token, from runs just before and after, divided by the arm's. Means are over the kinds
-of prompts. τ counts the bonus token and excludes steps cut short.
+Speed-up: seconds per token of the target, in runs just before and after, divided by the arm's seconds per token.
+τ: tokens per target pass, with the bonus token and without steps cut short.
+Means give every kind of prompt equal weight.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STATE_SPACE_TARGET = "hybrid-small"
 
 @dataclass(frozen=True)
 class Versus:
-    """Ratio of two arms' means in one column, compared prompt by prompt; a ``goal`` of 0 means none."""
+    """Comparison of two arms: the ratio of their means in one column. ``goal``: lower bound for the ratio; 0: no goal."""
 
     what: str
     first: str
@@ -43,10 +44,11 @@ class Versus:
 
 @dataclass(frozen=True)
 class Suite:
-    """Arms on prompts. ``goals`` are by column and arm; ``fastest`` are the fastest exact arm's, by temperature and column.
+    """Arms on prompts.
 
-    ``prompts`` makes the prompts for a bencher, fewer if its flag ``quick`` is set. ``target`` replaces the default text target;
-    with ``remember`` an arm keeps one memory over all prompts.
+    ``prompts(bencher, quick)``: function that returns the prompts, fewer if ``quick``. ``target``: replacement for the default
+    text target. ``between`` and ``remember``: as in :func:`~specviz.bench.kit.gather`. ``goals``: goal by column and arm.
+    ``fastest``: goal of the fastest exact arm by temperature and column.
     """
 
     title: str
@@ -63,7 +65,10 @@ class Suite:
     fastest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def run(self, report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> dict[float, Samples]:
-        """Measure at every temperature and report each arm, comparison and goal; ``methods`` limits the arms unless empty."""
+        """Measure at every temperature and report every arm, comparison and goal; return the samples by temperature.
+
+        ``methods``: methods to measure; empty for all.
+        """
         chosen = [arm for arm in self.arms if not methods or arm.method in methods]
         name = self.target if self.target and target == DEFAULT_TEXT_TARGET else target
         bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
@@ -151,34 +156,34 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
     "speed-up by kind": _by_kind("speed-up"),
     "τ by kind": _by_kind("τ"),
     "acceptance by depth": lambda samples, label: " ".join(f"{share:.2f} ({steps})" for share, steps in samples.by_depth(label)),
-    "own text": _same,
+    "same text as target": _same,
     "forwards per step": _per_step(lambda sample: sample.forwards),
     "nodes per step": _per_step(lambda sample: sample.verified),
     "ms of drafting per step": _per_step(lambda sample: 1000 * sample.drafting),
     "seconds": lambda samples, label: f"{statistics.mean(sample.seconds for sample in samples.of(label)):.2f}",
     "repeated": lambda samples, label: f"{100 * (samples.mean(label, lambda sample: sample.repeated) or 0):.0f} %",
-    "holds": lambda samples, label: f"{samples.held_bytes.get(label, 0) / 1e6:.1f} MB",
+    "memory": lambda samples, label: f"{samples.held_bytes.get(label, 0) / 1e6:.1f} MB",
 }
 
 
 def kinds(bench: Bencher, quick: bool, each: int | None = None, few: int = 2, every: int = 1) -> Prompts:
-    """Return ``each`` prompts of each kind (None: all); if ``quick``, ``few`` of every ``every``-th kind."""
+    """Return up to ``each`` prompts per kind (None: all). With ``quick``, return ``few`` prompts of one kind in ``every``."""
     of_kinds = list(held_out.kinds().items())
     return {kind: texts[: few if quick else each] for kind, texts in of_kinds[:: every if quick else 1]}
 
 
 def sets(bench: Bencher, quick: bool, names: Sequence[str]) -> Prompts:
-    """Return named sets of prompts, one kind each."""
+    """Return sets of prompts, each as a kind. With ``quick``, return two prompts per set."""
     return {name: held_out.prompts(name)[: 2 if quick else None] for name in names}
 
 
 def tries(bench: Bencher, quick: bool) -> Prompts:
-    """Return one prompt of each kind, four times."""
+    """Return one prompt of every kind, four times over."""
     return dict.fromkeys(("1st try", "2nd try", "3rd try", "4th try"), tuple(texts[0] for texts in held_out.kinds().values()))
 
 
 def stream(bench: Bencher, quick: bool) -> Prompts:
-    """Return prompts on five subjects, each of which comes twice."""
+    """Return prompts on five subjects, each in two places of the sequence."""
     few, subjects = 1 if quick else 3, ("code", "stories", "copying", "translation", "maths")
     return {
         f"{subject}{again}": held_out.prompts(subject)[lap * few : (lap + 1) * few]
@@ -188,18 +193,18 @@ def stream(bench: Bencher, quick: bool) -> Prompts:
 
 
 def pictures(bench: Bencher, quick: bool, count: int = 64, few: int = 4) -> Prompts:
-    """Return prompts for pictures of held-out concepts."""
+    """Return ``count`` prompts for images of held-out concepts; with ``quick``, ``few``."""
     return {"pictures": held_out.pictures(few if quick else count)}
 
 
 def scenes(bench: Bencher, quick: bool, count: int = 0, few: int = 4) -> Prompts:
-    """Return held-out scenes, evenly spaced, each with the question for a description; all if ``count`` is 0."""
+    """Return about ``count`` held-out scenes (0: all), evenly spaced, each with a question that asks for a description."""
     everything, wanted = held_out_scenes(), few if quick else count
     return {"scenes": everything[:: max(1, len(everything) // wanted) if wanted else 1]}
 
 
 def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
-    """Return every held-out scene with its question. Raises BadInput if the sheet is missing."""
+    """Return every held-out scene with a question. Raises BadInput if the files in ``folder`` cannot be read."""
     try:
         index = json.loads((folder / "held-out.json").read_text(encoding="utf-8"))
         sheet = Image.open(folder / "held-out.webp").convert("RGB")
@@ -216,7 +221,7 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
 def suite(
     prompts: dict[str, Any], arms: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
 ) -> Suite:  # fmt: skip
-    """Build the suite of an entry in ``suites.toml``. With a ``modality``, its arms are all its methods except ``EXCLUDED``."""
+    """Build a suite from an entry of ``suites.toml``. If ``modality`` is set, the arms are its methods except ``EXCLUDED``."""
     of = dict(prompts)
     make = partial(PROMPTS[of.pop("of")], **of)
     if modality:
@@ -227,7 +232,7 @@ def suite(
 
 
 EXCLUDED = ("autoregressive", "stree")
-"""Methods left out: the baseline, and a method for another target."""
+"""Methods left out of suites by modality: the baseline, and a method for state-space targets."""
 PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
 DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
 SYSTEMS, GROUPS, DIARY = DATA.pop("systems"), DATA.pop("groups"), DATA.pop("diary")
@@ -235,7 +240,7 @@ SUITES: Mapping[str, tuple[Suite, ...]] = {name: tuple(suite(**entry) for entry 
 
 
 def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
-    """Run every method on its kind of target, then report the number of systems that ran."""
+    """Run every method on a target of the right modality, then report the number of systems that ran."""
     ran: set[str] = set()
     for one in SUITES["all"]:
         for samples in one.run(report, target, methods, quick).values():

@@ -1,7 +1,7 @@
 """Simulated visitor of the running app: presses *Run live*, times the updates and may leave midway.
 
-The page's events are private, so Gradio's own client refuses them. As a program, ``python -m specviz.bench.visitor ADDRESS``, it
-reads values for the page's controls, one JSON object per line, and prints the number of updates and the cost of reading them.
+Uses HTTP, since Gradio's client cannot call the page's private events. ``python -m specviz.bench.visitor ADDRESS`` reads control
+values from stdin, one JSON object per line. For each, the program presses and prints the number of updates and the seconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from urllib.parse import urlsplit
 TAIL = "specviz/tail"
 STEP_LINE, END_LINE, KEY, FOLLOW, REFUSAL = ('"kind":"step"', '"kind":"end"', '"run":"', '"follow":true', "sp-say-error")
 PATIENCE = 900.0
-"""Seconds without an answer before a timeout."""
+"""HTTP timeout in seconds."""
 
 
 @dataclass
 class Outcome:
-    """Result of one press: times in seconds since the press, None for missing events. ``decoding`` is from the run's end line."""
+    """Result of one press. Times are in seconds since the press; None: the event never came.
+
+    ``over``: end of the stream. ``decoding`` and ``tokens``: seconds and tokens, from the end record. ``refused``: the app's
+    message to a refused visitor. ``left``: whether the visitor left midway.
+    """
 
     first_update: float | None = None
     first_step: float | None = None
@@ -38,11 +42,11 @@ class Outcome:
 
     @property
     def served(self) -> bool:
-        """Whether the run was followed to its end."""
+        """Whether the visitor saw the run to the end."""
         return self.over is not None and not self.left and not self.refused
 
     def take(self, line: str, now: float) -> None:
-        """Process one line of the events or of the run's stream."""
+        """Process one line of the page's events or of the run's stream."""
         plain = line.replace('\\"', '"')
         if '"process_generating"' in line:
             self.updates.append(now)
@@ -61,7 +65,7 @@ class Outcome:
 
 
 class Form:
-    """Inputs of the *Run live* event, read from the app's own configuration."""
+    """Client for the *Run live* event, with the inputs and defaults of the app's configuration."""
 
     def __init__(self, address: str) -> None:
         self.host = urlsplit(address).netloc
@@ -75,12 +79,12 @@ class Form:
         self._inputs = [(components[id].get("elem_id"), components[id].get("value")) for id in found["inputs"]]
 
     def data(self, controls: dict[str, Any]) -> list[Any]:
-        """Return the values of all controls: those in ``controls``, by element id, else the page's defaults."""
+        """Return the values of all inputs: from ``controls`` by element id, else the page's defaults."""
         return [controls.get(name, value) for name, value in self._inputs]
 
     @contextmanager
     def get(self, path: str) -> Iterator[HTTPResponse]:
-        """Yield an HTTP response, to be read line by line."""
+        """Send a GET request and yield the response."""
         connection = HTTPConnection(self.host, timeout=PATIENCE)
         try:
             connection.request("GET", path)
@@ -89,7 +93,7 @@ class Form:
             connection.close()
 
     def join(self, session: str, data: list[Any]) -> None:
-        """Press the button."""
+        """Press *Run live*: join Gradio's queue."""
         connection, asked = HTTPConnection(self.host, timeout=PATIENCE), {"fn_index": self.event, "session_hash": session}
         try:
             connection.request(
@@ -100,27 +104,27 @@ class Form:
             connection.close()
 
     def events(self, session: str) -> Iterator[str]:
-        """Yield lines of a page's events."""
+        """Yield the lines of the page's events."""
         yield from self.lines(f"{self.prefix}/queue/data?session_hash={session}")
 
     def lines(self, path: str) -> Iterator[str]:
-        """Yield the lines of an answer until it is closed or breaks off."""
+        """Yield the lines of the response for ``path`` until the connection ends, normally or not."""
         try:
             with self.get(path) as answer:
                 while line := answer.readline():
                     yield line.decode("utf-8")
         except (OSError, HTTPException):
-            return  # a visitor whose stream breaks off counts as not served
+            return  # the run then counts as lost
 
 
 class Visitor:
-    """One page session. A visitor who leaves midway cannot be reused."""
+    """One page session. A session that was left midway cannot press again."""
 
     def __init__(self, form: Form) -> None:
         self.form, self.session = form, secrets.token_hex(6)
 
     def press(self, controls: dict[str, Any], leave: Callable[[Outcome], bool] = lambda outcome: False) -> Outcome:
-        """Press the button and read to the end, or until ``leave``, called after every line, returns True."""
+        """Press *Run live* and read to the end. ``leave`` is called after every line; if True, the visitor leaves."""
         outcome, started = Outcome(), time.perf_counter()
         heartbeat = HTTPConnection(self.form.host, timeout=PATIENCE)
         heartbeat.request("GET", f"{self.form.prefix}/heartbeat/{self.session}")
@@ -136,7 +140,7 @@ class Visitor:
         return outcome
 
     def _lines(self) -> Iterator[str]:
-        """Yield the lines of the events; once the run streams, yield its lines until the stream ends."""
+        """Yield the lines of the page's events and, once they name the run's stream, the lines of the stream."""
         key = ""
         for line in self.form.events(self.session):
             yield line
@@ -147,7 +151,7 @@ class Visitor:
 
 
 def main(address: str) -> None:
-    """Answer a measuring process until it closes the input."""
+    """Press once for every line of stdin and print the measurements as JSON."""
     form = Form(address)
     print("ready", flush=True)
     for line in sys.stdin:

@@ -1,7 +1,7 @@
-"""Figures of a run for papers, slides and the page below the stage, each a pure function of its trace.
+"""Figures of a run for papers, slides and the page below the stage. Each is a pure function of a trace.
 
-They show the draft tree of one step, or summarise the whole run. Only the stage draws a method's notes on a step;
-``Trace.show`` shows it in a notebook. ``trace.export.graph`` returns a step's tree as a networkx graph.
+:func:`draft_tree` shows one step, the other figures a whole run. Notes of methods appear only on the stage, which ``Trace.show``
+opens in a notebook. ``trace.export.graph`` returns the draft tree of a step as a networkx graph.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from specviz.trace.schema import Trace
 
 
 def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw bar i as the number of steps that added exactly i drafted tokens to the output. Bar 0 is hollow."""
+    """Draw a bar for each number of accepted tokens: how many steps accepted exactly that many. Bar 0 is hollow."""
     look = theme_of(theme)
     counts = metrics.histogram(trace.steps)
     length = metrics.tau(trace.steps)

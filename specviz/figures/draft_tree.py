@@ -1,4 +1,4 @@
-"""Draft tree of one step, drawn from its networkx graph: every token with q, p and verdict, by depth, and the bonus."""
+"""Draft tree of one step, in columns by depth: every token with q, p and the verdict, and the bonus token."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from networkx import DiGraph
 
 ROOMY = 40
-"""Maximum number of nodes at which rows are wide and judged nodes show their numbers."""
+"""Largest tree, in nodes, that is drawn with wide rows and with q and p below judged nodes."""
 MANY = 40
-"""Pruned nodes beyond this number are folded into counts, so that unsent nodes do not hide the sent ones."""
+"""Number of pruned nodes above which all pruned nodes are folded into counts, so that they do not hide the verified tree."""
 _LETTERS = 18
 _MARGIN = {"l": 28, "r": 28, "t": 84, "b": 64}
 
 
 def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figure:
-    """Draw the tree of one step. Unjudged nodes beyond ``most``, and pruned nodes beyond ``MANY``, are folded into counts."""
+    """Draw the tree of one step. Unjudged nodes are folded into counts if the tree exceeds ``most`` nodes.
+
+    Pruned nodes are folded if there are more than ``MANY``.
+    """
     look, tree = theme_of(theme), graph(step)
     _fold(tree, most)
     width, height = _place(tree)
@@ -44,7 +47,7 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
 
 
 def _words(step: Step, folded: int) -> tuple[str, str]:
-    """Return title and subtitle. ``folded`` is the number of recorded nodes that are not shown."""
+    """Return title and subtitle. ``folded``: number of recorded nodes that are not drawn."""
     carried = sum(node.status == PRUNED for node in step.nodes)
     drafted = len(step.nodes) - 1 + step.pruned - carried
     folded += step.pruned - carried
@@ -63,9 +66,9 @@ def _words(step: Step, folded: int) -> tuple[str, str]:
 
 
 def _fold(tree: DiGraph, most: int) -> None:
-    """Keep every judged node and its ancestors, then others in drafting order as long as there is room.
+    """Remove nodes beyond ``most``: judged nodes and their ancestors stay, then nodes stay in drafting order.
 
-    ``hidden`` of a node counts the nodes removed below it.
+    The attribute ``hidden`` of a node counts the nodes removed from the subtree of the node.
     """
     parents = {child: parent for parent, child in tree.edges}
     kept = {node for node, status in tree.nodes.data("status") if status in (*JUDGED, "root", "bonus")}
@@ -85,10 +88,15 @@ def _fold(tree: DiGraph, most: int) -> None:
 
 
 def rows(tree: DiGraph) -> dict[str, float]:
-    """Return the row of every node: nodes of one depth are at least 1 apart, no edges cross, parents are midway between their
-    children. A subtree whose top would overlap the one above it moves down as a whole.
+    """Return the row of every node. Nodes of one depth are at least 1 apart, and no edges cross.
+
+    A parent stands midway between the first and the last child. A subtree that would overlap the nodes above moves down as a
+    whole.
     """
-    from networkx import descendants, dfs_postorder_nodes  # slow to import, and the app draws no tree when it starts
+    from networkx import (
+        descendants,
+        dfs_postorder_nodes,
+    )  # slow to import, and not needed when the app starts
 
     free: defaultdict[int, float] = defaultdict(float)
     found: dict[str, float] = {}
@@ -106,7 +114,7 @@ def rows(tree: DiGraph) -> dict[str, float]:
 
 
 def _place(tree: DiGraph) -> tuple[int, int]:
-    """Set each node's label, numbers, position in pixels and the end of its column; return width and height of the drawing."""
+    """Set label, printed numbers, position and column end of every node. Returns width and height in pixels."""
     roomy = len(tree) <= ROOMY
     pitch, size = (44, TEXT) if roomy else (19, SMALL)
     tree.graph.update(size=size)
@@ -131,7 +139,7 @@ def _place(tree: DiGraph) -> tuple[int, int]:
 
 
 def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
-    """Draw the edges to nodes of one status: straight to the end of the parent's column, then an S."""
+    """Draw the edges to nodes of one status: a line to the end of the parent's column, then an S-curve."""
     look = LOOKS[status]
     x: list[float | None] = []
     y: list[float | None] = []
@@ -157,7 +165,7 @@ def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
 
 
 def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
-    """Draw the tokens of one status with their hover text and printed numbers, and the status's entry in the key."""
+    """Draw the nodes of one status, with hover texts and printed numbers, and the legend entry of the status."""
     look, size = LOOKS[status], tree.graph["size"]
     nodes = [(node, data) for node, data in tree.nodes.data() if data["status"] == status]
     line, text = getattr(theme, look.line), getattr(theme, look.text)
@@ -180,7 +188,7 @@ def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
 
 
 def _hover(node: str, data: dict[str, Any]) -> str:
-    """Return the verdict on a node, with its numbers; the stage explains the verdict in a sentence."""
+    """Return the hover text of a node: token, verdict and numbers."""
     lines = [f"<b>{escape(show_whitespace(data['text']))}</b>", LABELS[data["status"]]]
     if node == "bonus":
         lines[1] += f", from the {'residual' if data['source'] == 'residual' else 'target'}"

@@ -1,4 +1,4 @@
-"""Figures of an inspected drafter: acceptance by depth under several readings, and the logit lens at the states it reads."""
+"""Figures of an inspected drafter: acceptance by depth under several readings, and a logit lens over the target's states."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ MOST = len(_LOOKS)
 
 
 class Lens(NamedTuple):
-    """A hidden state of the target, decoded by its final norm and head. ``agreement``: the share of positions where its top token
-    is the target's final one; ``rank``: the median rank of that token; ``tap``: whether the drafter reads this state."""
+    """A hidden state of the target, decoded by the target's final norm and head.
+
+    ``agreement``: share of positions at which the top token equals the target's prediction. ``rank``: median rank of the
+    target's prediction. ``tap``: whether the drafter reads this state.
+    """
 
     layer: int
     agreement: float
@@ -28,10 +31,12 @@ class Lens(NamedTuple):
 
 
 def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: int, theme: str = "light") -> go.Figure:
-    """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that all shallower ones
-    were accepted. Lines differ in marker and dash as well as in colour."""
+    """Draw a line per reading: acceptance rate by depth, given that all shallower tokens were accepted.
+
+    ``rates``: rates [depth] by reading; the first reading is the drafter as loaded. ``places``: number of positions measured.
+    """
     look = theme_of(theme)
-    subtitle = f"teacher-forced from {places} positions of the target's own answers; given acceptance at the depth before"
+    subtitle = f"teacher-forced at {places} positions of the target's own answers; given acceptance at the previous depth"
     fig = figure(look, "Acceptance by depth, as loaded and under other readings", subtitle, width=860, height=430, key=True)
     for (name, line), (shape, dash, colour) in zip(rates.items(), _LOOKS, strict=False):
         depths = list(range(1, len(line) + 1))
@@ -42,13 +47,15 @@ def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: 
             hoverinfo="text", cliponaxis=False,
         )  # fmt: skip
     fig.update_xaxes(axis(look, "depth in the draft", grid=False, dtick=1))
-    fig.update_yaxes(axis(look, "acceptance, given that the depth before was accepted", range=[0, 1.02], tickformat=".0%"))
+    fig.update_yaxes(axis(look, "acceptance, given acceptance at the previous depth", range=[0, 1.02], tickformat=".0%"))
     return fig
 
 
 def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
-    """Draw a bar per hidden state: how often the target's head, applied to it, predicts the target's final token. States that
-    the drafter reads are filled and numbered."""
+    """Draw a bar per hidden state: how often norm and head, applied to that state, already predict the target's token.
+
+    Bars of states that the drafter reads are filled and labelled.
+    """
     look = theme_of(theme)
     taps = [one for one in lenses if one.tap]
     agreements = ", ".join(f"state {one.layer}: {percent(one.agreement)}" for one in taps)
@@ -64,6 +71,6 @@ def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
         hovertext=[f"state {one.layer}: right {percent(one.agreement)} of the time, median rank {one.rank:g}" for one in lenses],
     )  # fmt: skip
     ticks = {"tickvals": [one.layer for one in lenses if one.tap or one.layer % 5 == 0]}
-    fig.update_xaxes(axis(look, "hidden state of the target, 0 is its embedding", grid=False, **ticks))
+    fig.update_xaxes(axis(look, "hidden state of the target; 0 is the embedding", grid=False, **ticks))
     fig.update_yaxes(axis(look, "predicts the final token", range=[0, 1.1], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1]))
     return fig

@@ -1,7 +1,7 @@
-"""Terms of the speed-up, each with a sentence, as plain data: why a run was or was not faster than its baseline.
+"""Why a run was or was not faster than the baseline: the terms of the speed-up, each with a sentence.
 
-The identity is speed-up = tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host), where the times are means over the
-steps that were not cut short.
+speed-up = tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host). Times are means over the steps that were not cut
+short.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Step, Trace
 
 SILENT = 0.25
-"""Minimum share of steps without a draft at which their term is ``loud``."""
+"""Minimum share of steps without a draft that is emphasised."""
 FEW_TOKENS = 1.3
-"""Tokens per pass below which no saving elsewhere helps much."""
+"""Tokens per pass below which acceptance is called the limit."""
 STANDS_OUT = 0.05
-"""Minimum share of a step at which an overhead is named."""
+"""Minimum share of a step for an overhead to be named."""
 AGREE = 0.03
-"""Relative error below which a prediction counts as explaining the measurement."""
+"""Relative error below which the prediction explains the measurement."""
 DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit": "Committing", "host": "Host work"}
 
 
@@ -28,8 +28,8 @@ DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit
 class Term:
     """One line of the explanation.
 
-    ``value`` is in ``unit`` ("x", "tokens", "ns", "share" or ""), None if unknown. ``share`` is a cost's share of
-    a step. ``without`` is the predicted speed-up without that cost. ``loud`` marks a term to emphasise.
+    ``value``: in ``unit``, one of "x", "tokens", "ns", "share" and ""; None if unknown. ``share``: a cost as a share of a step.
+    ``without``: predicted speed-up if the cost were saved. ``loud``: whether to emphasise the term.
     """
 
     name: str
@@ -44,7 +44,10 @@ class Term:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Mean costs per target pass in nanoseconds, over the steps that were not cut short; most steps have one pass."""
+    """Mean costs per target pass in nanoseconds, over the steps that were not cut short.
+
+    ``phases``: cost by phase. ``plain``: cost of a token in the autoregressive run; None if unknown.
+    """
 
     tau: float
     phases: Mapping[str, float]
@@ -55,7 +58,7 @@ class _Costs:
         return sum(self.phases.values())
 
     def loss(self, phase: str) -> float:
-        """Cost of a phase beyond its cost in the autoregressive run: one target pass is not a loss."""
+        """Cost of a phase beyond the autoregressive run, which also needs one target pass per step."""
         if phase != "verify":
             return self.phases[phase]
         return max(0.0, self.phases["verify"] - (self.plain or 0.0)) if self.plain else 0.0
@@ -66,12 +69,12 @@ class _Costs:
 
 
 def step_cost_label(trace: Trace) -> str:
-    """Return the label of the costs: per step, or per pass when a step takes several passes."""
+    """Return the label for mean costs: "one step", unless steps have several target passes."""
     return "a step ÷ its passes" if any(step.passes > 1 for step in trace.steps) else "one step"
 
 
 def explain(trace: Trace) -> list[Term]:
-    """Return the terms in reading order: verdict, costs, outcome. Empty without steps."""
+    """Return the terms in reading order: verdict, costs, outcome. Returns an empty list for a trace without steps."""
     if not trace.steps:
         return []
     costs = _costs(trace)
@@ -90,7 +93,7 @@ def explain(trace: Trace) -> list[Term]:
 
 
 def _costs(trace: Trace) -> _Costs | None:
-    """Return the mean costs; None if every step was cut short, since then no step is typical."""
+    """Return the mean costs; None if every step was cut short."""
     uncut, baseline = [step for step in trace.steps if step.cut is None], trace.baseline
     length = metrics.tau(trace.steps)
     if length is None:
@@ -106,16 +109,15 @@ def _drafted(step: Step) -> bool:
 
 
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
-    """Return the term that sums up the run in one sentence."""
     loud = found is not None and found.word == "slower"
     if not any(_drafted(step) for step in trace.steps):
         loud = trace.run.method != "autoregressive"
-        sentence = "One token per pass: this is the autoregressive run itself, which drafts nothing."
+        sentence = "One token per pass: this is the autoregressive run, which drafts nothing."
         if loud:
             steps = count(len(trace.steps), "step")
             sentence = f"The drafter proposed nothing in any of {steps}, so every pass gave one token and nothing could be saved."
     else:
-        sentence = "The speed-up is unknown: no autoregressive run was recorded with this one."
+        sentence = "The speed-up is unknown: this run was recorded without an autoregressive baseline."
         if found is not None:
             sentence = f"{found.sentence}."
         if costs is not None:
@@ -124,7 +126,7 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) 
 
 
 def bottleneck(trace: Trace) -> str | None:
-    """Return the name of the term that limits the speed-up most: a phase or "tau", or None if nothing stands out."""
+    """Return the name of the term that limits the speed-up most, a phase or "tau"; None if nothing stands out."""
     costs = _costs(trace) if trace.steps else None
     return _bottleneck(costs) if costs is not None else None
 
@@ -156,7 +158,7 @@ def _bottleneck_sentence(costs: _Costs) -> str:
 
 
 def _steps_without_draft(trace: Trace) -> list[Term]:
-    """Return the term for steps without a draft if some, but not all, had none; otherwise an empty list."""
+    """Return a term if some, but not all, steps have no draft."""
     silent = sum(not _drafted(step) for step in trace.steps)
     if silent in (0, len(trace.steps)):
         return []
@@ -196,7 +198,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list
 
 
 def _gap(trace: Trace, predicted: float | None, measured: float | None) -> str:
-    """Compare the prediction with the measurement; they differ only in the steps that the prediction leaves out."""
+    """Return a sentence that compares measurement and prediction. The prediction leaves out only steps cut short."""
     if measured is None:
         return "There is nothing to measure: no time or no tokens were recorded."
     if predicted is None:

@@ -14,12 +14,12 @@ from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
 
 BINS = 10
 FEW = 5
-"""Drafted tokens below which a bin is drawn hollow, as unreliable."""
+"""Minimum number of tokens for a filled marker; a hollow marker warns of an unreliable bin."""
 _WIDTH, _HEIGHT = 720, 520
 
 
 class Bin(NamedTuple):
-    """Drafted tokens of similar confidence: their mean confidence, the number accepted, and the number judged."""
+    """Draft tokens with a confidence from ``low`` to ``high``. ``confidence``: mean confidence of the tokens."""
 
     low: float
     high: float
@@ -33,12 +33,12 @@ class Bin(NamedTuple):
 
 
 def reliability(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw a point per bin with its 95 % interval over a perfectly calibrated drafter's diagonal, and the counts below."""
+    """Draw acceptance by confidence with 95 % intervals, the diagonal of perfect calibration, and the counts below."""
     return of_bins(calibration(trace.steps), theme)
 
 
 def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
-    """Draw the same diagram for given bins, such as those of an inspected drafter."""
+    """Draw the diagram from bins, such as those of an inspected drafter."""
     look = theme_of(theme)
     fig = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
     fig.add_scatter(
@@ -58,10 +58,7 @@ def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
 
 
 def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
-    """Bin, by the drafter's confidence, the judged tokens whose parent was accepted; empty bins are left out.
-
-    A token that was never judged, because a sibling was accepted first, does not count.
-    """
+    """Bin by confidence all judged tokens with an accepted parent; empty bins are left out."""
     guesses = []
     for step in steps:
         reached = {0, *step.path}
@@ -72,7 +69,7 @@ def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
 
 
 def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]:
-    """Bin guesses (confidence, accepted) by confidence; empty bins are left out."""
+    """Bin pairs (confidence, accepted) by confidence; empty bins are left out."""
     guesses_by_bin: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for confidence, accepted in guesses:
         guesses_by_bin[min(bins - 1, int(confidence * bins))].append((confidence, accepted))
@@ -90,13 +87,16 @@ def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]
 
 
 def calibration_error(bins: Sequence[Bin]) -> float | None:
-    """Return the expected calibration error: mean gap between acceptance and confidence, weighted by tokens; None without any."""
+    """Return the expected calibration error: the gap between acceptance and confidence, averaged over tokens.
+
+    Returns None if no token was judged.
+    """
     judged = sum(bucket.judged for bucket in bins)
     return sum(bucket.judged * abs(bucket.share - bucket.confidence) for bucket in bins) / judged if judged else None
 
 
 def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's interval for a fraction: it stays between 0 and 1, and is reliable even for few tokens."""
+    """Return the Wilson score interval of ``accepted`` / ``judged``, which is reliable even for few tokens."""
     share, wide = accepted / judged, z * z / judged
     middle = (share + wide / 2) / (1 + wide)
     half = z * math.sqrt(share * (1 - share) / judged + wide / (4 * judged)) / (1 + wide)
@@ -106,12 +106,12 @@ def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]
 def _subtitle(bins: Sequence[Bin]) -> str:
     error = calibration_error(bins)
     if error is None:
-        return "no verified token of this run has a confidence: its drafter proposes without probabilities"
+        return "no confidence was recorded: this run's drafter proposes tokens without probabilities"
     confidence = sum(bucket.confidence * bucket.judged for bucket in bins) / sum(bucket.judged for bucket in bins)
     share = sum(bucket.accepted for bucket in bins) / sum(bucket.judged for bucket in bins)
     side = "overconfident" if confidence > share + 0.02 else "underconfident" if confidence < share - 0.02 else "well calibrated"
     judged = count(sum(bucket.judged for bucket in bins), "verified token")
-    return f"{judged}; {side}: {percent(error)} off the diagonal on average, where confidence equals acceptance"
+    return f"{judged}; {side}: on average {percent(error)} away from the diagonal, where confidence equals acceptance"
 
 
 def _points(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:

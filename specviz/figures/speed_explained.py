@@ -1,4 +1,4 @@
-"""Speed-up as two bars: the cost of one step of this run, and the cost of that step's tokens in the baseline."""
+"""Speed-up as two bars: the cost of an average step, and the cost of the same number of tokens in the baseline."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _WIDTH = 1000
 
 
 def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw the average step as a stacked bar of its phases and, below it, what its tokens would cost in the baseline. The ratio
-    of their lengths is the speed-up."""
+    """Draw a stacked bar of an average step by phase, above a bar of the same number of tokens in the baseline.
+
+    The ratio of the lengths is the predicted speed-up.
+    """
     look = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
     fig = figure(
@@ -51,7 +53,7 @@ def _headline(terms: dict[str, Term]) -> str:
 
 
 def _subtitle(terms: dict[str, Term]) -> str:
-    """Return the verdict, after a sentence on steps without a draft if there are too many."""
+    """Return the verdict, after a warning if many steps had no draft."""
     silence = terms.get("silence")
     first = [silence.sentence] if silence is not None and silence.loud else []
     return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
@@ -82,8 +84,8 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
 
 
 def _passes(fig: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
-    """Draw one block per baseline pass that the step's tokens would take; the last block may be a fraction."""
-    row = f"its {length:.2f} tokens in the baseline"
+    """Draw one block per baseline pass for ``length`` tokens; the last block may be a fraction."""
+    row = f"{length:.2f} tokens in the baseline"
     whole = min(int(length), 200)
     blocks = [1.0] * whole + ([length - whole] if length - whole > 1e-6 else [])
     for place, block in enumerate(blocks):

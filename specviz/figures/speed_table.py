@@ -1,4 +1,4 @@
-"""Speed-up as a table of terms with their sentences: HTML without script or untrusted markup."""
+"""Speed-up as an HTML table of terms and sentences, without scripts or untrusted markup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.trace.schema import Trace
 
 
 def speed_table(trace: Trace, theme: str = "light") -> str:
-    """Return the verdict and a row per term; the largest overhead is marked in words and in bold."""
+    """Return HTML with the verdict and a row per term; the largest overhead is marked."""
     look = theme_of(theme)
     terms = explain(trace)
     if not terms:
@@ -36,7 +36,7 @@ def _row(term: Term, worst: bool, loud: str, line: str, mute: str) -> str:
 
 
 def amount(term: Term) -> str:
-    """Format a term's value with its unit."""
+    """Format the value of a term with the unit."""
     if term.value is None:
         return "–"
     if term.unit == "ns":

@@ -1,4 +1,4 @@
-"""Common look of all figures: frame, axes, numbers, and safe drawing of untrusted token text."""
+"""Common look of all figures: frame, axes and number formats, and the escaping of untrusted token text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = 12.5
 TITLE = 16
 
 _WHITESPACE_MARKS = {" ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"}
-# Invisible or direction-changing characters could make a figure misrepresent a token; they are spelled out instead.
+# Unicode categories to spell out: invisible and direction-changing characters could misrepresent a token.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _CONTROLS = frozenset(
     map(chr, (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
@@ -36,7 +36,7 @@ def theme_of(name: str) -> Theme:
 
 
 def show_whitespace(text: str, most: int | None = None) -> str:
-    """Return token text with its whitespace and invisible characters shown, cut with an ellipsis at ``most`` characters."""
+    """Return ``text`` with visible marks for whitespace and invisible characters, truncated to ``most`` characters."""
     printable = "".join(_show_character(character) for character in text)
     return printable if most is None or len(printable) <= most else printable[: most - 1] + "…"
 
@@ -53,17 +53,17 @@ def escape(text: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Spell out control characters that could hide, recolour or reverse the text beside them."""
+    """Spell out control characters, which could hide, recolour or reverse neighbouring text."""
     return "".join(_show_character(character) if character in _CONTROLS else character for character in text)
 
 
 def markup(text: str) -> str:
-    """Escape text for HTML, quotes included; a lone surrogate, which no page can hold, becomes a question mark."""
+    """Escape text for HTML, including quotes. A lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
     return html.escape(escape_controls(text).encode("utf-8", "replace").decode("utf-8"), quote=True)
 
 
 def cells(text: str) -> int:
-    """Return the number of monospace cells of a text: wide East Asian characters and emoji take two, combining marks none."""
+    """Return the width of a text in monospace cells: two for wide characters such as emoji, none for combining marks."""
     return sum(_cells(character) for character in text)
 
 
@@ -74,26 +74,26 @@ def _cells(character: str) -> int:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Format a probability or ratio: fixed digits, a dash for None, scientific notation if it would round to zero."""
+    """Format a probability or ratio with fixed digits. None gives a dash; small values use scientific notation."""
     if value is None:
         return "–"
     return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.0e}".replace("e-0", "e-")
 
 
 def count(number_of: int, what: str) -> str:
-    """Format a number of things, such as 1 token or 3 tokens."""
+    """Format a count with a noun, such as "1 token" or "3 tokens"."""
     return f"{number_of} {what}" + ("" if number_of == 1 else "s")
 
 
 def percent(share: float | None) -> str:
-    """Format a share, such as 41 %."""
+    """Format a fraction as a percentage, such as "41 %"."""
     if share is None:
         return "–"
     return "< 1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
 
 
 def duration(nanoseconds: float) -> str:
-    """Format a time in a suitable unit."""
+    """Format a time in s, ms, µs or ns."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if nanoseconds >= size:
             scaled = nanoseconds / size
@@ -102,7 +102,7 @@ def duration(nanoseconds: float) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break our own sentences for a figure ``width`` pixels wide; Plotly does not break lines itself."""
+    """Break a title into lines for a figure of ``width`` pixels, since Plotly does not wrap text."""
     return "<br>".join(textwrap.wrap(text, max(40, int(width / 7.2)), break_on_hyphens=False))
 
 
@@ -110,9 +110,9 @@ def figure(
     theme: Theme, title: str, subtitle: str = "", *, width: int = 960, height: int = 420, key: bool = False,
     **layout: Any,
 ) -> go.Figure:  # fmt: skip
-    """Return an empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already escaped.
+    """Return an empty figure in the common look. ``title`` and ``subtitle`` must be trusted or escaped.
 
-    ``key`` leaves room for a legend between subtitle and drawing; the figure grows with the lines of its subtitle.
+    ``key``: leave room for a legend below the subtitle. Each further line of the subtitle adds to ``height``.
     """
     more_lines = 16 * subtitle.count("<br>")
     top = 46 + (24 + more_lines if subtitle else 0) + (36 if key else 10)
@@ -130,14 +130,14 @@ def figure(
 
 
 def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:
-    """Return title and subtitle at the left edge of the figure, not of the drawing."""
+    """Return title and subtitle, aligned with the left edge of the figure."""
     below = {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}
     place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
     return {"text": title, **place, "pad": {"t": 14, "l": 20}, "font": {"size": TITLE}, "subtitle": below}
 
 
 def axis(theme: Theme, title: str = "", *, grid: bool = True, **more: Any) -> dict[str, Any]:
-    """Return an axis in the shared look: hairline grid, no zero line, ticks at 11 px or more."""
+    """Return an axis in the common look."""
     return {
         "title": {"text": title, "font": {"size": TEXT, "color": theme.mute}},
         "tickfont": {"size": 12, "color": theme.mute},

@@ -1,4 +1,4 @@
-"""Time of a step by phase: draft, verify, judge, commit and host, in mean milliseconds and fractions."""
+"""Mean time of a step by phase: draft, verify, judge, commit and host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEANING = {
 
 
 def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
-    """Draw a bar per phase: its mean time per step. Prefill is left out, as in every rate that this app shows."""
+    """Draw a bar per phase: mean milliseconds per step and share of the step. Prefill is excluded."""
     look = theme_of(theme)
     spent = metrics.seconds(trace.steps)
     steps = len(trace.steps)

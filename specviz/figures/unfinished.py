@@ -1,4 +1,4 @@
-"""Image of a run that ended early: its finished rows, then squares of plain colour."""
+"""Image of a run that ended early: finished rows of pixels, then cells of plain colour."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from specviz.trace.schema import Codebook, Step, Trace
 Colour = tuple[int, int, int]
 
 MISSING = (238, 238, 238)
-"""Colour of cells that were not drawn."""
+"""Colour of cells without a code."""
 UNKNOWN = (200, 200, 200)
-"""Colour of a code that the codebook does not hold."""
+"""Colour of a code that is missing from the codebook."""
 _SIDE = 8
-"""Side of a cell in pixels, if there is no finished row to derive it from."""
+"""Side of a cell in pixels, for a run without a finished row."""
 _MOST = 4096
-"""Maximum side, in pixels, of a row's picture in a trace."""
+"""Maximum width and height in pixels of a band of finished rows."""
 
 
 def unfinished(trace: Trace) -> str:
-    """Return the base64 of a PNG: rows from the steps' notes, other cells in the mean colour of their code, the rest grey.
+    """Return a PNG in base64: finished rows from the notes, then cells in the mean colour of the code, then grey cells.
 
-    Empty for a run without a picture, or without rows and codes of known colour. Raises BadTrace if a row is damaged.
+    Returns an empty string for runs without an image, and for runs without a finished row or a code of known colour. Raises
+    BadTrace if a band of rows is damaged.
     """
     if trace.run.grid is None:
         return ""
@@ -50,7 +51,7 @@ def unfinished(trace: Trace) -> str:
 
 
 def _colours(book: Codebook | None) -> list[Colour]:
-    """Return the mean colour of every code; empty without a codebook or with a damaged one."""
+    """Return the mean colour of every code; an empty list if the codebook is missing or damaged."""
     try:
         raw = base64.b64decode(book.colours, validate=True) if book is not None else b""
     except (binascii.Error, ValueError):
@@ -60,7 +61,7 @@ def _colours(book: Codebook | None) -> list[Colour]:
 
 
 def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
-    """Yield the finished rows of a step: the number of the first row, and the rows' pixels."""
+    """Yield the number of the first row, and the pixels, of every band of finished rows."""
     for note in step.notes:
         if note.type != "canvas":
             continue

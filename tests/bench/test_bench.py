@@ -113,8 +113,8 @@ def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should() ->
     def tries(bench: Bencher, quick: bool) -> Mapping[str, Sequence[str]]:
         return dict.fromkeys(("1st", "2nd"), ("one, two, three, one, two, three, one",))
 
-    suite = Suite("memory", tries, (Arm("suffix_decoding", "suffix_decoding"), Arm("stree", "stree")), ("τ", "own text"),
-                  target="hybrid-small", tokens=24, remember=True)  # fmt: skip
+    suite = Suite("memory", tries, (Arm("suffix_decoding", "suffix_decoding"), Arm("stree", "stree")),
+                  ("τ", "same text as target"), target="hybrid-small", tokens=24, remember=True)  # fmt: skip
     (samples,) = suite.run(Report("memory", {}), "smollm2-135m-instruct").values()
     first, second = samples.by_kind("suffix_decoding", lambda one: one.tau).values()
     assert second > first and all(one.same for label in samples.by_arm for one in samples.of(label))

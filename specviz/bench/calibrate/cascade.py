@@ -1,4 +1,4 @@
-"""Calibration of a cascade: the acceptance of each intermediate model's chain, which its insertion condition requires."""
+"""Calibration of a cascade: the acceptance rates that Polybasic's condition for inserting an intermediate model requires."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from specviz.prompts import prompts
 from specviz.trace.schema import Step
 
 DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
-"""The drafter's tree, both directly under the target and under each intermediate model."""
+"""The drafter's tree, whether the target or an intermediate model verifies it."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
-"""The drafter used alone if the intermediate model is chosen by name: copies of up to two tokens from the context."""
+"""The baseline for an intermediate model chosen by name: copies of up to two tokens from the context."""
 LENGTHS = TREES / "polybasic.json"
 TOKENS = 64
 
 
 @dataclass
 class ChainCounts:
-    """Counts over several runs: target passes and tokens, intermediate passes, tokens accepted and tested."""
+    """Counts over the uncut steps of several runs.
+
+    ``rounds``: target passes. ``emitted``: committed tokens. ``calls``: drafter forwards. ``passes``: passes of the intermediate
+    model. ``buffered``: tokens in drafts for the target. ``judged`` and ``accepted``: draft tokens that the target tested and
+    accepted.
+    """
 
     rounds: int = 0
     emitted: int = 0
@@ -37,7 +42,7 @@ class ChainCounts:
     accepted: int = 0
 
     def add(self, steps: Sequence[Step]) -> None:
-        """Count one run's uncut steps."""
+        """Add the steps of one run."""
         for step in steps:
             if step.cut is not None:
                 continue
@@ -55,18 +60,19 @@ class ChainCounts:
 
     @property
     def alone(self) -> Lengths:
-        """Lengths for target and drafter alone: tokens and drafter forwards per target pass."""
+        """Statistics of target and drafter without an intermediate model: tokens and drafter forwards per target pass."""
         return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
 
     @property
     def between(self) -> Lengths:
-        """Lengths with the intermediate model: acceptance rate of a token; tokens and drafter forwards per intermediate pass."""
+        """Statistics with the intermediate model: token acceptance rate, and tokens and drafter forwards per intermediate
+        pass."""
         passes = max(1, self.passes)
         return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
 
 def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> ChainCounts:
-    """Decode the texts greedily, with notes, and return the counts."""
+    """Decode the texts greedily and return the counts."""
     counts = ChainCounts()
     for prompt in texts:
         ready = bench.prepared(method, prompt, parameters=dict(parameters))
@@ -77,10 +83,10 @@ def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: M
 def calibrate(
     target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
 ) -> Path:
-    """Measure every intermediate model's chain on the calibration prompts, with EAGLE-3 as its drafter, and return ``out``.
+    """Measure the chain of every intermediate model on the calibration prompts, with EAGLE-3 as the drafter, and return ``out``.
 
-    With ``draft``, measure only the chain with that intermediate model and copied text as its drafts. Results are added to those
-    of other targets in ``out``.
+    If ``draft`` names a model, measure only the chain with that model as the intermediate and copies of the prompt as drafts.
+    ``out`` keeps the results of earlier targets.
     """
     bench, texts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), prompts("calibration"), "eagle3"
     kinds, without = dict.fromkeys(INTERMEDIATES, ""), DRAFTER_ALONE
@@ -98,7 +104,9 @@ def calibrate(
             report(f"{kind}: {problem}")
             continue
         middles[name or kind] = lengths
-        report(f"{name or kind}: the target accepts {lengths.probability:.3f} of its tokens; {lengths.below:.2f} tokens per pass")
+        report(
+            f"{name or kind}: the target accepts {lengths.probability:.3f} of the model's tokens; {lengths.below:.2f} per pass"
+        )
     source = f"{len(texts)} greedy answers of {tokens} tokens, trees of {DRAFTER_TREE['nodes']} nodes"
     ChainLengths(target, below, source, alone, middles).save(out)
     return out

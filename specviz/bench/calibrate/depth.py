@@ -1,9 +1,9 @@
 """Calibration of dynamic trees: the acceptance of each depth and size.
 
-The target writes its answers one token at a time, and a tree is grown to full depth at every position. It contains every
-shallower and smaller tree: the beams are the same, and a shallower tree's best nodes are among a deeper one's candidates.
-One text therefore shows the accepted path for each depth and size at each position. Following the text round by round yields a
-run's tokens per round at that depth and size, since verification by matching reproduces the target's text.
+The target decodes autoregressively, and a tree is grown to full depth at every position. The full tree contains every shallower
+and smaller one: the beams are equal, and a shallower tree's best nodes are among the deeper tree's candidates.
+One text therefore shows the accepted path for each depth and size at each position. Verification by matching reproduces that
+text, so replaying it round by round gives the tokens per round at each depth and size.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 class GrownPosition:
     """Position in a text where a tree was grown.
 
-    ``ranks[d - 1][j]`` is the rank of the text's node at depth ``j + 1`` among the nodes up to depth ``d``. The list ends where
-    the tree has no such node.
+    ``ranks[d - 1][j]`` is the rank of the text's token at depth ``j + 1`` among the nodes up to depth ``d``. ``ranks[d - 1]``
+    ends at the first depth where the tree lacks the text's token.
     """
 
     ranks: tuple[tuple[int, ...], ...]
 
     def accepted_count(self, depth: int, nodes: int) -> int:
-        """Return the number of accepted nodes of a tree of that depth and size."""
+        """Return the number of nodes accepted from a tree with this depth and number of nodes."""
         return sum(rank < nodes for rank in self.ranks[depth - 1])
 
 
 def compare_tree(tree: Draft, following: Sequence[int], deepest: int) -> GrownPosition:
-    """Compare all candidates of ``tree`` with the text that followed its root."""
+    """Compare all candidates of ``tree`` with the tokens ``following`` the root."""
     tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
     value, node, path = [0.0], 0, []
     for parent, probability in zip(parents[1:], tree.confidence[1:], strict=True):
@@ -72,10 +72,10 @@ def compare_tree(tree: Draft, following: Sequence[int], deepest: int) -> GrownPo
 
 
 class TreeCollector:
-    """Builder that grows a tree at every position, but drafts only the root, so that the target decodes autoregressively."""
+    """Builder that stores a grown tree at every position but drafts only the root, so the target decodes autoregressively."""
 
     def __init__(self, depth: int, width: int) -> None:
-        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as in trees of optimised size
+        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as for trees of optimised size
         self.trees: list[Draft] = []
 
     def build(self, drafter: Any, context: Context) -> Draft:
@@ -84,13 +84,13 @@ class TreeCollector:
 
 
 def positions_of(collector: TreeCollector, output: Sequence[int], deepest: int) -> list[GrownPosition]:
-    """Return every position of a text that is followed by at least ``deepest`` tokens."""
+    """Return the positions of a text that at least ``deepest`` tokens follow."""
     known = range(len(output) - deepest)
     return [compare_tree(collector.trees[at], output[at : at + deepest], deepest) for at in known]
 
 
 def tau(texts: Sequence[Sequence[GrownPosition]], depth: int, nodes: int) -> float:
-    """Return tokens per round for trees of that depth and size; each round starts where the previous one ended."""
+    """Return tokens per round for trees of this depth and number of nodes; each round starts where the previous round ended."""
     rounds = tokens = 0
     for places in texts:
         at = 0
@@ -101,12 +101,12 @@ def tau(texts: Sequence[Sequence[GrownPosition]], depth: int, nodes: int) -> flo
 
 
 def table(texts: Sequence[Sequence[GrownPosition]], deepest: int, sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-    """Return τ by depth, then by size."""
+    """Return τ [depth, size] for depths 1 to ``deepest``."""
     return tuple(tuple(tau(texts, depth, nodes) for nodes in sizes) for depth in range(1, deepest + 1))
 
 
 def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] = print) -> Path:
-    """Measure the trees of method ``name`` on ``target``; write ``assets/trees/NAME.json`` and return its path."""
+    """Calibrate the trees of the method ``name`` on ``target``; write ``assets/trees/NAME.json`` and return the path."""
     tables, count = {}, 0
     for temperature in TEMPERATURES:
         texts = []
@@ -115,14 +115,14 @@ def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] 
             count += len(places)
             report(f"prompt {number} of {len(CALIBRATION)}, T = {temperature:g}: τ {tau(texts, DEEPEST, SIZES[-1]):.2f} at most")
         tables[temperature] = table(texts, DEEPEST, SIZES)
-    source = f"{len(CALIBRATION)} prompts, {count} places, {target}"
+    source = f"{len(CALIBRATION)} prompts, {count} positions, {target}"
     out = TREES / f"{name}.json"
     DepthProfile(DRAFTERS[name], target, WIDTH, SIZES, tables, source).save(out)
     return out
 
 
 def _positions_by_prompt(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[GrownPosition]]:
-    """Yield the positions of the target's answer for each prompt."""
+    """Yield the positions of one greedy or sampled answer per prompt."""
     stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))

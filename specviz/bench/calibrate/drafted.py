@@ -1,5 +1,6 @@
-"""Calibration of trained drafters: the acceptance of each node in EAGLE's and Medusa's trees, and a beam's probability mass by
-level, which sets the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+"""Calibration of trained drafters: acceptance per node in EAGLE's and Medusa's trees, and beam probability mass per level.
+
+The beam masses give the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from specviz.training.families.medusa import refit
 CALIBRATION = prompts("calibration")
 
 DRAFTER = "eagle3"
-"""Drafter whose beams calibrate the threshold of Dynamic Depth Decoding."""
+"""Drafter that calibrates Dynamic Depth Decoding."""
 
 DEPTH = 8
-"""Number of levels that it drafts in a round."""
+"""Number of levels that ``DRAFTER`` drafts in a round."""
 
 
 def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Count how often each node of the published tree is accepted on greedy answers; write ``eagle.json`` and return its path."""
+    """Count how often each node of EAGLE's published tree is accepted on greedy answers; write ``assets/trees/eagle.json``.
+
+    Returns the path of the file.
+    """
     counts: Counter[tuple[int, ...]] = Counter()
     rounds = 0
     for number, steps in enumerate(_decoded_steps("eagle", {"tree": "published"}, target, tokens), start=1):
@@ -51,7 +55,7 @@ def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) 
 
 
 def ranks(step: Step) -> tuple[int, ...]:
-    """Return the accepted path as ranks among siblings."""
+    """Return the rank of each accepted node among its siblings."""
     path_ranks = []
     for node in step.path:
         siblings = [other for other, sibling in enumerate(step.nodes) if sibling.parent == step.nodes[node].parent]
@@ -60,8 +64,10 @@ def ranks(step: Step) -> tuple[int, ...]:
 
 
 def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Draft to full depth on greedy answers and record each level's beam mass; write ``assets/trees/ddd.json`` and return its
-    path. Raises BadInput if every round was cut short."""
+    """Draft to full depth on greedy answers and write the beam mass of every level to ``assets/trees/ddd.json``.
+
+    Returns the path of the file. Raises BadInput if every round was cut short.
+    """
     rounds: list[CalibratedRound] = []
     nodes = 0
     never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published", "depth": DEPTH}
@@ -83,14 +89,17 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
 
 
 def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:
-    """Yield the steps of every calibration prompt, decoded greedily, with their notes."""
+    """Decode every calibration prompt greedily and yield the steps, with trees and notes."""
     for prompt in CALIBRATION:
         ready = prepare(Request(method, prompt, target, max_new_tokens=tokens, parameters=parameters))
         yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())
 
 
 def medusa(target: str, report: Callable[[str], None] = print) -> Path:
-    """Fit the rank paths of Medusa's tree on answers outside its heads' training data. Raises BadInput for another target."""
+    """Fit the rank paths of Medusa's tree on answers outside the heads' training data.
+
+    Raises BadInput unless ``target`` is the default text target.
+    """
     if target != DEFAULT_TEXT_TARGET:
         raise BadInput(f"The shipped heads and their tree are for {DEFAULT_TEXT_TARGET}; choose that target.")
     return refit(report)

@@ -1,9 +1,9 @@
-"""Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, with counts of correct rank paths.
+"""Calibration of STAND's and Token Recycling's trees: counts of correct rank paths in a replay of the target's own texts.
 
 STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 accepted most often; Token Recycling
-(arXiv 2408.08696) searches similarly. Here the target writes one token at a time, and its top tokens are stored. At every
-position, the drafter's state, built from earlier text alone, gives the ranks of the tokens that follow. This yields the same
-counts for all possible paths at once, without a pass over a wide tree.
+(arXiv 2408.08696) searches similarly. Here the target decodes autoregressively, and the top tokens of every position are stored.
+A drafter that has seen only the text so far then ranks the following tokens. The ranks give the counts of all paths at once,
+without verifying a wide tree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ RankPath = tuple[int, ...]
 
 @dataclass(frozen=True)
 class MatchedRanks:
-    """Ranks of the text's tokens after a position, and the drafter's matched context length there (0: unknown)."""
+    """Ranks of the tokens after a position.
+
+    ``evidence``: number of context tokens that the drafter matched at the position; 0: unknown.
+    """
 
     path: RankPath
     evidence: int = 0
@@ -49,25 +52,28 @@ class MatchedRanks:
 
 @dataclass
 class Tally:
-    """Counts of correct rank paths over a number of positions."""
+    """Counts of correct rank paths over ``places`` positions."""
 
     counts: Counter[RankPath] = field(default_factory=Counter)
     places: int = 0
 
     def add(self, path: RankPath) -> None:
-        """Count one position and every prefix of its correct path."""
+        """Count one position, and the correct ``path`` with all prefixes."""
         self.places += 1
         self.counts.update(path[:depth] for depth in range(1, len(path) + 1))
 
     def tree(self, source: str) -> CalibratedTree:
         """Return the tree of the most likely paths."""
-        tree = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
+        tree = from_counts(dict(self.counts), self.places, f"{source}, {self.places} positions")
         return CalibratedTree(tree.paths[:MOST_PATHS], tree.probability[:MOST_PATHS], tree.source)
 
 
 @dataclass
 class Text:
-    """One text by the target: prompt and output ids, and the target's top tokens at each output position."""
+    """One text by the target.
+
+    ``rows`` [position]: probabilities of the most likely tokens, by token. ``successors`` [position]: the most likely tokens.
+    """
 
     prompt: list[int]
     output: list[int]
@@ -76,7 +82,7 @@ class Text:
 
 
 class RowRecorder(NullDrafter):
-    """Drafter that proposes nothing and stores the target's top tokens at committed positions."""
+    """Drafter that proposes nothing and stores the target's top tokens at every position."""
 
     def __init__(self) -> None:
         self.rows: list[dict[int, float]] = []
@@ -88,17 +94,19 @@ class RowRecorder(NullDrafter):
 
 
 def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Calibrate ``name`` on ``target``; write ``assets/trees/NAME.json`` and return its path. Raises BadInput for other names."""
+    """Calibrate the method ``name`` on ``target``; write ``assets/trees/NAME.json`` and return the path.
+
+    Raises BadInput if ``name`` has no tree to calibrate.
+    """
     if name not in DEEPEST:
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
     tallies: defaultdict[int, Tally] = defaultdict(Tally)
     replay = replay_stand if name == "stand" else replay_recycling
-    # Three sampled trajectories per prompt for STAND, the greedy text for Token Recycling.
     temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
-            if followed is not None:  # without a match nothing is drafted, so the position carries no information about trees
+            if followed is not None:  # None: the drafter had no match, so every tree would draft nothing
                 tallies[0].add(followed.path)
                 if followed.evidence:
                     tallies[followed.evidence].add(followed.path)
@@ -122,9 +130,9 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
-    """Yield, at every position of every text, the ranks of the following tokens in the matrix as it was then.
+    """Yield the ranks of the following tokens at every position of every text, by the matrix of the text before the position.
 
-    None if the matrix had no row for the position's token.
+    Yields None where the matrix has no row for the last token.
     """
     for text in texts:
         matrix = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
@@ -155,7 +163,7 @@ def replay_stand(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):
             before = [*text.prompt, *text.output[:place]]
-            if number or place >= len(text.output) // 2:  # a nearly empty store carries no information about shapes
+            if number or place >= len(text.output) // 2:  # a nearly empty store says nothing about tree shapes
                 known, noise = store.order_at(before), Noise(number * 100_003 + place)
                 yield MatchedRanks(_drawn_path(text.output[place:], before, store, warp, noise), known) if known else None
             store.learn(before, row)

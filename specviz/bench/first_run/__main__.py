@@ -1,4 +1,4 @@
-"""Entry point of ``gpu_first_run.sh``: measure all parts or some of them, or print the rows of an earlier run."""
+"""Command line of ``gpu_first_run.sh``: measure all or some parts, or print the results of an earlier run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specviz.bench.first_run.sizes import DRY, GPU, Sizes
 from specviz.bench.report import Report, Row
 
 OLDEST = (5, 23)
-"""Oldest supported transformers version, as in ``requirements.txt``: earlier ones index hidden states differently."""
+"""Oldest supported version of transformers, as in ``requirements.txt``; earlier versions index hidden states differently."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"parts to run, from {', '.join(parts.PARTS)}"
     )
-    parser.add_argument("--seconds", type=float, metavar="S", help="time limit for all parts (default 480, with --cpu 900)")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="time limit for all parts together (default: 480; with --cpu: 900)"
+    )
     parser.add_argument("--rows", type=Path, metavar="FILE", help="print the results in FILE without measuring")
     parser.add_argument("--part", choices=tuple(parts.PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -55,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def rows_for_results(record: Mapping[str, Any]) -> str:
-    """Return as text the machine and versions, the tables, the rows for ``assets/results.json``, and unfinished parts."""
+    """Return a text with the machine and versions, the tables, the lines for ``assets/results.json``, and the unfinished
+    parts."""
     device, versions = record["device"], record["versions"]
     memory = f", {device['memory_gb']:g} GB" if "memory_gb" in device else ""
     where = {
@@ -75,7 +78,7 @@ def rows_for_results(record: Mapping[str, Any]) -> str:
 
 
 def entry(row: Row) -> str:
-    """Return the row as a line of ``results.json``: speed-up and τ for a method, else value, unit, goal and detail."""
+    """Return a line of ``results.json``: speed-up and τ for a row with cells, else value, unit, goal and detail."""
     name = row.name
     cells: list[Any] = [row.unit, row.bound or None, row.detail or None]
     if row.cells:
@@ -85,7 +88,7 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """Return an error message if transformers is too old, else None. Rented machines come with preinstalled packages."""
+    """Return an error message if transformers is too old, as the packages of rented machines may be; else None."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None
@@ -94,7 +97,7 @@ def _too_old() -> str | None:
 
 
 def measure(name: str, sizes: Sizes, file: Path) -> None:
-    """Run one part in this process, and rewrite ``file`` after each row."""
+    """Run one part in this process; rewrite ``file`` after every row."""
     part = parts.PARTS[name]
 
     def log(line: str) -> None:

@@ -1,5 +1,8 @@
-"""Timings of a model with random weights: autoregressive decoding against memory bandwidth and transformers, a draft of five
-levels against a target pass, and the cost of recording."""
+"""Timings of a model with random weights.
+
+Comparisons: autoregressive decoding with the memory bandwidth and with transformers; a draft of five levels with a target pass; a
+recorded run with an unrecorded one.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ from specviz.trace.schema import Step
 
 LEVELS = 5
 BANDWIDTH, TRANSFORMERS, DRAFT, RECORDING = 60.0, 2.0, 1.0, 3.0
-"""Goals: percentage of memory bandwidth, multiple of transformers' speed, target passes per draft, percentage of time."""
+"""Goals: percentage of the memory bandwidth, speed-up over transformers, target passes per draft, and overhead in percent."""
 TREE = {"depth": LEVELS, "width": 10, "nodes": 59, "rule": "match"}
-"""The paper's tree, drafted to five levels."""
+"""EAGLE-3's published tree, limited to five levels."""
 
 
 def bytes_of_a_pass(model: Any, columns: float) -> float:
-    """Return the bytes that a one-token pass after ``columns`` tokens must read: every weight once, and the keys and values.
+    """Return the bytes that a one-token pass after ``columns`` tokens must read: all weights, keys and values.
 
-    An embedding separate from the head is not counted, since only one row of it is read.
+    An embedding that is not tied to the head does not count, since a pass reads only one row.
     """
     config, weights = model.config, {id(one): one for one in model.parameters()}
     embedding = model.get_input_embeddings().weight
@@ -44,7 +47,7 @@ def waited(device: str) -> None:
 
 
 def copy_bandwidth(sizes: Sizes) -> float:
-    """Return bytes per second read and written by a large copy: the median of ``pairs`` timings of ten copies."""
+    """Return the bytes per second that a large copy reads and writes: the median of ``pairs`` timings of ten copies."""
     source = torch.ones(sizes.copied, dtype=torch.uint8, device=sizes.device)
     target, rates = torch.empty_like(source), []
     for _ in range(sizes.pairs + 1):
@@ -58,12 +61,12 @@ def copy_bandwidth(sizes: Sizes) -> float:
 
 
 def autoregressive(report: Report, sizes: Sizes) -> None:
-    """Measure tokens per second, bandwidth used, and the speed-up over the same model's ``generate`` in alternating runs."""
+    """Measure tokens per second, the share of the memory bandwidth, and the speed-up over transformers' ``generate``."""
     copied = copy_bandwidth(sizes)
     report.add(Row("memory bandwidth of a copy", copied / 1e9, "GB/s"))
     bench = Bench.with_random_weights(sizes)
     count = sum(one.numel() for one in bench.model.parameters())
-    bench.run("autoregressive")  # captures
+    bench.run("autoregressive")  # captures the graphs
     rates = []
     for _ in range(sizes.pairs):
         timed = bench.run("autoregressive")
@@ -82,9 +85,9 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
 
 
 def draft(report: Report, sizes: Sizes) -> None:
-    """Compare five levels of EAGLE-3's tree with one target pass over one token, using the steps' own times."""
+    """Compare a draft of five levels by EAGLE-3 with a target pass over one token, by recorded step times."""
     bench = Bench.with_random_weights(sizes)
-    bench.run("eagle3", TREE), bench.run("autoregressive")  # captures
+    bench.run("eagle3", TREE), bench.run("autoregressive")  # captures the graphs
     ratios, drafts, passes = [], [], []
     for _ in range(sizes.pairs):
         drafted, alone = bench.run("eagle3", TREE).steps, bench.run("autoregressive").steps
@@ -98,7 +101,7 @@ def draft(report: Report, sizes: Sizes) -> None:
 
 
 def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
-    """Return the median over all steps but the first, which waits for previously queued work."""
+    """Return the median over all steps but the first. (The first step waits for work queued before.)"""
     return statistics.median([of(step) for step in steps[1:] or steps])
 
 

@@ -1,4 +1,4 @@
-"""Parts of the first run, each in its own process with a time limit; a failed part records its error."""
+"""Parts of the first run. Each part has a process and a time limit; a failure is recorded and the next part follows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Part:
-    """A part: its ``module`` in this package, the ``function`` that fills a report, and its limit in ``seconds``."""
+    """A part of the first run.
+
+    ``module``: module in this package. ``function``: name of a function there that fills a report. ``seconds``: time limit.
+    ``argument``: optional second argument of the function.
+    """
 
     module: str
     function: str
@@ -40,20 +44,23 @@ PARTS: Mapping[str, Part] = {
     "recording": Part("clock", "recording", 25),
     "tests": Part("suites", "tests", 110),
 }
-"""Parts in order of importance, since late parts get only the remaining time."""
-NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "No time was left for it.", "rows": []}
+"""Parts in order of importance: the last parts get only the remaining time."""
+NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "No time was left for this part.", "rows": []}
 Say = Callable[[str], None]
 Command = Callable[[str, Path], list[str]]
-"""Function from a part's name and its file of rows to the command that runs it."""
+"""Function from the name of a part and a file for rows to the command that runs the part."""
 PATIENCE = 4
-"""Factor on each part's limit in a dry run: machines without a GPU are slow to start."""
+"""Factor on every time limit in a dry run, since machines without a GPU start slowly."""
 
 
 def run(
     file: Path, names: Sequence[str], dry: bool, whole: float, say: Say = print, command: Command | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run every part and rewrite the file after each; return the record. ``command`` and ``limits`` override the defaults."""
+    """Run the parts ``names`` and return the record, also written to ``file`` after every part.
+
+    ``whole``: time limit in seconds for all parts together. ``command`` and ``limits`` override the defaults.
+    """
     limits = limits or shares(names, dry, whole)
     started, found = time.monotonic(), dict[str, Any]()
     record: dict[str, Any] = {"dry": dry, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **machine()}
@@ -68,19 +75,19 @@ def run(
 
 
 def shares(names: Sequence[str], dry: bool, whole: float) -> dict[str, float]:
-    """Return the limit of each of these parts in seconds, scaled up proportionally if others are left out."""
+    """Return the time limit of each part in seconds. If ``names`` omits parts, the limits grow to fill ``whole`` seconds."""
     more = max(1.0, whole / sum(PARTS[name].seconds for name in names))
     return {name: PARTS[name].seconds * (PATIENCE if dry else more) for name in names}
 
 
 def own_command(dry: bool) -> Command:
-    """Return the command function that runs one part with this package."""
+    """Return the default :data:`Command`."""
     more = ["--cpu"] if dry else []
     return lambda name, rows: [sys.executable, "-m", "specviz.bench.first_run", "--part", name, "--out", str(rows), *more]
 
 
 def run_with_limit(name: str, command: Command, seconds: float) -> dict[str, Any]:
-    """Run one part in its own process group, killed at the time limit; return state, time, error and the rows so far."""
+    """Run one part, killed after ``seconds``; return state, time, error and the rows measured so far."""
     with tempfile.TemporaryDirectory() as folder:
         rows, log = Path(folder) / "rows.json", Path(folder) / "log.txt"
         started, state, error = time.monotonic(), "done", ""
@@ -91,12 +98,12 @@ def run_with_limit(name: str, command: Command, seconds: float) -> dict[str, Any
             try:
                 child.wait(seconds)
             except subprocess.TimeoutExpired:
-                state, error = "timed out", f"It exceeded its limit of {seconds:.0f} s."
+                state, error = "timed out", f"The part exceeded the limit of {seconds:.0f} s."
             finally:
                 _end(child)
         if state == "done" and child.returncode:
             words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            state, error = "failed", " / ".join(words[-4:])[-600:] or "It ended without an error message."
+            state, error = "failed", " / ".join(words[-4:])[-600:] or "The part ended without an error message."
         return {
             "state": state, "seconds": round(time.monotonic() - started, 1), "error": error,
             "rows": json.loads(rows.read_text(encoding="utf-8"))["rows"] if rows.is_file() else [],
@@ -104,14 +111,14 @@ def run_with_limit(name: str, command: Command, seconds: float) -> dict[str, Any
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill a part's process group, including its test workers."""
+    """Kill a part with all child processes, such as test workers."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
 def machine() -> dict[str, Any]:
-    """Return device, libraries and commit, which every number depends on."""
+    """Return the device, the library versions and the commit."""
     import torch
     import transformers
 

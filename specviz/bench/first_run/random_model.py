@@ -1,4 +1,4 @@
-"""A language model with random weights and the resources for a run on it: enough for timings, without network access."""
+"""A language model with random weights, and the resources for a run: enough for timings, without network access."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
 PROMPT = 64
-"""Number of tokens in a prompt."""
+"""Prompt length in tokens."""
 
 
 def random_llama(shape: Shape, sizes: Sizes) -> Any:
-    """Return a Llama created on its device, with the same weights each time."""
+    """Return a Llama, created on the device, with the same random weights on every call."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
@@ -42,7 +42,7 @@ def random_llama(shape: Shape, sizes: Sizes) -> Any:
 
 
 def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
-    """Return an EAGLE-3 drafter of the target's widths: one layer, three hidden states, its own vocabulary."""
+    """Return an EAGLE-3 network for the target: one layer, three hidden states and a draft vocabulary."""
     config = FeatureConfig(
         vocab_size=shape.vocab, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
         head_size=shape.hidden // shape.heads, inner=shape.inner, taps=(2, shape.layers // 2, shape.layers - 2), wide=True,
@@ -55,7 +55,7 @@ def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
 
 
 class Numbers:
-    """Token texts for a model without a tokenizer: the ids."""
+    """Token texts for a model without a tokenizer: the ids in decimal."""
 
     def of(self, token: int) -> str:
         return f"{token} "
@@ -78,7 +78,7 @@ class DictMemory:
 
 @dataclass
 class RandomResources(TextResources):
-    """Resources with a random EAGLE-3 drafter only."""
+    """Resources with a random EAGLE-3 drafter and no other weights."""
 
     net: FeatureNet | None = None
 
@@ -95,7 +95,7 @@ class RandomResources(TextResources):
 
 @dataclass(frozen=True)
 class Timed:
-    """Decoding time from the steps' times (without prefill and capturing) and time of the whole run, in seconds; the steps."""
+    """Steps of a run, with ``decoding`` and ``whole`` times in seconds; ``decoding`` excludes prefill and graph capture."""
 
     decoding: float
     whole: float
@@ -108,7 +108,7 @@ class Timed:
 
 @dataclass
 class Bench:
-    """The model as a target in the graph tier, with its drafter."""
+    """The random model as a target in the graph tier, with a random drafter."""
 
     sizes: Sizes
     model: Any
@@ -128,7 +128,7 @@ class Bench:
         return Bench(sizes, model, target, resources, prompt)
 
     def run(self, method: str, values: Mapping[str, Any] | None = None, record: str = "off") -> Timed:
-        """Run once for ``tokens`` tokens. Raises SpecvizError if the run ends for any other reason."""
+        """Decode ``sizes.tokens`` tokens. Raises SpecvizError if the run ends earlier."""
         card = get(method)
         composition = card.compose(build(card.parameters, dict(values or {}), method), self.resources)
         decoding = Decoding(

@@ -1,4 +1,4 @@
-"""Sizes of the first run's parts: on a GPU, and in a dry run on any machine."""
+"""Sizes of the first run on a GPU, and of a dry run on any machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a Llama with random weights. ``draft_vocab`` is the size of its EAGLE-3 drafter's vocabulary."""
+    """Shape of a Llama with random weights. ``draft_vocab``: vocabulary size of the EAGLE-3 drafter."""
 
     hidden: int
     inner: int
@@ -20,8 +20,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes: ``tokens`` per run, ``pairs`` of runs per median, ``prompts`` per method, ``whole`` seconds for all parts. Only
-    ``methods`` run in the suites, or all methods if it is empty; ``targets`` are by suite."""
+    """Sizes of a first run.
+
+    ``tokens``: per run. ``pairs``: pairs of runs per median. ``prompts``: per method. ``targets``: target by suite. ``whole``:
+    time limit in seconds for all parts. ``methods``: methods to run in the suites; empty for all.
+    """
 
     device: str
     dtype: str
@@ -30,16 +33,16 @@ class Sizes:
     pairs: int
     prompts: int
     copied: int
-    """Size in bytes of the tensor that is copied to measure memory bandwidth."""
+    """Bytes to copy in the bandwidth measurement."""
     targets: dict[str, str]
     tests: tuple[str, ...]
-    """Arguments for pytest, besides the folder."""
+    """Arguments for pytest, after the folder."""
     whole: float = 480.0
     methods: tuple[str, ...] = ()
 
 
 LLAMA_1B = Shape(hidden=2048, inner=8192, layers=16, heads=32, kv_heads=8, vocab=128256, draft_vocab=32000)
-"""The shape of Llama 3.2 1B: 1.24 billion weights, with tied embeddings."""
+"""Shape of Llama 3.2 1B: 1.24 billion weights, with tied embeddings."""
 TINY = Shape(hidden=32, inner=64, layers=6, heads=4, kv_heads=2, vocab=96, draft_vocab=40)
 
 GPU = Sizes(

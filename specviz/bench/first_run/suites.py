@@ -1,4 +1,4 @@
-"""The tests of ``tests/gpu``, and every method of a modality against the target's own runs, alternating on each prompt."""
+"""The tests of ``tests/gpu``, and every method of a modality against plain decoding by the target, in alternating runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from specviz.prompts import kinds, pictures
 ROOT = Path(__file__).resolve().parents[3]
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
-"""Methods to run last: each of their rounds runs all drafters, and on an H200 these three took most of the suite's time."""
+"""Methods to run last: in every round they run all drafters. On an H200 these three took most of the suite's time."""
 HYBRID = ("stree", "prompt_lookup", "suffix_decoding", "token_recycling")
-"""Methods that a target with recurrent layers can verify."""
+"""Methods with drafts that a target with recurrent layers can verify."""
 
 
 def suite(report: Report, name: str, sizes: Sizes) -> None:
-    """Measure every method of the modality: median speed-up over the prompts, the sign test, and τ."""
+    """Measure every method of the modality: median speed-up over the prompts, sign test and τ."""
     target = sizes.targets[name]
     bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": "auto" if target == "hybrid-small" else "graph"})
     texts = prompts(name, sizes.prompts)
@@ -38,7 +38,7 @@ def suite(report: Report, name: str, sizes: Sizes) -> None:
 
 
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
-    """Return held-out prompts: text evenly by kind, pictures evenly spaced from all."""
+    """Return ``count`` held-out prompts: texts of as many kinds as possible, scenes evenly spaced, or the first pictures."""
     if name == "image":
         return pictures(count)
     if name == "vision":
@@ -49,14 +49,14 @@ def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
 
 
 def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
-    """Measure one method at its modality's default temperature; the row of a method that cannot run gives the reason."""
+    """Measure one method: at temperature 1 for images, otherwise greedily. A method that fails gets a row with the reason."""
     temperature = 1.0 if name == "image" else 0.0
     gains, taus, tier = list[float](), list[float](), ""
     try:
         for number, text in enumerate(texts):
             ready, alone = (bench.prepared(one, text, temperature) for one in (method, "autoregressive"))
             tier = ready.target.tier
-            if not number:  # the first run of each captures graphs
+            if not number:  # to capture the graphs
                 bench.timed_run(ready), bench.timed_run(alone)
             order = (alone, ready) if number % 2 else (ready, alone)
             timed = {id(one): bench.timed_run(one) for one in order}
@@ -64,7 +64,7 @@ def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictur
                 raise SpecvizError("A run produced no tokens.")
             gains.append(timed[id(alone)].per_token / timed[id(ready)].per_token)
             taus.append(timed[id(ready)].tau)
-    except Exception as fault:  # the numbers of other methods must survive a fault in one
+    except Exception as fault:  # a fault in one method must not end the suite
         kind = "" if isinstance(fault, SpecvizError) else f"{type(fault).__name__}: "
         return Row(f"{method} · {name}", None, detail=f"{kind}{fault}")
     paired, tau = Ratios(tuple(gains)), statistics.median(taus)
@@ -73,7 +73,7 @@ def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictur
 
 
 def tests(report: Report, sizes: Sizes) -> None:
-    """Run ``tests/gpu``, which runs every method in the graph tier on the device."""
+    """Run ``tests/gpu`` and report the numbers of passed and failed tests."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tests.xml"
         options = ["-q", "--no-header", "-p", "no:cacheprovider", f"--junitxml={file}", *sizes.tests]
@@ -87,7 +87,7 @@ def tests(report: Report, sizes: Sizes) -> None:
 
 
 def rows_of_junit(file: Path) -> list[Row]:
-    """Return the rows of a JUnit file. Raises SpecvizError if no test ran, since that is not a pass."""
+    """Return the rows for a JUnit file. Raises SpecvizError if no test ran."""
     cases = list(xml.parse(file).getroot().iter("testcase"))
     by_kind: dict[str, list[str]] = {"failed": [], "skipped": [], "passed": []}
     for case in cases:
