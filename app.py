@@ -21,17 +21,17 @@ if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
 if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
     importlib.import_module("spaces")  # has to come before torch
 
-from specviz.ui import stubs, temporary
+from specviz.ui import before_gradio
 
-temporary.claim()  # before Gradio, which reads the folder's name once
-with stubs.without_gradio_stubs(), stubs.without_proxies():
-    from specviz.ui import app_state, page, settings, starting
+before_gradio.claim()
+with before_gradio.without_gradio_stubs(), before_gradio.without_proxies():
+    from specviz.ui import app_state, page, settings
 
 if __name__ == "__main__" and sys.argv[1:]:
     print("app.py takes no arguments: set variables, as in `GRADIO_SERVER_PORT=8080 python app.py`.", file=sys.stderr)
-    raise SystemExit(starting.MENDABLE)
-with starting.explained():
-    running = app_state.make(starting.check(settings.read()))
+    raise SystemExit(settings.MENDABLE)
+with settings.explained():
+    running = app_state.make(settings.check(settings.read()))
     demo, options = page.build(running), page.launch_options(running)
     if __name__ == "__main__":
-        starting.launch(demo, options)
+        settings.launch(demo, options)

@@ -35,7 +35,7 @@ import shutil
 from specviz.commands import methods, run
 from specviz.commands.console import parser
 from specviz.methods.registry import all_methods
-from specviz.ui.widgets.gallery import Gallery
+from specviz.ui.archive import Gallery
 from tests.support import ladder
 from tests.support.documents import methods as table, pairs
 from tests.support.tiny.text import decode

@@ -1,5 +1,8 @@
 """Runs by name, recorded ones that come with the app and stored ones of a session, and the pool that reads the stored ones.
 
+A recorded run is a trace file with its title and note beside it, ``NAME.json``. Links carry its name (``?trace=NAME``).
+``python -m specviz record`` makes ``NAME.spectrace.jsonl.gz`` from that file's other fields.
+
 The pool is bounded. Gradio has forty threads for all visitors; a request for a run waits here without holding one of them.
 """
 
@@ -13,16 +16,147 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specviz.errors import BadInput
+import msgspec
+
+from specviz.errors import BadInput, BadTrace
+from specviz.methods.registry import families
 from specviz.trace import store as traces
-from specviz.trace.schema import Run, Trace
+from specviz.trace import validate
+from specviz.trace.schema import SCHEMA_VERSION, End, Run, Trace
 from specviz.trace.store import Outline, TraceStore, outline, outlined
 from specviz.trace.validate import MAX_FILE
-from specviz.ui.widgets.gallery import Gallery, Groups, Titles
 from specviz.viewer.component import control
+
+Titles = list[tuple[str, str]]
+"""Title and name of every entry of a drop-down."""
+Groups = dict[str, Titles]
+"""The entries under their headings."""
+OTHERS = "Other methods"
+"""Heading of recorded runs whose method is unknown to this version."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """``NAME.json`` of a recorded run: ``note`` is one sentence on what to watch, ``rehearsals`` counts the earlier runs of a
+    method with a memory."""
+
+    title: str
+    note: str = ""
+    rehearsals: int = 0
+
+
+class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``index.json``: the runs with which the tabs open, by modality, and the ``pair`` with which *Compare* opens."""
+
+    first: dict[str, str] = {}
+    pair: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded run. Its run and end records are read without the steps, which are most of a file."""
+
+    name: str
+    title: str
+    note: str
+    path: Path
+    rehearsals: int = 0
+
+    @cached_property
+    def text(self) -> str:
+        """Text of the file, in the current version of the format. Raises BadInput when it is missing, BadTrace when it is of an
+        older version and breaks the schema."""
+        content = self._bytes()
+        if content.startswith(b'{"v":%d,' % SCHEMA_VERSION):
+            return content.decode("utf-8")
+        return "".join(f"{line}\n" for line in traces.rewritten(content))
+
+    @cached_property
+    def run(self) -> Run:
+        """The run record. Raises BadTrace when the first line is another record."""
+        record = self._record(self._bytes().partition(b"\n")[0])
+        if not isinstance(record, Run):
+            raise BadTrace(f"{self.path.name} does not begin with a run record.")
+        return record
+
+    @cached_property
+    def end(self) -> End | None:
+        """The end record; None when the file stops before it. Raises BadTrace when the last line is no record."""
+        record = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
+        return record if isinstance(record, End) else None
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The run as data. Raises BadTrace when the file breaks the schema."""
+        return traces.read(self._bytes())
+
+    def _bytes(self) -> bytes:
+        try:
+            return traces.unpacked(self.path)
+        except BadInput as error:
+            raise BadInput(f"The recorded run {self.name} cannot be read. {error}") from None
+
+    def _record(self, line: bytes) -> validate.Record:
+        try:
+            return validate.alone(line.decode("utf-8"))
+        except (BadTrace, UnicodeDecodeError) as error:
+            raise BadTrace(f"{self.path.name} cannot be read: {error}") from None
+
+
+class Gallery:
+    """The recorded runs by name, empty for a folder without any."""
+
+    def __init__(self, folder: Path) -> None:
+        index, self.recordings = Index(), dict[str, Recording]()
+        for file in sorted(folder.glob("*.json")):
+            try:
+                if file.stem == "index":
+                    index = msgspec.json.decode(file.read_bytes(), type=Index)
+                    continue
+                entry = msgspec.json.decode(file.read_bytes(), type=Entry)
+            except ValueError as error:
+                raise BadTrace(f"{file.name} describes no recorded run: {error}.") from None
+            plain = file.with_suffix(traces.SUFFIX)
+            path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
+            self.recordings[file.stem] = Recording(file.stem, entry.title, entry.note, path, entry.rehearsals)
+        self._first = index.first
+        self.pair = index.pair if all(name in self.recordings for name in index.pair) else ()
+        self.default = self.first("text") or next(iter(self.recordings.values()), None)
+
+    def get(self, name: str) -> Recording:
+        """Return the recording called ``name``. Raises BadInput listing the known names, or without a name."""
+        if not name:
+            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
+        if name not in self.recordings:
+            listed = ", ".join(self.recordings) or "none here"
+            raise BadInput(f"There is no recorded run {name[:60]!r}; the recorded runs are: {listed}.")
+        return self.recordings[name]
+
+    def by_family(self, *modalities: str) -> Groups:
+        """Title and name of each run, of these modalities if given, by the title of their method's family, as in the drop-down of
+        methods."""
+        family = {method.name: title for title, methods in families().items() for method in methods}
+        rank = {name: at for at, name in enumerate(family)}
+        grouped = Groups()
+        for one in sorted(self.of(*modalities), key=lambda one: rank.get(one.run.method, len(rank))):
+            grouped.setdefault(family.get(one.run.method, OTHERS), []).append((one.title, one.name))
+        return grouped
+
+    def of(self, *modalities: str) -> list[Recording]:
+        """The recorded runs of these modalities, by default of all."""
+        return [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
+
+    def first(self, modality: str) -> Recording | None:
+        """Return the recorded run with which the tab of a modality opens, if there is one."""
+        return self.recordings.get(self._first.get(modality, "")) or next(iter(self.of(modality)), None)
+
+    def of_method(self, method: str, *modalities: str) -> Recording | None:
+        """Return the first recorded run of a method, of these modalities if given, if there is one."""
+        return next((one for one in self.of(*modalities) if one.run.method == method), None)
+
 
 MINE = "mine:"
 """Prefix of a stored run's name; its key follows. The name is private to one page, so no link carries it."""
@@ -136,7 +270,7 @@ class Archive:
     def note(self, name: str) -> str:
         """Note on what to watch in a recorded run; empty for any other."""
         recording = self.gallery.recordings.get(name)
-        return recording.watch if recording else ""
+        return recording.note if recording else ""
 
     def feed(self, name: str) -> str:
         """Return the run's text for a stage; the stage itself fetches the lines of a stored run. Empty without a name, so that a

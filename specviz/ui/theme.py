@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from specviz import palette
-from specviz.palette import Theme
+from specviz.viewer import bundle
 
 HERE = Path(__file__).parent
 
@@ -24,21 +24,15 @@ def source(name: str) -> str:
 LOOK = tomllib.loads(source("theme.toml"))
 
 
-def _colours(shared: Theme, hover: str) -> dict[str, str]:
-    """The page's names for the shared colours, and one colour that only the page has."""
-    colours = {name: getattr(shared, role) for name, role in LOOK["colours"].items()}
-    return colours | {name: shared.tints[status] for name, status in LOOK["tints"].items()} | {"accent_hover": hover}
-
-
-LIGHT = _colours(palette.LIGHT, LOOK["hover"]["light"])
-DARK = _colours(palette.DARK, LOOK["hover"]["dark"])
+LIGHT = bundle.colours(palette.LIGHT, LOOK) | {"accent-hover": LOOK["hover"]["light"]}
+DARK = bundle.colours(palette.DARK, LOOK) | {"accent-hover": LOOK["hover"]["dark"]}
 
 
 @cache
 def theme() -> gr.themes.Base:
     """Gradio's plainest theme in our colours, with fonts that the visitor's machine already has."""
     known = gr.themes.Base.set.__code__.co_varnames
-    values = {name: (LIGHT[colour], DARK[colour]) for colour, names in LOOK["variables"].items() for name in names}
+    values = {name: (LIGHT[colour], DARK[colour]) for colour, names in LOOK["gradio"].items() for name in names}
     values |= {name: (shape, shape) for name, shape in LOOK["shapes"].items()}
     chosen = {name: light for name, (light, _) in values.items()}
     chosen |= {f"{name}_dark": dark for name, (_, dark) in values.items() if f"{name}_dark" in known}
@@ -48,7 +42,8 @@ def theme() -> gr.themes.Base:
 @cache
 def css() -> str:
     """The page's style sheet, our colours as variables first."""
-    return "".join((_variables(".gradio-container", LIGHT), _variables(".dark .gradio-container", DARK), source("page.css")))
+    rules = bundle.rule(".gradio-container", LIGHT, "sp") + bundle.rule(".dark .gradio-container", DARK, "sp")
+    return rules + source("page.css")
 
 
 def html(value: str = "", script: str = "", **more: Any) -> gr.HTML:
@@ -64,8 +59,3 @@ def texts() -> dict[str, Any]:
 
 def _fonts(listed: str) -> list[str]:
     return [name.strip().strip('"') for name in listed.split(",")]
-
-
-def _variables(selector: str, colours: dict[str, str]) -> str:
-    listed = ";".join(f"--sp-{name.replace('_', '-')}:{value}" for name, value in colours.items())
-    return f"{selector}{{{listed}}}\n"

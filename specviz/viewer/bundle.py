@@ -7,6 +7,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import to_builtins
 
@@ -35,37 +36,37 @@ def _slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
-def _sources() -> list[Path]:
-    """The script's files: every module below ``js/``."""
-    return sorted(HERE.rglob("*.js"))
+SOURCES = sorted(HERE.rglob("*.js"))
+"""The script's files: every module below ``js/``."""
 
 
 @cache
 def style() -> str:
     """The stylesheet, the shared colours and fonts as variables first."""
-    light, names = _colours(palette.LIGHT), {role: name for name, role in STYLES["variables"].items()}
+    light, names = colours(palette.LIGHT, STYLES), {role: name for name, role in STYLES["variables"].items()}
     edges = ""  # of the step tree, as in its figure
     for status, look in list(palette.LOOKS.items())[1:]:  # no edge leads to the root
         dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
         edges += f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n"
     sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES["sheets"])
     return (
-        _rule(".specviz", light | {"mono": palette.MONO, "sans": palette.SANS})
-        + _rule(".dark .specviz", _colours(palette.DARK))
-        + _rule(".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)", {name: light[name] for name in STYLES["marks"]})
+        rule(".specviz", light | {"mono": palette.MONO, "sans": palette.SANS})
+        + rule(".dark .specviz", colours(palette.DARK, STYLES))
+        + rule(".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)", {name: light[name] for name in STYLES["marks"]})
         + edges
         + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
     )
 
 
-def _colours(theme: Theme) -> dict[str, str]:
-    """Colours by variable of the style sheet, without its ``--sv-``."""
-    tints = {name: theme.tints[status] for name, status in STYLES["tints"].items()}
-    return {name: getattr(theme, role) for name, role in STYLES["variables"].items()} | tints
+def colours(theme: Theme, names: dict[str, Any]) -> dict[str, str]:
+    """A theme's colours by variable of a style sheet, from its tables of ``variables`` and ``tints``."""
+    tints = {name: theme.tints[status] for name, status in names["tints"].items()}
+    return {name: getattr(theme, role) for name, role in names["variables"].items()} | tints
 
 
-def _rule(selector: str, variables: dict[str, str]) -> str:
-    return f"{selector} {{{';'.join(f'--sv-{name}:{value}' for name, value in variables.items())}}}\n"
+def rule(selector: str, variables: dict[str, str], prefix: str = "sv") -> str:
+    """CSS rule that sets these variables, whose names begin with the ``prefix``."""
+    return f"{selector} {{{';'.join(f'--{prefix}-{name}:{value}' for name, value in variables.items())}}}\n"
 
 
 @cache
@@ -76,7 +77,7 @@ def script() -> str:
 
 def written(lengths: list[LengthCurves]) -> str:
     """The same script, with these curves of tokens per pass by length."""
-    sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
+    sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
     body = _BREAK.sub(r"\1", _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources))))
     return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import statistics
 from collections.abc import Callable, Sequence
+from os.path import commonprefix
 
 from specviz.errors import BadInput
 from specviz.palette import DARK, LIGHT
@@ -91,8 +92,7 @@ def parting(left: Trace, right: Trace) -> str:
     texts = [trace.end.text if trace.end else "".join("".join(step.pieces) for step in trace.steps) for trace in (left, right)]
     if texts[0].strip() == texts[1].strip():
         return "the same"
-    common = next((at for at, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-    return f"the same for {common} characters, then different"
+    return f"the same for {len(commonprefix(texts))} characters, then different"
 
 
 def headline(left: Trace, right: Trace) -> str:

@@ -20,8 +20,7 @@ from specviz.ui.archive import MINE
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import Updates
-from specviz.ui.tabs.run_tab import TextTab
-from specviz.ui.tabs.vision_tab import VisionTab
+from specviz.ui.tabs.run_tab import TextTab, VisionTab
 from specviz.ui.widgets import controls, examples
 from tests.support.fakes.ui import VISITOR, app, asked, changed
 from tests.support.traces.samples import lines, sample_trace

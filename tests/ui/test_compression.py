@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from specviz.ui import compression, page
+from specviz.ui import page as delivery
 from specviz.ui.app_state import AppState, make
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import about_tab
@@ -73,16 +73,16 @@ def test_what_other_tabs_show_travels_when_they_are_opened(url: str) -> None:
 
 def test_the_head_knows_the_tab_of_a_run_that_is_not_text(tmp_path: Path) -> None:
     traces = gallery(tmp_path / "traces", ("stand", "hivis", "lantern_pp"))
-    found = page._other_tabs(make(Settings(traces=traces), FakeEngine()))
+    found = delivery._other_tabs(make(Settings(traces=traces), FakeEngine()))
     assert found == {"hivis": "vision-language", "lantern_pp": "image"}
-    assert "<" not in re.sub(r"</?script[^>]*>", "", compression.head({"</script><b>": "image"}))
+    assert "<" not in re.sub(r"</?script[^>]*>", "", delivery.head({"</script><b>": "image"}))
 
 
 def test_the_viewer_s_script_travels_once_in_a_file_that_is_kept(url: str) -> None:
     response, page = answer(url)
-    assert b"SpecvizViewer =" not in page and page.count(compression.script_address().encode()) == 1
-    assert response.getheader("Link") == f"<{compression.script_address()}>; rel=preload; as=script"
-    file, script = answer(url, f"/{compression.script_address()}")
+    assert b"SpecvizViewer =" not in page and page.count(delivery.script_address().encode()) == 1
+    assert response.getheader("Link") == f"<{delivery.script_address()}>; rel=preload; as=script"
+    file, script = answer(url, f"/{delivery.script_address()}")
     assert script.decode() == bundle.script() and "immutable" in str(file.getheader("Cache-Control"))
     assert str(file.getheader("Content-Type")).startswith("text/javascript")
     assert answer(url, "/config")[0].getheader("Link") is None

@@ -19,10 +19,10 @@ from specviz.trace import store
 from specviz.trace.schema import REJECTED, RESAMPLED, Note, Trace
 from specviz.ui import lessons
 from specviz.ui.app_state import AppState, make
+from specviz.ui.archive import Gallery
 from specviz.ui.lessons import Lesson, Question, Template
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import learn_tab
-from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
 from tests.support.traces.samples import sample_trace
 

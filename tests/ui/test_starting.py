@@ -14,7 +14,7 @@ import pytest
 
 from specviz.errors import SpecvizError
 from specviz.paths import IMPORTED_FROM
-from specviz.ui import settings, starting, stubs
+from specviz.ui import before_gradio, settings
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(**environment: str) -> settings.Settings:
-    return starting.check(settings.read(environment))
+    return settings.check(settings.read(environment))
 
 
 def test_an_app_without_any_variable_starts() -> None:
@@ -74,7 +74,7 @@ def test_a_cache_that_cannot_be_written_is_named_once_and_starts(
 
 
 def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, starting.explained():
+    with pytest.raises(SystemExit) as ended, settings.explained():
         started(PORT="abc")
     assert ended.value.code == 2
     assert capsys.readouterr().err == "The environment variable PORT is 'abc'; give a whole number from 1 to 65,535.\n"
@@ -83,14 +83,14 @@ def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(cap
 def test_the_environments_proxies_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "intranet.example")
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with stubs.without_proxies():
+    with before_gradio.without_proxies():
         assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "*"
     assert os.environ["no_proxy"] == "intranet.example" and "NO_PROXY" not in os.environ
 
 
 STARTS_AND_ENDS = """
 import runpy
-from specviz.ui.stubs import without_proxies
+from specviz.ui.before_gradio import without_proxies
 with without_proxies():
     import gradio
 gradio.Blocks.block_thread = lambda page: page.close()
@@ -129,11 +129,11 @@ def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pyt
     )
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
     try:
-        starting.launch(page, {})
+        settings.launch(page, {})
     finally:
         sys.setswitchinterval(interval)
         gc.set_threshold(*threshold)
-    assert seen == [(pytest.approx(starting.SWITCH_SECONDS), 1000)]
+    assert seen == [(pytest.approx(settings.SWITCH_SECONDS), 1000)]
 
 
 STUB = """

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from specviz.ui import temporary
+from specviz.ui import before_gradio
 
 PROGRAM = """
 import os, pathlib, sys, threading
-from specviz.ui import temporary
-temporary.claim()
+from specviz.ui import before_gradio
+before_gradio.claim()
 folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
 (folder / "tmpbroken").write_bytes(b"broken off")
 print(folder, oct(folder.stat().st_mode & 0o777), os.environ["GRADIO_TEMP_DIR"], flush=True)
@@ -52,39 +52,39 @@ def test_the_folder_goes_with_its_process(how: str, tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_has_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(temporary, "STARTING", -1.0)
+    monkeypatch.setattr(before_gradio, "STARTING", -1.0)
     living, used = started(tmp_path, "wait")
     killed, left = started(tmp_path, "wait")
     killed.kill()
     killed.wait(30)
     outside = tmp_path / "somebody-elses"
     outside.mkdir()
-    (tmp_path / f"{temporary.PREFIX}link").symlink_to(outside)
-    temporary._remove_leftovers(tmp_path)
+    (tmp_path / f"{before_gradio.PREFIX}link").symlink_to(outside)
+    before_gradio._remove_leftovers(tmp_path)
     assert not left.exists() and (used / "tmpbroken").exists() and outside.exists()
     living.terminate()
     living.wait(30)
 
 
 def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path: Path) -> None:
-    names = ["tmpbroken", "a/upload.jsonl", temporary.LOCK]
+    names = ["tmpbroken", "a/upload.jsonl", before_gradio.LOCK]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
-    temporary.sweep(tmp_path, age=60)
+    before_gradio.sweep(tmp_path, age=60)
     assert all((tmp_path / name).exists() for name in names)
-    temporary.sweep(tmp_path, age=-1)
-    assert list(tmp_path.rglob("*")) == [tmp_path / temporary.LOCK]
+    before_gradio.sweep(tmp_path, age=-1)
+    assert list(tmp_path.rglob("*")) == [tmp_path / before_gradio.LOCK]
 
 
 def test_a_running_app_sweeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(temporary.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(temporary, "EVERY", 0.01)
+    monkeypatch.setenv(before_gradio.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(before_gradio, "EVERY", 0.01)
     swept = list[Any]()
-    monkeypatch.setattr(temporary, "sweep", lambda *given: swept.append(given))
+    monkeypatch.setattr(before_gradio, "sweep", lambda *given: swept.append(given))
 
     async def live() -> None:
-        async with temporary.swept(None):
+        async with before_gradio.swept(None):
             while not swept:
                 await asyncio.sleep(0.01)
 

@@ -12,10 +12,9 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.trace import store as traces
 from specviz.trace.store import TraceStore
 from specviz.ui import archive
-from specviz.ui.archive import Archive, Opened, Pool
+from specviz.ui.archive import Archive, Gallery, Opened, Pool
 from specviz.ui.tabs import traces_tab
 from specviz.ui.widgets import examples as scene_shelf
-from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import app
 from tests.support.traces.samples import dump, sample_trace
 

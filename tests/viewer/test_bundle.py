@@ -22,7 +22,7 @@ def test_the_script_is_safe_to_inline() -> None:
 
 
 def test_text_never_becomes_markup() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in bundle._sources())
+    sources = "".join(path.read_text(encoding="utf-8") for path in bundle.SOURCES)
     for way in (
         "innerHTML",
         "outerHTML",
@@ -47,7 +47,7 @@ def test_nothing_asks_the_network() -> None:
 def test_every_file_is_in_the_bundle_and_small() -> None:
     sheets = {path.relative_to(bundle.HERE).with_suffix("").as_posix() for path in bundle.HERE.rglob("*.css")}
     assert sheets == set(bundle.STYLES["sheets"])
-    for path in [*bundle._sources(), *bundle.HERE.rglob("*.css")]:
+    for path in [*bundle.SOURCES, *bundle.HERE.rglob("*.css")]:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 330, path.name
     # It travels once, compressed, and is kept; only a replay holds it as it is.
     assert len(gzip.compress(bundle.script().encode())) < 125_200 and len(bundle.script()) < 442_200
@@ -60,7 +60,7 @@ def test_slimming_takes_comments_only() -> None:
 def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing() -> None:
     sheets = "".join(path.read_text(encoding="utf-8") for path in bundle.HERE.rglob("*.css"))
     assert re.findall(r"#[0-9a-fA-F]{3,8}\b", sheets) == []
-    scripts = "".join(path.read_text(encoding="utf-8") for path in bundle._sources())
+    scripts = "".join(path.read_text(encoding="utf-8") for path in bundle.SOURCES)
     defined = set(re.findall(r'--(sv-[a-z-]+)[:"]', bundle.style() + scripts))
     asked = set(re.findall(r"var\(--(sv-[a-z-]+)", sheets + scripts)) | set(re.findall(r'read\("(sv-[a-z-]+)"', scripts))
     assert asked and asked <= defined

@@ -13,7 +13,7 @@ import pytest
 from specviz.viewer import bundle, modules
 
 TESTS = Path(__file__).parents[1]
-FILES = {path.relative_to(bundle.HERE).with_suffix("").as_posix(): path for path in bundle._sources()}
+FILES = {path.relative_to(bundle.HERE).with_suffix("").as_posix(): path for path in bundle.SOURCES}
 
 
 def sources() -> dict[str, str]:

@@ -1,25 +1,35 @@
-"""The Compare tab: two runs on one clock and which is faster; recorded, or run live on one prompt, temperature and seed."""
+"""The Compare tab: two runs on one clock, which is faster and by how much, and whether their texts agree.
+
+Both are recorded, or run live on one prompt, temperature and seed.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
+from msgspec.structs import asdict
 
-from specviz.errors import SpecvizError
+from specviz.errors import BadInput, SpecvizError
+from specviz.figures.theme import markup
+from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Memory, Request
-from specviz.ui import comparing, theme
+from specviz.trace import metrics
+from specviz.trace.schema import Run, Trace
+from specviz.ui import theme
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import MINE, join
+from specviz.ui.archive import MINE, Gallery, choices, join
 from specviz.ui.stream import sse
-from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons, streamed
+from specviz.ui.tabs import request_form
+from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import Runs, RunTab
-from specviz.ui.widgets import controls, panels
+from specviz.ui.widgets import controls
 from specviz.viewer import pair
 from specviz.viewer.component import Race, Stage, control
 
@@ -31,14 +41,184 @@ Offered = tuple[str, float]
 """Prompt and temperature as the tab filled them in."""
 ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
+ROUNDS = 2
+"""Number of rounds, with alternating sides: A, B, A, B, each with its own autoregressive run. A machine that slows down then
+slows both, and the range shows the remaining noise."""
+
+
+def requests(shared: AppState, form_state: FormState, names: Pair) -> list[Request]:
+    """Return the requests of both sides, for the form's prompt and temperature, each with an autoregressive run.
+
+    Length and seed are those of the left run, so that a recording is reproduced. Raises BadInput.
+    """
+    if not all(names):
+        raise BadInput("Choose what to run on both sides.")
+    left, right = (shared.archive.run(name) for name in names)
+    length = min(left.max_new_tokens, shared.settings.max_new_tokens)
+    basics = controls.replaced(form_state.basics, "max_new_tokens", length)
+    advanced = controls.replaced(form_state.advanced, "seed", left.sampling.seed)
+    listed = []
+    for run in (left, right):
+        if run.method not in all_methods() or "text" not in all_methods()[run.method].modality:
+            raise BadInput(f"{run.title} writes no text; run it in its own tab.")
+        own = controls.method_answer(run.method, dict(run.parameters))
+        form = replace(form_state, method=run.method, basics=basics, advanced=advanced, own=own)
+        listed.append(replace(request_form.request(form, shared.settings), baseline=True))
+    return listed
+
+
+def first_pair(gallery: Gallery) -> Pair:
+    """Names of the two recordings shown first: the index's pair, else the first two."""
+    left, right, *_ = *gallery.pair, *gallery.recordings, "", ""
+    return left, right
+
+
+def unlike(left: Run, right: Run) -> str:
+    """Name the properties whose difference prevents a comparison of two runs; empty when they can be compared."""
+    ours, theirs = (
+        asdict(run) | {"temperature": (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p)} for run in (left, right)
+    )
+    names = [title for name, title in theme.texts()["comparable"].items() if ours[name] != theirs[name]]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
+    "tokens per pass, τ": lambda trace: pair.number(metrics.tau(trace.steps)),
+    "tokens a second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
+    "speed-up of this run": lambda trace: f"{found.speedup:.2f}×" if (found := metrics.verdict(trace)) else "–",
+}
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Speed-ups of one side over its own autoregressive runs, one for each round."""
+
+    each: tuple[float, ...]
+
+    @property
+    def middle(self) -> float:
+        return statistics.median(self.each)
+
+    @property
+    def label(self) -> str:
+        """The median, with the range if there are several rounds."""
+        spread = f" ({min(self.each):.2f} to {max(self.each):.2f})" if len(self.each) > 1 else ""
+        return f"{self.middle:.2f}×{spread}"
+
+    def overlaps(self, other: Speeds) -> bool:
+        """Whether their order may be due to chance: their ranges overlap, or their medians' ratio is below ``metrics.LEVEL``."""
+        low, high = max(min(self.each), min(other.each)), min(max(self.each), max(other.each))
+        return low <= high or max(self.middle, other.middle) < metrics.LEVEL * min(self.middle, other.middle)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result of a comparison: ``headline`` names the faster run, ``text`` compares the texts, ``beside`` adds remarks.
+
+    ``speeds`` are the speed-ups of both sides, None when they cannot be compared.
+    """
+
+    headline: str
+    text: str = ""
+    beside: str = ""
+    speeds: tuple[Speeds, Speeds] | None = None
+
+
+def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> Verdict:
+    """Compare one pair or several rounds, in words. ``rehearsals`` counts each side's runs before the recorded one."""
+    left, right = rounds[-1]
+    if different := unlike(left.run, right.run):
+        return Verdict(
+            f"Their {different} differ", beside="So neither their texts nor their times can be compared. Run both on one prompt."
+        )
+    sides = [[metrics.verdict(one) for one in side] for side in zip(*rounds, strict=True)]
+    left_speeds, right_speeds = (Speeds(tuple(found.speedup for found in side if found)) for side in sides)
+    beside = [_remembered(trace.run, count) for trace, count in zip((left, right), rehearsals, strict=True)]
+    if min(len(left_speeds.each), len(right_speeds.each)) < len(rounds):
+        return Verdict("No speed to compare", _texts(left, right), "The autoregressive run was not timed for both.")
+    named = ((left_speeds.middle, left.run.title), (right_speeds.middle, right.run.title))
+    (fast, winner), (slow, other) = sorted(named, reverse=True)
+    headline = f"{winner} is {fast / slow:.1f}× as fast as {other}"
+    if left_speeds.overlaps(right_speeds):
+        headline = f"{winner} and {other} are about equally fast"
+    times = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
+    if len(rounds) == 1:
+        beside.append(
+            "One run each, so the variation between runs is unknown. The autoregressive runs beside them took "
+            f"{times[0]:.1f} and {times[1]:.1f} ms per token."
+        )
+    else:
+        beside.append(
+            f"Measured alternately, {len(rounds)} times each, from an empty memory. The autoregressive runs beside them took "
+            f"{min(times):.1f} to {max(times):.1f} ms per token."
+        )
+    words = " ".join(part for part in beside if part)
+    return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
+
+
+def _texts(left: Trace, right: Trace) -> str:
+    """Compare the two texts by their tokens, their temperature and the methods' promises."""
+    tokens = ((token for step in trace.steps for token in step.emitted) for trace in (left, right))
+    position = next((at for at, (one, other) in enumerate(zip(*tokens, strict=False)) if one != other), None)
+    if position is None:
+        return "same text"
+    if left.run.sampling.temperature and "relaxed" in (metrics.promise(left), metrics.promise(right)):
+        return "different distributions"
+    if left.run.sampling.temperature:
+        return "same distribution"
+    return f"same text up to token {position}, where rounding decides"
+
+
+def _remembered(run: Run, rehearsals: int) -> str:
+    count = rehearsals or run.sampling.generation
+    times = {1: "once", 2: "twice"}.get(count, f"{count} times")
+    return f"{run.title} had answered {'this' if rehearsals else 'a'} prompt {times} before." if count else ""
+
+
+def race(left: Trace, right: Trace, judged: Verdict) -> str:
+    """HTML bars of the speed-ups on one scale, longer is faster: the baseline, and both sides with their range."""
+    if judged.speeds is None:
+        return ""
+    sides = [(trace.run.title, speeds, "run") for trace, speeds in zip((left, right), judged.speeds, strict=True)]
+    rows = [("One at a time", Speeds((1.0,)), "baseline"), *sides]
+    percent = 100 / max(max(speeds.each) for _, speeds, _ in rows)
+    cells = ""
+    for title, speeds, kind in rows:
+        low, high = percent * min(speeds.each), percent * max(speeds.each)
+        bar = f'<i style="width:{percent * speeds.middle:.1f}%"></i>'
+        if len(speeds.each) > 1:  # a line from the slowest to the fastest run
+            bar += f'<u style="left:{low:.1f}%;width:{high - low:.1f}%"></u>'
+        cells += f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td>{bar}</td><td>{speeds.label}</td></tr>'
+    return f'<table class="sp-race"><caption>Speed-up: longer is faster</caption>{cells}</table>'
+
+
+def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> str:
+    """HTML of the verdict above the two stages."""
+    judged = verdict(rounds, rehearsals)
+    return _block(judged.headline, judged.text, judged.beside, race(*rounds[-1], judged))
+
+
+def _block(headline: str, text: str, beside: str, bars: str = "") -> str:
+    verdict = f"<b>{markup(headline)}</b>" + (f", {markup(text)}" if text else "")
+    words = f'<p class="sp-won">{verdict}</p><p class="sp-beside">{markup(beside)}</p>'
+    return f'<div class="sp-verdict"><div>{words}</div>{bars}</div>'
+
+
+RUNNING = _block(
+    "Running both", "", f"Alternately, {ROUNDS} times each, on this prompt and from an empty memory. The verdict follows."
+)
+"""HTML in place of the verdict while both run."""
+
 
 class CompareTab(TabParts):
     """The tab, whose stages stay empty until it is opened. Its handlers return Gradio updates by component."""
 
+    verb = ("Run both", "Running")
+
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab) -> None:
         """Lay the tab out and connect it. Both runs use the target of the ``text`` tab."""
         self.shared, self.runs = shared, text.runs
-        names, listed = comparing.first_pair(shared.archive.gallery), comparing.listed(shared.archive, [])
+        names, listed = first_pair(shared.archive.gallery), choices(shared.archive, [])
         first = shared.archive.gallery.recordings.get(names[0])
         offered = (first.run.prompt, first.run.sampling.temperature) if first else ("", 0.0)
         self.offered = gr.State(offered)
@@ -58,7 +238,7 @@ class CompareTab(TabParts):
                 self.temperature = gr.Number(
                     offered[1], label="Temperature", minimum=0, maximum=2, step=0.1, elem_classes="sp-warm", min_width=150
                 )
-                self.run, self.stop = run_buttons(shared, "Run both", min_width=0)
+                self.run, self.stop = run_buttons(shared, self.verb[0], min_width=0)
             self.banner = theme.html("", visible=False)
             self.verdict = theme.html("")
             Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
@@ -69,27 +249,23 @@ class CompareTab(TabParts):
         self.wire(tab_page, text)
 
     def both(self, names: Pair, runs: Runs, rounds: Sequence[Pair] = ()) -> Updates:
-        """Show two existing runs and their comparison, over several ``rounds`` if given; a method without a run shows nothing."""
+        """Show two existing runs and their comparison, over several ``rounds`` if given."""
         try:
-            feeds = ["" if name.startswith(comparing.METHOD) else self.shared.archive.feed(name) for name in names]
+            feeds = [self.shared.archive.feed(name) for name in names]
         except SpecvizError as error:
             return self.say(error)
         return dict(zip(self.stages, feeds, strict=True)) | self.say("") | self.versus(rounds or (names,), runs)
 
     def versus(self, rounds: Sequence[Pair], runs: Runs) -> Updates:
-        """Select the last of these pairs, with the verdict above the stages and the table below; for a missing run, say how to
-        get it."""
-        archive, listed = self.shared.archive, comparing.listed(self.shared.archive, runs)
+        """Select the last of these pairs, with the verdict above the stages and the table below."""
+        archive, listed = self.shared.archive, choices(self.shared.archive, runs)
         chosen = {side: gr.Dropdown(listed, value=name or None) for side, name in zip(self.sides, rounds[-1], strict=True)}
         verdict = table = ""
-        if any(name.startswith(comparing.METHOD) for names in rounds for name in names):
-            verdict = comparing.unrecorded()
-        else:
-            with suppress(SpecvizError):
-                traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
-                recordings = [archive.gallery.recordings.get(name) for name in rounds[-1]]
-                verdict = comparing.banner(traces, [one.rehearsals if one else 0 for one in recordings])
-                table = f'<div class="sp-versus">{pair.table(*traces[-1], comparing.ROWS)}</div>'
+        with suppress(SpecvizError):
+            traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
+            recordings = [archive.gallery.recordings.get(name) for name in rounds[-1]]
+            verdict = banner(traces, [one.rehearsals if one else 0 for one in recordings])
+            table = f'<div class="sp-versus">{pair.table(*traces[-1], ROWS)}</div>'
         return chosen | {self.verdict: verdict, self.table: table}
 
     async def opened(self, left: str | None, right: str | None, request: gr.Request, *values: Any) -> Updates:
@@ -107,7 +283,7 @@ class CompareTab(TabParts):
 
         def shown() -> Updates:
             updates = self.both((left or "", right or ""), list(runs))
-            if (prompt, temperature) != offered or not left or left.startswith(comparing.METHOD):
+            if (prompt, temperature) != offered or not left:
                 return updates
             run = self.shared.archive.run(left)
             new = (run.prompt, run.sampling.temperature)
@@ -121,27 +297,29 @@ class CompareTab(TabParts):
         """Run both in turn, on the prompt and temperature of this tab."""
         shared, names, form = self.shared, (left or "", right or ""), FormState(*values)
         asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
-        changes = self.running(shared.presence.caller(request), asked, names, list(runs))
-        yield from streamed(shared, request.session_hash, self.stop, changes)
+        yield from self.merged(self.running(shared.presence.caller(request), asked, names, list(runs)))
 
     def running(self, caller: Caller, form_state: FormState, names: Pair, runs: Runs) -> Iterator[Updates]:
-        """Run both sides in turn, :data:`comparing.ROUNDS` times, each from an empty memory, and add the runs to ``runs``."""
-        idle: Updates = {self.run: gr.Button("Run both"), self.stop: panels.stop_button(False)}
-        begun = {self.run: gr.Button("Running"), self.stop: panels.stop_button()} | self.say("")
+        """Run both sides in turn, :data:`ROUNDS` times, each from an empty memory, and add the runs to ``runs``."""
         waits = control("live", "next", message=WAITS)
         try:
-            requests = comparing.requests(self.shared, form_state, names)
-            yield begun | {self.verdict: comparing.running(), self.table: ""} | dict(zip(self.stages, ("", waits), strict=True))
-            yield from self.in_turn(caller, requests, names, runs)
+            asked = requests(self.shared, form_state, names)
+            yield (
+                self.busy(True)
+                | self.say("")
+                | {self.verdict: RUNNING, self.table: ""}
+                | dict(zip(self.stages, ("", waits), strict=True))
+            )
+            yield from self.in_turn(caller, asked, names, runs)
         except SpecvizError as error:
             yield self.say(error)
-        yield idle
+        yield self.busy(False)
 
     def in_turn(self, caller: Caller, requests: list[Request], before: Pair, runs: Runs) -> Iterator[Updates]:
         """Run A, B, A, B, each with its autoregressive run. A stop leaves the last complete round, or the left run alone; the
         pair ``before`` is shown again when a run cannot begin."""
         page, rounds = self.shared.pages.enter(caller.session, caller.address), list[Pair]()
-        for _ in range(comparing.ROUNDS):
+        for _ in range(ROUNDS):
             names = list(rounds[-1] if rounds else before)
             for side, request in enumerate(requests):
                 with closing(self.shared.live.run(page, request, caller, Memory())) as frames:

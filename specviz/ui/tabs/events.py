@@ -18,13 +18,33 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private",
 
 
 class TabParts:
-    """A tab whose components are its attributes; one is a ``banner``."""
+    """A tab whose components are its attributes. One is a ``banner``; ``run`` and ``stop`` begin and end a run, if it has any."""
 
     banner: gr.HTML
+    run: gr.Button
+    stop: gr.Button
+    verb: tuple[str, str]
+    """Words on the ``run`` button, before a run and during it."""
 
     def say(self, message: object, note: bool = False) -> Updates:
         """Updates that show an error in the banner, or a note if ``note``; an empty message hides the banner."""
         return {self.banner: panels.banner(str(message), note)}
+
+    def busy(self, running: bool) -> Updates:
+        """Updates of the buttons, during a run or after it. During a run, the stop button keeps what a click made of it."""
+        stop = gr.Button(visible=True) if running else gr.Button("Stop", visible=False, interactive=True)
+        return {self.run: gr.Button(self.verb[running]), self.stop: stop}
+
+    def merged(self, updates: Iterator[Updates]) -> Iterator[Updates]:
+        """Merge each dictionary into the earlier ones.
+
+        Gradio sends only the difference from the previous answer and edits that answer in place in the browser, which draws
+        when it has time. So an update that the next answer omits may never be drawn. An empty dictionary drops all earlier ones.
+        """
+        sent: Updates = {}
+        for update in updates:
+            sent = {**sent, **update} if update else {}
+            yield sent or {self.banner: gr.skip()}
 
     @property
     def outputs(self) -> list[Any]:
@@ -43,31 +63,10 @@ def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look:
 
     def halt(request: gr.Request) -> gr.Button:
         stop(shared, request.session_hash)
-        return panels.stop_button(stopping=True)
+        return gr.Button("Stopping", interactive=False)
 
     with gr.Row(elem_classes="sp-go"):
         run = gr.Button(verb, variant="primary", elem_id=elem_id, **look)
         button = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
     button.click(halt, None, button, queue=False, **QUIET)
     return run, button
-
-
-def streamed(shared: AppState, session: str | None, button: gr.Button, updates: Iterator[Updates]) -> Iterator[Updates]:
-    """Yield a run's updates of this page; once the run is being stopped, each shows that on the stop ``button``."""
-    for answer in merge_updates(updates):
-        page = shared.pages.find(session)
-        if page is not None and page.running and page.cancel is not None and page.cancel.is_set():
-            answer = answer | {button: panels.stop_button(stopping=True)}
-        yield answer or {button: gr.skip()}
-
-
-def merge_updates(updates: Iterator[Updates]) -> Iterator[Updates]:
-    """Merge each dictionary into the earlier ones.
-
-    Gradio sends only the difference from the previous answer and edits that answer in place in the browser, which draws when
-    it has time. So an update that the next answer omits may never be drawn. An empty dictionary drops all earlier ones.
-    """
-    sent: Updates = {}
-    for update in updates:
-        sent = {**sent, **update} if update else {}
-        yield sent

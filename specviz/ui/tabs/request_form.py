@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import asdict
+
 from specviz.errors import BadInput
 from specviz.methods import registry
 from specviz.methods.registry import build, choice, number, switch
@@ -12,10 +14,10 @@ from specviz.models import room
 from specviz.models.hub import catalog
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
+from specviz.ui.archive import Titles
 from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import SERVED
 from specviz.ui.widgets import controls
-from specviz.ui.widgets.gallery import Titles
 
 
 @dataclass(frozen=True)
@@ -203,8 +205,7 @@ def forms(settings: Settings, run: Run | None = None, modality: str = "text", ow
     """
     values: dict[str, Any] = {"device": settings.device}
     if run is not None:
-        values |= {"temperature": run.sampling.temperature, "max_new_tokens": min(run.max_new_tokens, settings.max_new_tokens)}
-        values |= {"top_p": run.sampling.top_p, "top_k": run.sampling.top_k, "seed": run.sampling.seed}
+        values |= asdict(run.sampling) | {"max_new_tokens": min(run.max_new_tokens, settings.max_new_tokens)}
         values |= {"prompt_as": "chat" if run.chat_template else "raw", "guidance": run.guidance or 0.0}
     form, high = FORMS[modality], {"max_new_tokens": settings.max_new_tokens}
     return (

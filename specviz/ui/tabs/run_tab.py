@@ -10,20 +10,20 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, families
+from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.trace.schema import Run, Trace
 from specviz.ui import browser_state, theme
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import MINE, grouped, join
+from specviz.ui.archive import MINE, Groups, Recording, Titles, grouped, join
 from specviz.ui.browser_state import Kept
 from specviz.ui.stream import sse
 from specviz.ui.stream.live import Frame
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons, streamed
+from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls, examples, panels
 from specviz.ui.widgets.figures import Figures
-from specviz.ui.widgets.gallery import Groups, Recording, Titles
 from specviz.viewer.component import Race, Stage
 
 Runs = Titles
@@ -40,7 +40,7 @@ class RunTab(TabParts):
     prefix: str
     """Prefix of the tab's element ids."""
     default_method: str
-    verb = ("Run live", "Running")
+    verb: tuple[str, str] = ("Run live", "Running")
     idea = IDEA
     """Sentence above the stage that explains it."""
     ask = "Prompt"
@@ -90,7 +90,7 @@ class RunTab(TabParts):
         """Make the controls, with the settings of the ``first`` run."""
         run = first.run if first else None
         method = run.method if run else self.default_method
-        self.add_method(method, first.watch if first else "")
+        self.add_method(method, first.note if first else "")
         self.add_prompt(run.prompt if run else "")
         self.examples = examples.picker(self.modality, f"{self.prefix}-examples")
         self.add_forms(method, run)
@@ -225,8 +225,7 @@ class RunTab(TabParts):
         if failure and not frame.begun:
             stopped = failure.startswith("Stopped")
             banner = self.say(failure if stopped else self.refused(run_name, failure), note=stopped)
-            earlier = self.explained(archive.trace(run_name)) if run_name else {}
-            return self.staged(archive.feed(run_name)) | banner | earlier
+            return self.staged(archive.feed(run_name)) | banner
         updates = self.staged(frame.feed) | (self.say(failure) if failure else {})
         if frame.begun:
             updates |= self.named(MINE + frame.key, runs, frame.trace)
@@ -252,10 +251,6 @@ class RunTab(TabParts):
     def explained(self, trace: Trace, timing: bool = False) -> Updates:
         """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
         return {self.why: panels.why(trace, timing, self.prefix)}
-
-    def busy(self, running: bool) -> Updates:
-        """Updates of the buttons, during a run or after it."""
-        return {self.run: gr.Button(self.verb[running]), self.stop: panels.stop_button(running)}
 
     def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
         """Fill an opened tab that shows no run yet: with the run that the page's address names, even while that loads, or with
@@ -313,7 +308,7 @@ class RunTab(TabParts):
             if recording is None:
                 updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
             elif (page := self.shared.pages.find(request.session_hash)) and page.running:
-                updates = self.of_method(recording.run.method, dict(recording.run.parameters), recording.watch)
+                updates = self.of_method(recording.run.method, dict(recording.run.parameters), recording.note)
             else:
                 updates = self.show(recording.name, list(runs), request.session_hash)
         except SpecvizError as error:
@@ -323,8 +318,7 @@ class RunTab(TabParts):
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls."""
-        changes = self.running(self.shared.presence.caller(request), run_name, list(runs), *control_values)
-        yield from streamed(self.shared, request.session_hash, self.stop, changes)
+        yield from self.merged(self.running(self.shared.presence.caller(request), run_name, list(runs), *control_values))
 
     def wire(self, tab_page: gr.Tab | None) -> None:
         """Connect the controls."""
@@ -389,3 +383,79 @@ class ImageTab(RunTab):
 def methods(modality: str) -> Groups:
     """Title and name of every method of a modality under the title of its family."""
     return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}
+
+
+LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."
+
+
+class VisionTab(RunTab):
+    """A picture and words in, words out. ``picture`` is private to this page, as bytes of a file; a recorded run has its own."""
+
+    modality, prefix, default_method, ask = "vision_language", "sp-see", "hivis", "Question"
+    controls = (*RunTab.controls, "picture")
+    kept = (*RunTab.kept, "preview")
+
+    def add_controls(self, first: Recording | None) -> None:
+        """Make the controls, with the first scene."""
+        scene = examples.scenes()[0]
+        self.picture = gr.State(scene.data)
+        self.by_hand = gr.State(False)
+        """Whether the visitor chose the picture, which then stays when the method changes."""
+        self.preview = theme.html(examples.preview(scene.data), elem_id="sp-see-preview")
+        self.examples = examples.shelf()
+        self.upload = gr.UploadButton(
+            "Bring your own picture", size="sm", elem_id="sp-see-upload",
+            file_types=[".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"],
+        )  # fmt: skip
+        theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")
+        self.add_prompt(scene.question)
+        self.add_method(self.default_method)
+        self.add_forms(self.default_method)
+
+    @property
+    def own_choices(self) -> list[Any]:
+        """The controls of a run's tab, and whether the visitor chose the picture."""
+        return [*super().own_choices, self.by_hand]
+
+    def apply_limits(self, updates: Updates, method: str, target: str, before: str, by_hand: bool = False) -> Updates:
+        """Return the updates of choosing ``method``, without the picture if the visitor chose it."""
+        mine = (self.picture, self.by_hand, self.preview) if by_hand else ()
+        kept = super().apply_limits(updates, method, target, before)
+        return {part: value for part, value in kept.items() if part not in mine}
+
+    def take_over(self, trace: Trace, run_name: str) -> Updates:
+        """Set the controls to a run's settings, its picture among them."""
+        updates, picture = super().take_over(trace, run_name), examples.of_run(trace)
+        return updates if picture is None else updates | self.chosen(picture, by_hand=False)
+
+    def restore(self, part: Kept) -> Updates:
+        """Return the updates that restore a page's kept controls, the picture among them."""
+        updates = super().restore(part)
+        picture = examples.of_preview(part.values(self.kept).get("preview", "")) if updates else None
+        if picture is None:
+            return updates
+        return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in examples.scenes()))
+
+    def bring(self, path: str | None) -> Updates:
+        """Open an uploaded picture safely; if it cannot be opened, keep the current one."""
+        try:
+            data, warnings = examples.uploaded_picture(path)
+        except BadInput as error:
+            return self.say(error)
+        return self.chosen(data) | self.say(" ".join(warnings), note=True)
+
+    def take(self, basics: str, event: gr.EventData) -> Updates:
+        """Take the clicked example scene, with its question."""
+        scene = examples.clicked(event, examples.scenes())
+        if scene is None:
+            return {self.banner: gr.skip()}
+        return self.chosen(scene.data) | {self.prompt: scene.question} | self.say("")
+
+    def chosen(self, data: bytes, by_hand: bool = True) -> Updates:
+        """Updates that choose this picture."""
+        return {self.picture: data, self.preview: examples.preview(data), self.by_hand: by_hand}
+
+    def wire(self, tab_page: gr.Tab | None) -> None:
+        """Connect the controls, the upload among them."""
+        super().wire(tab_page)
+        self.upload.upload(self.bring, self.upload, self.outputs, **QUIET)

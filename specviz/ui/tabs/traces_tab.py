@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
 import gradio as gr
 
-from specviz.errors import SpecvizError
+from specviz.engine.stop import computing
+from specviz.errors import BadInput, SpecvizError
+from specviz.figures.theme import markup
+from specviz.inspection import OWN, PROMPTS
+from specviz.methods.registry import get
 from specviz.trace.store import Outline
 from specviz.ui import theme
+from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import choices
 from specviz.ui.deep_links import RunTabs
-from specviz.ui.tabs import inspect_section
-from specviz.ui.tabs.events import QUIET, TabParts, Updates
+from specviz.ui.stream.engine import COMPUTING, Progress
+from specviz.ui.tabs import request_form
+from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
 from specviz.ui.tabs.run_tab import Runs, RunTab
 from specviz.ui.widgets import downloads, panels
+from specviz.ui.widgets.figures import fluid
 from specviz.viewer.pair import number
 
-_HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
+if TYPE_CHECKING:
+    from specviz.inspection.report import Report
+
+TRACES = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
 Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
 <code>python -m specviz validate FILE</code> checks it. What you open here is read into memory,
 under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
@@ -30,11 +44,11 @@ class TracesTab(TabParts):
         self.shared, self.runs, archive = shared, text.runs, shared.archive
         name = archive.gallery.default.name if archive.gallery.default else ""
         with gr.Column(elem_classes="sp-page"):
-            theme.html(_HEAD)
+            theme.html(TRACES)
             self.banner = theme.html("", visible=False)
             with gr.Row(elem_classes="sp-two"):
                 with gr.Column(min_width=300):
-                    self.run = gr.Dropdown(choices(archive, []), value=name or None, label="Run", elem_id="sp-run")
+                    self.chosen = gr.Dropdown(choices(archive, []), value=name or None, label="Run", elem_id="sp-run")
                     self.facts = theme.html(facts(archive.outline(name)) if name else "")
                     show = gr.Button("Show on the stage", variant="primary", size="md")
                 with gr.Column(min_width=300):
@@ -44,11 +58,12 @@ class TracesTab(TabParts):
                     self.upload = gr.UploadButton(
                         "Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md"
                     )
-            inspect_section.build(shared)
+            if not shared.settings.zero_gpu:  # there, models run in another process
+                Inspection(shared)
         tab_page.select(self.enter, [text.run_name, self.runs], self.outputs, **QUIET)
-        self.run.input(self.enter, [self.run, self.runs], self.outputs, **QUIET)
-        self.upload.upload(self.take, [self.upload, self.runs, self.run], self.outputs, **QUIET)
-        show.click(run_tabs.play, [self.run, *run_tabs.runs], run_tabs.outputs, **QUIET)
+        self.chosen.input(self.enter, [self.chosen, self.runs], self.outputs, **QUIET)
+        self.upload.upload(self.take, [self.upload, self.runs, self.chosen], self.outputs, **QUIET)
+        show.click(run_tabs.play, [self.chosen, *run_tabs.runs], run_tabs.outputs, **QUIET)
 
     async def enter(self, name: str | None, session_runs: Runs, request: gr.Request, message: str = "") -> Updates:
         """Show a run's facts, offer its files, and show the ``message`` in the banner."""
@@ -62,7 +77,7 @@ class TracesTab(TabParts):
 
         updates = await self.shared.read([name], shown, request)
         listed = gr.Dropdown(choices(self.shared.archive, session_runs), value=updates[self.downloads] or None)
-        return {self.run: listed} | self.say(message) | updates
+        return {self.chosen: listed} | self.say(message) | updates
 
     async def take(self, path: str | None, session_runs: Runs, now: str, request: gr.Request) -> Updates:
         """Open an upload without holding one of the threads that serve other visitors."""
@@ -98,4 +113,95 @@ def facts(outline: Outline) -> str:
         "recorded": run.recorded_at,
         "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
     }
-    return panels.facts({name: panels.markup(value) for name, value in rows.items()})
+    return panels.facts({name: markup(value) for name, value in rows.items()})
+
+
+TOKENS, DEPTH = 64, 5
+"""Maximum number of tokens per answer, and drafted tokens per chain; the command's own defaults."""
+INSPECT = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
+error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along the answers, as it was
+loaded and under every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
+LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
+
+
+def inspected(drafter: str, target: str, progress: Progress) -> Report:
+    """Inspect a drafter and return the report; the first call loads torch."""
+    progress("Starting the engine", None)
+    with computing(COMPUTING, progress):
+        from specviz.inspection.report import inspect
+
+        return inspect(drafter, target, PROMPTS, TOKENS, DEPTH, True, progress)
+
+
+def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Iterator[str | Report]:
+    """Yield progress sentences, then the report, unless this page began something else. Waits its turn among the runs.
+
+    Raises SpecvizError with one sentence when there is no report.
+    """
+    name, any_model = drafter.strip() if isinstance(drafter, str) else "", shared.settings.any_model
+    if not name or len(name) > 300 or (name not in OWN and not any_model):
+        raise BadInput(f"Choose an included drafter: {', '.join(OWN)}" + (", or name a folder or hub id." * any_model or "."))
+    on = request_form.model(target, shared.settings)
+    request_form.check_room(on, name)
+    page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
+
+    def work(progress: Progress) -> None:
+        reports.append(inspected(name, on, progress))
+
+    with closing(shared.live.aside(page, work, caller)) as frames:
+        for frame in frames:
+            if not page.current(frame.cancel):
+                return
+            if frame.failure:
+                raise SpecvizError(frame.failure)
+            yield frame.message if frame.fraction is None else f"{frame.message} · {frame.fraction:.0%}"
+    yield from reports
+
+
+class Inspection(TabParts):
+    """Section of the Traces tab that inspects a drafter. Its handlers return Gradio updates by component."""
+
+    verb = ("Inspect", "Inspecting")
+
+    def __init__(self, shared: AppState) -> None:
+        """Lay the section out and connect it."""
+        self.shared, settings = shared, shared.settings
+        theme.html(INSPECT)
+        with gr.Row():
+            drafter = gr.Dropdown(
+                [(get(name).title, name) for name in OWN], value="eagle3", allow_custom_value=settings.any_model,
+                label="Drafter" + ", or a folder or hub id" * settings.any_model, elem_id="sp-drafter", min_width=260,
+            )  # fmt: skip
+            target = gr.Dropdown(
+                request_form.models("target", settings, own=settings.target), value=settings.target, label="Target",
+                allow_custom_value=settings.any_model, min_width=260,
+            )  # fmt: skip
+        self.run, self.stop = run_buttons(shared, self.verb[0], size="md")
+        self.banner, self.report = theme.html("", visible=False), theme.html("", elem_id="sp-inspected")
+        self.plots = [gr.Plot(show_label=False, visible=False, elem_classes="sp-wide") for _ in range(3)]
+        look = gr.Textbox("light", visible=False)
+        self.run.click(self.go, [drafter, target, look], [*self.outputs, *self.plots], js=LOOK, **QUIET)
+
+    def go(self, drafter: str | None, target: str | None, look: str, request: gr.Request) -> Iterator[Updates]:
+        """Inspect the drafter that was chosen."""
+        steps = inspecting(self.shared, self.shared.presence.caller(request), drafter, target)
+        yield from self.merged(self.running(steps, "dark" if look == "dark" else "light"))
+
+    def running(self, steps: Iterator[str | Report], look: str) -> Iterator[Updates]:
+        """Show the progress of an inspection, and its report with figures in the page's theme."""
+        yield self.busy(True)
+        try:
+            for step in steps:
+                if isinstance(step, str):
+                    yield self.say(step or "Waiting for the engine", note=True)
+                    continue
+                figures = [gr.Plot(fluid(figure), visible=True) for figure in step.figures(look).values()]
+                yield {self.report: report_html(step)} | dict(zip(self.plots, figures, strict=False))
+            yield self.busy(False) | self.say("")
+        except SpecvizError as error:
+            yield self.busy(False) | self.say(error)
+
+
+def report_html(report: Report) -> str:
+    """The report as HTML: its advice, then all of its text."""
+    return f'<p class="sp-won" role="status"><b>{markup(report.advice)}</b></p><pre>{markup(report.as_text())}</pre>'

@@ -17,7 +17,7 @@ from specviz.figures.theme import markup
 from specviz.methods import registry
 from specviz.methods.registry import describe
 from specviz.ui import theme
-from specviz.ui.widgets.gallery import Groups
+from specviz.ui.archive import Groups
 
 FORM_LETTERS = 20_000
 """Maximum number of characters in a form's answer; the page's own answers are far shorter."""

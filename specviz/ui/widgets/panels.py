@@ -30,11 +30,6 @@ def _meaning(method: Method) -> str:
     return words
 
 
-def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
-    """Button that stops a run: visible during a run; ``stopping`` disables it from the click until the run is over."""
-    return gr.Button("Stopping" if stopping else "Stop", visible=visible, interactive=not stopping)
-
-
 def banner(message: str, note: bool = False) -> gr.HTML:
     """A prominent message: an error, or a note if ``note``. Hidden if the message is empty."""
     kind, role = ("note", "status") if note else ("error", "alert")

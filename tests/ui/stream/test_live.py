@@ -21,7 +21,7 @@ from specviz.trace.store import TraceStore
 from specviz.ui import access
 from specviz.ui.access import Caller
 from specviz.ui.session import PageSession
-from specviz.ui.stream import live, stream_worker
+from specviz.ui.stream import live
 from specviz.ui.stream.engine import Progress
 from specviz.ui.stream.live import Frame, Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
@@ -287,8 +287,8 @@ def deaf(kind: str, wait: threading.Event, lock: threading.Lock) -> Any:
 @pytest.mark.parametrize("kind", ["network", "computing", "network behind a step", "computing behind a step"])
 @pytest.mark.parametrize("end", ["stop", "limit", "left"])
 def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_worker, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(stream_worker, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(live, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.1)
     room, page, wait, lock = Room(FakeEngine()), PageSession(), threading.Event(), threading.Lock()
     room.live.stream = deaf(kind, wait, lock)
     frames = room.live.run(page, replace(REQUEST, baseline=False))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from specviz.engine.stop import Interrupted, Stop
-from specviz.ui.stream import stream_worker
-from specviz.ui.stream.stream_worker import Frame, StreamSink, pump
+from specviz.ui.stream import live
+from specviz.ui.stream.live import Frame, StreamSink, pump
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_an_engine_that_closes_long_after_its_last_line_adds_no_empty_update(sin
 
 
 def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(sink: StreamSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_worker, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(live, "GRACE_SECONDS", 0.05)
     over = threading.Event()
 
     def work() -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(sink: StreamS
 
 
 def test_a_stop_is_not_told_behind_the_end_that_it_brought(sink: StreamSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch, ended, watched = stream_worker._watch, threading.Event(), threading.Event()
+    watch, ended, watched = live._watch, threading.Event(), threading.Event()
 
     def late(sink: StreamSink, done: Callable[[], None], over: threading.Event) -> None:
         assert ended.wait(20)
@@ -72,7 +72,7 @@ def test_a_stop_is_not_told_behind_the_end_that_it_brought(sink: StreamSink, mon
         ended.set()
         assert watched.wait(20), "the watcher says what it has to before the work is over"
 
-    monkeypatch.setattr(stream_worker, "_watch", late)
+    monkeypatch.setattr(live, "_watch", late)
     frames = pump(work, sink)
     assert next(frames)[1]
     sink.cancel.set()

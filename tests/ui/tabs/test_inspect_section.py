@@ -14,7 +14,7 @@ from specviz.pipeline.request import Request
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.session import PageSession
-from specviz.ui.tabs import inspect_section
+from specviz.ui.tabs import traces_tab
 from tests.support.fakes.inspection import report
 from tests.support.fakes.ui import FakeEngine, app
 
@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 
 def outcome(shared: AppState, drafter: str = "eagle3", target: str = "", session: str = "me") -> tuple[list[str], Any]:
     """What the page is told, and the report."""
-    steps = list(inspect_section.inspecting(shared, Caller(session), drafter, target or shared.settings.target))
+    steps = list(traces_tab.inspecting(shared, Caller(session), drafter, target or shared.settings.target))
     sentences = [step for step in steps if isinstance(step, str)]
     return sentences, next((step for step in steps if not isinstance(step, str)), None)
 
@@ -33,19 +33,18 @@ def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path: Pat
         tell("Reading it")
         return report(drafter, target)
 
-    monkeypatch.setattr(inspect_section, "inspected", inspected)
+    monkeypatch.setattr(traces_tab, "inspected", inspected)
     sentences, found = outcome(app(tmp_path))
     assert sentences == ["Reading it"]
-    html = inspect_section.report_html(found)
-    assert html.index("Acceptance is 0.50 as loaded, 1.00 with taps one &lt;b&gt;earlier") < html.index("<table>")
-    assert "<td>1.00</td><td>0.75</td><td>+1.50 ± 0.25 better</td>" in html and "plain residual" in html
-    assert len(found.figures("dark")) == inspect_section.PLOTS
+    html = traces_tab.report_html(found)
+    assert html.index("Acceptance is 0.50 as loaded, 1.00 with taps one &lt;b&gt;earlier") < html.index("<pre>")
+    assert "1.00  0.75   +1.50 ± 0.25  better" in html and "plain residual" in html and "<b>earlier" not in html
 
 
 def test_it_never_runs_beside_a_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, beside = FakeEngine(steps=10, pace=0.05), list[int]()
     shared = app(tmp_path, engine)
-    monkeypatch.setattr(inspect_section, "inspected", lambda *_: (beside.append(engine.running), report())[1])
+    monkeypatch.setattr(traces_tab, "inspected", lambda *_: (beside.append(engine.running), report())[1])
     frames = shared.live.run(PageSession(), Request(method="stand", prompt="Say something."))
     first = next(frames)
     others = threading.Thread(target=lambda: list(frames))
@@ -57,7 +56,7 @@ def test_it_never_runs_beside_a_live_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_where_only_the_list_runs_no_other_name_reaches_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
-    monkeypatch.setattr(inspect_section, "inspected", lambda *given: asked.append(given[0]) or report())
+    monkeypatch.setattr(traces_tab, "inspected", lambda *given: asked.append(given[0]) or report())
     closed, opened = app(tmp_path / "a", any_model=False), app(tmp_path / "b", any_model=True)
     for drafter, target in (("someone/head", ""), ("/etc", ""), ("eagle3", "someone/model"), ("", "")):
         with pytest.raises(SpecvizError, match="Choose an included drafter|only the models on its list"):
@@ -73,10 +72,10 @@ def test_a_time_limit_ends_it_and_the_next_one_begins(tmp_path: Path, monkeypatc
             threading.Event().wait(0.02)
 
     shared = app(tmp_path, max_seconds=1)
-    monkeypatch.setattr(inspect_section, "inspected", endless)
+    monkeypatch.setattr(traces_tab, "inspected", endless)
     with pytest.raises(SpecvizError, match="A run may take 1 s here"):
         outcome(shared)
-    monkeypatch.setattr(inspect_section, "inspected", lambda *_: report())
+    monkeypatch.setattr(traces_tab, "inspected", lambda *_: report())
     assert outcome(shared, session="another")[1]
 
 
@@ -84,6 +83,6 @@ def test_what_cannot_be_read_is_said_in_its_own_words(tmp_path: Path, monkeypatc
     def refused(*_: Any) -> Any:
         raise ModelUnavailable("fc.weight is missing.")
 
-    monkeypatch.setattr(inspect_section, "inspected", refused)
+    monkeypatch.setattr(traces_tab, "inspected", refused)
     with pytest.raises(SpecvizError, match=r"^fc\.weight is missing\.$"):
         outcome(app(tmp_path))

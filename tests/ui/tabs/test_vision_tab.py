@@ -15,7 +15,7 @@ from specviz.models.vision.pictures import open_picture
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.vision_tab import VisionTab
+from specviz.ui.tabs.run_tab import VisionTab
 from specviz.ui.widgets import controls
 from specviz.ui.widgets import examples as scene_shelf
 from tests.support.fakes.ui import app

@@ -10,9 +10,8 @@ from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
 from specviz.trace.schema import Note
 from specviz.trace.store import TraceStore
-from specviz.ui.archive import MINE, Archive, choices, title
+from specviz.ui.archive import MINE, Archive, Gallery, choices, title
 from specviz.ui.settings import Settings
-from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import gallery
 from tests.support.traces.samples import lines, sample_trace
 

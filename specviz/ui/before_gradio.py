@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import shutil
 import signal
@@ -11,11 +12,30 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from filelock import FileLock, Timeout
+
+
+def without_gradio_stubs() -> AbstractContextManager[Any]:
+    """Hide the source files of component classes in this context, so that Gradio writes no"""
+    original_getfile = inspect.getfile
+
+    def getfile(of: Any) -> str:
+        if type(of).__name__ == "ComponentMeta":
+            raise OSError("no stub is wanted")
+        return original_getfile(of)
+
+    return patch.object(inspect, "getfile", getfile)
+
+
+def without_proxies() -> AbstractContextManager[Any]:
+    """Make HTTP clients created in this context ignore the environment's proxies, including SOCKS ones they cannot use."""
+    return patch.dict(os.environ, no_proxy="*", NO_PROXY="*")
+
 
 VARIABLE = "GRADIO_TEMP_DIR"
 PREFIX = "specviz-uploads-"

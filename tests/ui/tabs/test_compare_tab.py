@@ -10,15 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.trace.schema import Trace
-from specviz.ui import comparing
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState, make
+from specviz.ui.archive import Gallery
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import compare_tab, events
 from specviz.ui.tabs.compare_tab import CompareTab, Pair
 from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.run_tab import Runs, TextTab
-from specviz.ui.widgets.gallery import Gallery
 from specviz.viewer import pair
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked, gallery
 from tests.support.traces.samples import sample_trace
@@ -59,7 +58,7 @@ PLAIN = sample_trace(10, method="token_recycling", baseline=True)
 )
 def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: str) -> None:
     left, right = (timed(PLAIN, speedup, title) for speedup, title in zip(speedups, ("Left", "Right"), strict=True))
-    found = comparing.verdict([(left, right)])
+    found = compare_tab.verdict([(left, right)])
     assert (found.headline, found.text) == (said, "same text")
     assert found.speeds and [side.middle for side in found.speeds] == pytest.approx(speedups, rel=1e-4)
     assert "25.0 and 25.0 ms per token" in found.beside and "One run each" in found.beside
@@ -76,9 +75,9 @@ def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: st
 )
 def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tuple[float, float]], said: str) -> None:
     pairs = [(timed(PLAIN, left, "Left"), timed(PLAIN, right, "Right")) for left, right in rounds]
-    found = comparing.verdict(pairs)
+    found = compare_tab.verdict(pairs)
     assert found.headline == said and "Measured alternately, 2 times each" in found.beside
-    bars = comparing.race(*pairs[-1], found)
+    bars = compare_tab.race(*pairs[-1], found)
     low, high = sorted(left for left, _ in rounds)
     assert f"{(low + high) / 2:.2f}× ({low:.2f} to {high:.2f})" in bars and bars.count("<u ") == 2
 
@@ -88,7 +87,7 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> No
 
     def said(rule: str = "match", **run: object) -> str:
         left, right = (replace(trace, steps=[replace(step, rule=rule) for step in trace.steps]) for trace in (PLAIN, other))
-        return comparing.verdict([(timed(left, 2.0, "a", **run), timed(right, 3.0, "b", **run))]).text
+        return compare_tab.verdict([(timed(left, 2.0, "a", **run), timed(right, 3.0, "b", **run))]).text
 
     assert said() == f"same text up to token {before}, where rounding decides"
     assert said(temperature=0.7) == "same distribution"
@@ -107,29 +106,29 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> No
 )
 def test_runs_that_are_unlike_are_not_compared(changes: dict[str, object], said: str) -> None:
     left, right = timed(PLAIN, 2.0, "a"), timed(PLAIN, 3.0, "b", **changes)
-    found = comparing.verdict([(left, right)])
-    assert found.headline == said and found.speeds is None and not comparing.race(left, right, found)
+    found = compare_tab.verdict([(left, right)])
+    assert found.headline == said and found.speeds is None and not compare_tab.race(left, right, found)
 
 
 def test_without_a_timed_baseline_no_speed_is_claimed() -> None:
     bare = replace(sample_trace(10, method="token_recycling", baseline=False), run=PLAIN.run)
-    found = comparing.verdict([(PLAIN, bare)])
+    found = compare_tab.verdict([(PLAIN, bare)])
     assert found.headline == "No speed to compare" and found.speeds is None
 
 
 def test_a_run_that_remembers_the_prompt_says_so() -> None:
     left, right = timed(PLAIN, 2.0, "Fresh"), timed(PLAIN, 9.0, "Old hand")
-    assert "Old hand had answered this prompt once before." in comparing.verdict([(left, right)], (0, 1)).beside
-    assert "had answered" not in comparing.verdict([(left, right)]).beside
+    assert "Old hand had answered this prompt once before." in compare_tab.verdict([(left, right)], (0, 1)).beside
+    assert "had answered" not in compare_tab.verdict([(left, right)]).beside
 
 
 def test_the_tab_opens_on_a_gain() -> None:
     """Two shipped runs of one prompt, both faster than plain decoding, and one clearly faster than the other."""
     shipped = Gallery(Settings().traces)
-    names = comparing.first_pair(shipped)
-    assert list(names) == shipped.pair
+    names = compare_tab.first_pair(shipped)
+    assert names == shipped.pair
     left, right = (shipped.get(name) for name in names)
-    found = comparing.verdict([(left.trace, right.trace)], (left.rehearsals, right.rehearsals))
+    found = compare_tab.verdict([(left.trace, right.trace)], (left.rehearsals, right.rehearsals))
     assert found.speeds is not None and min(side.middle for side in found.speeds) > 1 and "× as fast as" in found.headline
     assert found.text.startswith("same")
 
@@ -161,7 +160,7 @@ def is_idle(tab: CompareTab, updates: Updates) -> bool:
 
 def test_rounds_take_turns_and_remember_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, compared = FakeEngine(), list[int]()
-    monkeypatch.setattr(comparing, "banner", lambda rounds, rehearsals: compared.append(len(rounds)) or "judged")
+    monkeypatch.setattr(compare_tab, "banner", lambda rounds, rehearsals: compared.append(len(rounds)) or "judged")
     shared = app(tmp_path, engine)
     memories: list[object] = []
     stream = shared.live.stream
@@ -173,19 +172,19 @@ def test_rounds_take_turns_and_remember_nothing(tmp_path: Path, monkeypatch: pyt
     shared.live.stream = watched  # type: ignore[assignment]
     tab, runs = made(shared), Runs()
     changes = list(live(tab, runs=runs, method="eagle"))
-    assert [one.method for one in engine.asked] == ["stand", "prompt_lookup"] * comparing.ROUNDS
+    assert [one.method for one in engine.asked] == ["stand", "prompt_lookup"] * compare_tab.ROUNDS
     assert all(one.baseline for one in engine.asked) and len(set(map(id, memories))) == len(memories)
     recorded = shared.archive.trace("stand").run
     assert {(one.max_new_tokens, one.seed) for one in engine.asked} == {(recorded.max_new_tokens, recorded.sampling.seed)}
     names = [name for _, name in runs]
-    assert len(set(names)) == 2 * comparing.ROUNDS and chosen(tab, changes[-2]) == (names[-2], names[-1])
-    assert compared[-1] == comparing.ROUNDS and changes[-2][tab.verdict] == "judged" and is_idle(tab, changes[-1])
+    assert len(set(names)) == 2 * compare_tab.ROUNDS and chosen(tab, changes[-2]) == (names[-2], names[-1])
+    assert compared[-1] == compare_tab.ROUNDS and changes[-2][tab.verdict] == "judged" and is_idle(tab, changes[-1])
 
 
 def test_the_table_is_safe_and_knows_what_is_missing() -> None:
     left = sample_trace(4, baseline=False)
     named = replace(left, run=replace(left.run, title="<b>x</b>"))
-    made = pair.table(named, Trace(left.run, ()), comparing.ROWS)
+    made = pair.table(named, Trace(left.run, ()), compare_tab.ROWS)
     assert "&lt;b&gt;" in made and "<b>" not in made and "–" in made
 
 
@@ -224,18 +223,6 @@ def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
     changes = list(live(tab, prompt=""))
     assert not any(stage in updates for updates in changes for stage in tab.stages)
     assert "prompt is empty" in banners(tab, changes)[0]
-
-
-def test_a_method_without_a_recorded_run_can_be_chosen_and_run(tmp_path: Path) -> None:
-    shared = app(tmp_path)
-    listed = {name: title for title, name in comparing.listed(shared.archive, [("Mine", "mine:1")])}
-    assert listed["method:eagle2"] == "EAGLE-2 (live only)" and "method:stand" not in listed
-    assert listed["mine:1"] == "Mine" and "stand" in listed and "method:mulo_sd" not in listed
-    tab = made(shared)
-    assert tab.both(("stand", "method:eagle2"), [])[tab.stages[1]] == ""
-    changes = list(live(tab, ("stand", "method:prompt_lookup")))
-    ran = next(pair for updates in changes if (pair := chosen(tab, updates)))
-    assert [shared.archive.trace(name).run.method for name in ran] == ["stand", "prompt_lookup"]
 
 
 def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
