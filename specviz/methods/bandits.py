@@ -1,6 +1,6 @@
-"""Bandits over Not-a-Bandit's arms, from BanditSpec (2505.15141): each round rewards only the arm that drafted.
+"""BanditSpec (2505.15141): bandits that choose among Not-a-Bandit's arms, rewarding only the arm that drafted.
 
-UCBSpec here is UCB1, with the count of each arm's own rounds in the bonus. EXP3Spec is Auer's EXP3 (Auer et al. 2002).
+UCBSpec is implemented as UCB1, EXP3Spec as Auer's EXP3 (Auer et al. 2002).
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from specviz.methods.hedgespec import Chooser, arm_names, choosing, recalled
 from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts, switch
 
-GAMMA = number(5, 1, 12, "Tokens drafted in a round.", "tokens")
-KEEP = number(1.0, 0.8, 1.0, "Share of the past kept after each round; 1 never forgets.", step=0.01)
+GAMMA = number(5, 1, 12, "Draft length.", "tokens")
+KEEP = number(1.0, 0.8, 1.0, "Discount per round on past rewards; 1: no discount.", step=0.01)
 
 
 @dataclass(frozen=True)
 class UcbParameters:
-    """An arm's bonus depends on its own number of rounds, as in UCB1."""
+    """Parameters of UCB1 with a discount."""
 
     gamma: int = GAMMA
-    doubt: float = number(0.5, 0.0, 6.0, "Size of the bonus for rarely tried arms; UCB1's value is 2.", step=0.25)
+    doubt: float = number(0.5, 0.0, 6.0, "Exploration bonus for rarely tried arms; UCB1 uses 2.", step=0.25)
     keep: float = KEEP
-    remember: bool = switch(True, "Continue from your last run's rewards instead of starting over.")
+    remember: bool = switch(True, "Start with the rewards of your last run.")
 
 
 @Card(name="bandit_ucb", exactness=IN_DISTRIBUTION, family="model", parameters=UcbParameters, weights=("small_draft", "arms"))
@@ -34,14 +34,14 @@ def ucb(parameters: UcbParameters, resources: parts.TextResources) -> parts.Comp
 
 @dataclass(frozen=True)
 class Exp3Parameters:
-    """Auer's EXP3 (Auer et al. 2002), since the paper's exact update was not available to us."""
+    """Parameters of Auer's EXP3 (Auer et al. 2002) with a discount; the paper's exact update was not available."""
 
     gamma: int = GAMMA
     explore: float = number(
-        0.15, 0.01, 1.0, "Share of the rounds in which the arm is random, and the weights' step size.", step=0.05
+        0.15, 0.01, 1.0, "γ of EXP3: share of rounds with a random arm, and learning rate of the weights.", step=0.05
     )
     keep: float = KEEP
-    remember: bool = switch(True, "Continue from your last run's gains instead of starting over.")
+    remember: bool = switch(True, "Start with the gains of your last run.")
 
 
 @Card(name="bandit_exp3", exactness=IN_DISTRIBUTION, family="model", parameters=Exp3Parameters, weights=("small_draft", "arms"))
@@ -52,7 +52,7 @@ def exp3(parameters: Exp3Parameters, resources: parts.TextResources) -> parts.Co
 
 
 class UpperConfidence(Chooser):
-    """UCB1: each arm once, then the arm with the largest mean reward plus confidence bonus."""
+    """UCB1: first every arm once, then the arm with the largest sum of mean reward and exploration bonus."""
 
     def __init__(self, arms: int, doubt: float = 2.0, keep: float = 1.0) -> None:
         self.doubt, self.keep = doubt, keep
@@ -76,7 +76,7 @@ class UpperConfidence(Chooser):
 
 
 class ExponentialWeights(Chooser):
-    """EXP3: exponential weights of rewards, each divided by the probability of observing it."""
+    """EXP3: exponential weights over rewards, each divided by the probability of drawing the rewarded arm."""
 
     def __init__(self, arms: int, explore: float = 0.15, keep: float = 1.0) -> None:
         self.explore, self.keep = explore, keep

@@ -1,4 +1,4 @@
-"""Composition of block-filling drafters (DFlash, DSpark): chains cut where they stop paying off, and trees over one block."""
+"""Composition of block drafters (DFlash, DSpark): chains cut to the fastest length, or trees over one block."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from specviz.methods.registry import choice, number, parts
 
 @dataclass(frozen=True)
 class FillParameters:
-    """Shape of the draft and acceptance rule of a block drafter."""
+    """Draft shape and acceptance rule of a block drafter."""
 
     tree: str = choice(
         "chain",
         ("chain", "best_first", "dynamic"),
-        "A chain, as published; the most probable paths of the block's marginals (DDTree), always with sample-and-match; or "
-        "EAGLE-2's dynamic tree, whose levels cost no further drafter pass.",
+        "A chain, as published; the most probable paths of the block (DDTree), always with sample-and-match; or EAGLE-2's "
+        "dynamic tree, which needs no further drafter pass.",
     )
-    block: int = number(0, 0, 32, "Tokens that one pass fills; 0 takes as many as the drafter was trained for.", "tokens")
-    nodes: int = number(0, 0, 200, "Nodes sent to the target; 0 sends as many as pay off in each round.", "nodes")
-    width: int = number(4, 1, 16, "Children of a node in a dynamic tree, and nodes in its beam.", "nodes")
+    block: int = number(0, 0, 32, "Tokens filled by one drafter pass; 0: the number that the drafter was trained for.", "tokens")
+    nodes: int = number(0, 0, 200, "Nodes to verify; 0 chooses the fastest number in every round.", "nodes")
+    width: int = number(4, 1, 16, "Beam width of the dynamic tree, and children of each beam node.", "nodes")
     rule: str = choice(
         "rejection",
         ("rejection", "match"),
-        "When sampling: tokens drawn from the drafter's distribution and rejection sampling; or its likeliest tokens with "
-        "sample-and-match (equal to the autoregressive run token for token).",
+        "At temperatures above 0: sampled draft tokens with rejection sampling, or the drafter's most likely tokens with "
+        "sample-and-match (same text as the autoregressive run).",
     )
 
 
 def block_drafter(
     parameters: FillParameters, resources: parts.MethodResources, kind: str, threshold: float = 0.0
 ) -> parts.Composition:  # fmt: skip
-    """Compose a block drafter of this ``kind``; ``threshold`` cuts chains by their predicted acceptance rate."""
+    """Compose a block drafter with weights of this ``kind``.
+
+    ``threshold``: a chain ends before the first slot with a lower predicted acceptance rate; 0: chains end at the fastest length.
+    """
     network = resources.drafter_weights(kind)
     slots = parameters.block or network.config.slots
     chained = parameters.tree == "chain"
@@ -41,7 +44,7 @@ def block_drafter(
     acceptance: Any = parts.Match() if match or parameters.tree == "best_first" else parts.Rejection()
     tier = resources.target.tier
     costs = parts.CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(None, 1), tier, once=True)
-    costs.now()  # measures missing costs before the run, not during its first step
+    costs.now()  # measures missing costs before the first step
     pays = None if parameters.nodes or (chained and threshold) else costs
     if chained:
         controller: Any = parts.BlockChain(drafter, threshold, pays, ranked=match)

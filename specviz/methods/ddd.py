@@ -1,8 +1,8 @@
-"""Dynamic Depth Decoding (Brown et al. 2409.00142): an EAGLE-2 tree that stops growing once its beam holds little mass.
+"""Dynamic Depth Decoding (Brown et al. 2409.00142): an EAGLE-2 tree that stops growing when the beam holds little probability.
 
-The paper tests H, the log of the beam's summed path probabilities. A tree of at most 11 levels stops at level 5, 7 or 9 if
-H < -0.3. The published threshold suits the published drafters. For another drafter, calibration rounds and the cost of its
-forwards on this machine determine the threshold.
+The paper tests H, the log of the sum of the beam's path probabilities: a tree of at most 11 levels stops at level 5, 7 or 9 if
+H < -0.3. This threshold suits the published drafters. For the shipped drafter, the threshold follows from recorded rounds and
+from the cost of a drafter forward on this machine.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ CANDIDATES = tuple(-place / 20 for place in range(120, 0, -1))
 
 
 def log_mass(values: Sequence[float]) -> float:
-    """Return the log of the sum of ``exp(value)``: the log probability mass of a beam."""
+    """Return log(sum(exp(``values``))), the log probability mass of a beam with these log path probabilities."""
     most = max(values)
     return most + math.log(math.fsum(math.exp(value - most) for value in values))
 
 
 @dataclass(frozen=True)
 class BeamMass:
-    """Stop rule: stop at a level in ``levels`` (any if empty) whose beam holds less than exp(``threshold``).
+    """Stop rule: a tree stops at a tested level if the log mass of the beam is below ``threshold``.
 
-    ``below`` is the threshold as a quantile, level 1 first: the fraction of calibration beams that held less. ``forward`` is the
-    cost of a drafter forward, in target passes of one token, if the threshold depends on it.
+    ``levels``: levels to test; empty: all. ``below`` [level]: fraction of the calibration rounds with a beam below the threshold.
+    ``forward``: cost of a drafter forward in one-token target passes; None if the threshold does not depend on costs.
     """
 
     threshold: float
@@ -45,14 +45,13 @@ class BeamMass:
     forward: float | None = None
 
     def tests(self, level: int) -> bool:
-        """Whether this level's mass is tested."""
         return not self.levels or level in self.levels
 
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         return self.tests(len(beams)) and log_mass(beams[-1]) < self.threshold
 
     def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
-        # The deepest possible level is not tested, since no deeper one could follow.
+        # At the last level there is nothing left to stop.
         tested = [level for level in range(1, len(beams) + 1) if level < limit and self.tests(level)]
         return BeamMassNote(
             mass=[log_mass(values) for values in beams],
@@ -67,7 +66,7 @@ class BeamMass:
 
 @dataclass(frozen=True)
 class CalibratedRound:
-    """One round at full depth: log ``mass`` of the beam at each level, level 1 first, and the number of accepted tokens."""
+    """One round at full depth. ``mass`` [level]: log mass of the beam. ``accepted``: number of accepted tokens."""
 
     mass: tuple[float, ...]
     accepted: int
@@ -75,8 +74,10 @@ class CalibratedRound:
 
 @dataclass(frozen=True)
 class CalibratedDepth:
-    """Greedy rounds that ``drafter`` drafted for ``target`` without a threshold, with ``nodes`` kept per tree on average.
-    ``source`` describes their origin."""
+    """Greedy rounds of ``drafter`` on ``target`` without a threshold.
+
+    ``nodes``: mean number of nodes per tree. ``source``: description of the calibration.
+    """
 
     rounds: tuple[CalibratedRound, ...]
     nodes: float
@@ -87,10 +88,10 @@ class CalibratedDepth:
     def brings(
         self, threshold: float, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> tuple[float, float]:  # fmt: skip
-        """Return the mean tokens per round with this threshold, bonus included, and the mean drafter forwards.
+        """Return the tokens per round that ``threshold`` would have given, with the bonus token, and the drafter forwards.
 
-        Trees have at most ``depth`` levels and ``nodes`` nodes (0: as calibrated); ``levels`` are tested (all if empty).
-        Tokens accepted deeper than the stop count as lost. Levels are drafted ``ahead`` at a time before one is tested.
+        ``depth`` and ``nodes``: maximum size of a tree; 0 nodes: as calibrated. ``levels``: levels to test; empty: all.
+        ``ahead``: number of levels drafted between tests. Tokens accepted below the level of the stop count as lost.
         """
         tokens = forwards = 0
         for one in self.rounds:
@@ -104,8 +105,10 @@ class CalibratedDepth:
     def threshold_that_pays(
         self, pays: parts.SpeedupMaximising, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> float:  # fmt: skip
-        """Return the threshold with the most tokens per unit of time on this machine, the highest one if tied. For the other
-        arguments see :meth:`brings`."""
+        """Return the threshold with the most tokens per unit of time on this machine; ties go to the highest threshold.
+
+        For ``depth``, ``levels``, ``nodes`` and ``ahead`` see :meth:`brings`.
+        """
         verified, best = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)], (0.0, 0.0)
         for threshold in CANDIDATES:
             tokens, forwards = self.brings(threshold, depth, levels, nodes, ahead)
@@ -113,54 +116,54 @@ class CalibratedDepth:
         return best[1]
 
     def below(self, threshold: float) -> tuple[float, ...]:
-        """Return ``threshold`` as a quantile at each level, level 1 first: the fraction of rounds whose beam held less."""
+        """Return [level] the fraction of rounds with a beam below ``threshold``."""
         deepest = max(len(one.mass) for one in self.rounds)
         columns = ([one.mass[level] for one in self.rounds if len(one.mass) > level] for level in range(deepest))
         return tuple(round(sum(mass < threshold for mass in column) / len(column), 3) for column in columns)
 
     def save(self, path: Path) -> None:
-        """Save as JSON, one round per line: the accepted count, then the mass by level."""
+        """Save as JSON, with a line [accepted tokens, log mass per level …] per round."""
         facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "nodes": round(self.nodes, 2)}
         rows = ",\n".join(json.dumps([one.accepted, *(round(mass, 3) for mass in one.mass)]) for one in self.rounds)
         path.write_text(f'{json.dumps(facts)[:-1]}, "rounds": [\n{rows}\n]}}\n', encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> CalibratedDepth:
-        """Load from JSON. Raises BadInput if the file is missing or not such a calibration."""
+        """Load from JSON. Raises BadInput if the file is missing or holds no depth calibration."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             rounds = tuple(CalibratedRound(tuple(map(float, mass)), int(accepted)) for accepted, *mass in fields["rounds"])
             if not rounds or not all(one.mass for one in rounds):
-                raise ValueError("it has no rounds")
+                raise ValueError("no rounds")
             made_for = float(fields["nodes"]), str(fields["drafter"]), str(fields["target"])
             return CalibratedDepth(rounds, *made_for, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{path.name} is not a depth calibration ({error}); make it with: python -m specviz calibrate ddd."
+                f"{path.name} is not a depth calibration ({error}); create one with: python -m specviz calibrate ddd."
             ) from error
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's values are depth 11, width 10, 59 nodes, tests at levels 5, 7 and 9, threshold -0.3."""
+    """The paper uses depth 11, width 10, 59 nodes, and the threshold -0.3 at levels 5, 7 and 9."""
 
     threshold: str = choice(
         "calibrated",
         ("calibrated", "paper", "own"),
-        "Log-probability of the beam below which growth stops: the fastest here by a calibration of the included EAGLE-3 "
-        "heads (others use the paper's, with a warning), the paper's -0.3, or log_mass below.",
+        "Log probability of the beam below which the tree stops growing: the fastest on this machine, calibrated for the "
+        "included EAGLE-3 heads (other heads use -0.3, with a warning); the paper's -0.3; or log_mass below.",
     )
-    log_mass: float = number(-1.5, -12.0, 0.0, "Your own threshold; -0.3 is 74 % of the mass.", step=0.05)
+    log_mass: float = number(-1.5, -12.0, 0.0, "Your own threshold; -0.3 corresponds to 74 % of the probability.", step=0.05)
     levels: str = choice(
         "matching",
         ("matching", "every", "published"),
-        "Where the mass is tested: at levels 5, 7 and 9 with the paper's threshold (a test made its GPU wait) and at every "
-        "level with any other (a test is free here); always at every level; or always at those three.",
+        "Levels at which the beam is tested: levels 5, 7 and 9 with the paper's threshold and every level with any other; "
+        "always every level; or always levels 5, 7 and 9.",
     )
-    depth: int = number(8, 1, 12, "Deepest level a round may reach; the paper's value is 11.", "levels")
+    depth: int = number(8, 1, 12, "Maximum depth of the tree; the paper uses 11.", "levels")
     width: int = WIDTH
     nodes: int = NODES
-    drafter: str = choice("eagle3", ("eagle", "eagle3"), "Which drafter; the paper uses EAGLE's.")
+    drafter: str = choice("eagle3", ("eagle", "eagle3"), "Drafter heads; the paper uses EAGLE's.")
 
 
 @Card(name="ddd", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("eagle3",))
@@ -169,7 +172,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     needed = not parameters.nodes or parameters.threshold == "calibrated"
     costs = tree_costs(resources, network, parameters.width) if needed else None
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
-    # A threshold is valid only for the probabilities on which it was calibrated.
+    # A threshold only suits the probabilities of its calibration, so the paper's is tested on unsharpened ones.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.SHARPER
     builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, costs, cooled)
     return parts.single_drafter(
@@ -180,7 +183,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 def _stop(
     parameters: Parameters, resources: parts.MethodResources, costs: parts.SpeedupMaximising | None
 ) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
-    """Return the stop rule, and warnings for the user. Shipped heads draft only for their calibration target."""
+    """Return the stop rule, and warnings for the user."""
     below: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
     threshold, forward = PUBLISHED_THRESHOLD, None
@@ -196,7 +199,7 @@ def _stop(
             heads = parameters.drafter if resources.uses_shipped_weights else resources.draft_name
             warnings = (
                 f"The threshold was calibrated on {calibration.drafter} for {calibration.target}, but this run drafts with "
-                f"{heads}, so it uses the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set another.",
+                f"{heads}, so the threshold is the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set another.",
             )
     elif parameters.threshold == "own":
         threshold = parameters.log_mass

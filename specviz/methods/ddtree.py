@@ -1,4 +1,4 @@
-"""DDTree (Ringel and Romano 2604.12989): the most probable paths of one block of independent distributions, found by a heap."""
+"""DDTree (Ringel and Romano 2604.12989): a tree of the most probable paths through one block of independent distributions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's drafter is DFlash with blocks of 16, and its trees have 16 to 1024 nodes."""
+    """The paper uses DFlash with blocks of 16, and trees of 16 to 1024 nodes."""
 
     drafter: str = choice(
         "medusa",
         ("medusa", "falcon", "masked_lm", "deer"),
-        "What fills the block: Medusa's heads, Falcon's first pass, or the masked-diffusion model of DiffuSpec or of DEER. "
-        "With a published block drafter, set the tree of dflash or dspark to best_first.",
+        "Source of the block: Medusa's heads, Falcon's first pass, or the masked-diffusion model of DiffuSpec or of DEER. "
+        "For a published block drafter, use dflash or dspark with the tree best_first.",
     )
-    nodes: int = number(0, 0, 200, "Nodes of the tree; 0 keeps as many as pay off in each round on this machine.", "nodes")
+    nodes: int = number(0, 0, 200, "Nodes of the tree; 0 chooses the fastest number in every round.", "nodes")
     block: int = number(6, 1, 32, "Block length of a masked-diffusion model.", "tokens")
 
 

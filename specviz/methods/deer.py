@@ -1,4 +1,4 @@
-"""DEER (2512.15176): a masked-diffusion drafter fills a whole block in one denoising step, verified by the ratio test."""
+"""DEER (2512.15176): a masked-diffusion model drafts a block in one denoising step, verified by rejection sampling."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts, switc
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's drafter has 0.5 billion parameters and fills blocks of 32; the shipped one has 1.4 million."""
+    """The paper's drafter has 0.5 billion parameters and blocks of 32; the shipped drafter has 1.4 million parameters."""
 
-    block: int = number(6, 1, 32, "Masks that one denoising step fills; the paper's value is 32.", "tokens")
+    block: int = number(6, 1, 32, "Block length; the paper uses 32.", "tokens")
     aligned: bool = switch(
-        True, "Draft with the model after two further training stages, which align it with the target; off: before them."
+        True, "Use the drafter after the two training stages that align the drafter with the target; off: before these stages."
     )
 
 

@@ -1,4 +1,4 @@
-"""DFlash (Chen et al. 2602.06036): one pass over the target's hidden states fills a block of tokens."""
+"""DFlash (Chen et al. 2602.06036): a drafter that fills a block of tokens in one pass over the target's hidden states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DSpark (Cheng et al. 2607.05147): a block corrected token by token, and cut by a prediction of its acceptance."""
+"""DSpark (Cheng et al. 2607.05147): a block drafter that corrects the block token by token and predicts the acceptance."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts
 
 @dataclass(frozen=True)
 class Parameters(FillParameters):
-    """The paper drafts chains through blocks of 7, without a threshold by default."""
+    """The paper uses blocks of 7 and, by default, no threshold."""
 
     threshold: float = number(
         0.0, 0.0, 1.0,
-        "Chains end before the first slot whose predicted acceptance rate is lower; 0: before the first one that does not pay "
-        "off on this machine.", step=0.05,
+        "Predicted acceptance rate below which a chain ends; 0 chooses the fastest length in every round.", step=0.05,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Builds dynamic trees for feature drafters from a method's parameters: depth and size optimised for this machine, or fixed."""
+"""Dynamic trees of feature drafters, with a fixed depth and size or with the fastest ones on this machine."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from typing import Any
 from specviz.methods.registry import choice, number, parts
 from specviz.trace.notes.drafts import TreeDepth
 
-WIDTH = number(6, 1, 16, "Nodes in the beam, and children tried below each; the paper's value is 10.", "nodes")
-NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 59.", "nodes")
+WIDTH = number(6, 1, 16, "Beam width, and children tried below each beam node; the paper uses 10.", "nodes")
+NODES = number(0, 0, 128, "Nodes to verify; 0 chooses the fastest number in every round; the paper uses 59.", "nodes")
 
 
 def tree_depth(default: int, paper: int) -> Any:
-    """Return the parameter of a tree's depth; 0 takes it from the drafter's calibration if there is one, otherwise
-    ``default``."""
+    """Return the parameter for the depth of a tree.
+
+    ``default``: depth without a calibration of the drafter. ``paper``: depth in the paper.
+    """
     return number(
         0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
-        f"the drafter was calibrated for this target and width; otherwise {default}. Drawn trees are as deep as pays off in each "
-        f"round, at most {default} levels. The paper's value is {paper}.",
+        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if the "
+        f"drafter was calibrated for this target and width; otherwise {default}. Trees of sampled tokens choose a depth of at "
+        f"most {default} in every round. The paper uses {paper}.",
         "levels",
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TreeSize:
-    """Tree parameters of EAGLE-2 and its successors; 0 optimises depth or nodes for this machine."""
+    """Tree parameters of EAGLE-2 and successors; a depth or number of nodes of 0 is chosen for speed."""
 
     depth: int = tree_depth(4, 6)
     width: int = WIDTH
@@ -40,25 +42,24 @@ class EagleTree(TreeSize):
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match", "rejection"),
-        "When sampling: tokens drawn from the drafter's distribution, as many below each node as pay off, and rejection "
-        "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
-        "or with rejection of point masses, as published.",
+        "At temperatures above 0: tokens sampled from the drafter, with rejection sampling without replacement; the drafter's "
+        "most likely tokens, with sample-and-match (same text as the autoregressive run); or the most likely tokens, with "
+        "rejection of point masses, as published.",
     )
 
 
 def acceptance_of(rule: str) -> parts.Acceptance:
-    """Return sample-and-match for the ``rule`` "match", else rejection sampling."""
     return parts.Match() if rule == "match" else parts.Rejection()
 
 
 def tree_costs(resources: parts.MethodResources, network: Any, rows: int, per_node: int = 1) -> parts.CurrentCosts:
-    """Return a tree-size policy based on the current cost of a target pass and of a forward of ``network`` over ``rows``.
+    """Return a tree-size policy from the current costs of a target pass and of a forward of ``network`` over ``rows`` rows.
 
-    A node takes ``per_node`` rows of a pass. With ``network`` None, no forward is timed before the first run.
+    ``per_node``: rows of a target pass per node. ``network``: None to time no forward before the first run.
     """
     tier = resources.target.tier
     costs = parts.CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), tier, per_node)
-    costs.now()  # measures missing costs before the run, not during its first step
+    costs.now()  # measures missing costs before the first step
     return costs
 
 
@@ -66,10 +67,10 @@ def dynamic_tree(
     size: TreeSize, resources: parts.MethodResources, network: Any, kind: str, profile: str, default_depth: int,
     drawn: bool = False,
 ) -> parts.TreeBuilder[parts.FeatureDrafter[Any]]:  # fmt: skip
-    """Return the tree builder for ``network``, drafter heads of this ``kind``.
+    """Return a tree builder for ``network``, drafter heads of this ``kind``.
 
-    A depth of 0 is chosen from the measured ``profile`` if that was made with these heads and width on this target, else it is
-    ``default_depth``. With ``drawn``, a sampling target gets a tree of sampled tokens, sized in each round.
+    ``profile``: calibration file that chooses a depth of 0, if made for these heads, this width and this target.
+    ``default_depth``: depth otherwise. ``drawn``: at temperatures above 0, build trees of sampled tokens.
     """
     rows = 1 if resources.guidance is None else 2  # guidance adds an unconditional row per node
     if drawn and not resources.warp.greedy:
@@ -88,7 +89,7 @@ def dynamic_tree(
 
 
 def limited_tree(size: TreeSize, resources: parts.MethodResources, per_node: int = 1) -> parts.Dynamic:
-    """Return a tree builder of fixed depth and beam width; 0 nodes keeps as many as pay off in each round."""
+    """Return a tree builder with a fixed depth and beam width; 0 ``nodes`` chooses the fastest number in every round."""
     pays = None if size.nodes else tree_costs(resources, None, size.width, per_node)
     return parts.Dynamic(size.depth, size.width, size.nodes, pays=pays)
 
@@ -96,7 +97,7 @@ def limited_tree(size: TreeSize, resources: parts.MethodResources, per_node: int
 def eagle_heads(
     parameters: EagleTree, resources: parts.MethodResources, kind: str, profile: str, default_depth: int
 ) -> parts.Composition:
-    """Compose EAGLE heads of this ``kind``, for text or a picture, with the tree and acceptance rule of ``parameters``."""
+    """Compose EAGLE heads of this ``kind``, with the tree and acceptance rule of ``parameters``."""
     network, acceptance = resources.drafter_weights(kind), acceptance_of(parameters.rule)
     drawn = parameters.rule == "without_replacement"
     builder = dynamic_tree(parameters, resources, network, kind, profile, default_depth, drawn)

@@ -1,4 +1,4 @@
-"""EAGLE (Li et al. 2401.15077): one decoder layer extrapolates the target's last hidden state into a tree of fixed shape."""
+"""EAGLE (Li et al. 2401.15077): one decoder layer predicts the target's next hidden states and drafts a tree of fixed shape."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, parts
 
 @dataclass(frozen=True)
 class Parameters:
-    """Tree parameters, and acceptance rule when sampling. At temperature 0 all rules are greedy matching."""
+    """Tree and acceptance rule. At temperature 0 all rules match greedily."""
 
     tree: str = choice(
         "published",
         ("published", "fitted"),
-        "The published 25 nodes, or as many of the most often accepted as pay off on this machine; pictures always use the 25.",
+        "The published 25 nodes, or the most often accepted nodes, in the fastest number on this machine. Images use the 25.",
     )
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match", "rejection"),
-        "When sampling: drawn tokens, with rejection without replacement or with sample-and-match (equal to the autoregressive "
-        "run token for token); or the drafter's likeliest tokens with rejection of point masses.",
+        "At temperatures above 0: sampled tokens, with rejection sampling without replacement or with sample-and-match (same "
+        "text as the autoregressive run); or the drafter's most likely tokens, with rejection of point masses.",
     )
 
 
@@ -42,7 +42,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.TreeShape:
-    if parameters.tree == "published" or resources.grid is not None:  # the fitted tree was fitted on text
+    if parameters.tree == "published" or resources.grid is not None:  # the other tree was fitted on text
         return parts.published_tree("eagle")
     tree = parts.CalibratedTree.load(resources.tree_file("eagle"))
     pays = tree_costs(resources, None, 1).now()

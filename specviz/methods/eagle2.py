@@ -1,4 +1,4 @@
-"""EAGLE-2 (Li et al. 2406.16858): the drafter of EAGLE, and a tree that follows its confidence."""
+"""EAGLE-2 (Li et al. 2406.16858): EAGLE's drafter with a dynamic tree, grown where the drafter is confident."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
 
 @dataclass(frozen=True)
 class Parameters(EagleTree):
-    """The paper's values for a 7B target are depth 6, width 10 and 59 nodes (60 with the root)."""
+    """For a 7B target, the paper uses depth 6, width 10 and 59 nodes (60 with the root)."""
 
 
 @Card(

@@ -1,4 +1,4 @@
-"""EAGLE-3 (Li et al. 2503.01840): three of the target's hidden states fused, and a drafter trained on its own outputs."""
+"""EAGLE-3 (Li et al. 2503.01840): a drafter on three fused hidden states of the target, trained on its own outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
 
 @dataclass(frozen=True)
 class Parameters(EagleTree):
-    """The paper's values for an 8B target are depth 8, width 10 and 59 nodes (60 with the root)."""
+    """For an 8B target, the paper uses depth 8, width 10 and 59 nodes (60 with the root)."""
 
     depth: int = tree_depth(5, 8)
 

@@ -1,8 +1,8 @@
 """Falcon (Gao et al. 2412.12639): a semi-autoregressive drafter that fills two levels of the tree per pass.
 
-The drafter's distributions inside a block of levels are marginal, so all nodes of one level below the same seed get the same
-candidates. Each node that ends a block and has children is a seed of the next forward. A node's depth alone determines its
-forward: forward i (from 0) fills the levels from i * k + 1 to (i + 1) * k.
+Forward i (from 0) fills a block of k levels, from i * k + 1 to (i + 1) * k. Within a block the distributions are marginals, so
+all nodes of a level below one seed have the same candidates. Nodes with children at the end of a block are the seeds of the next
+forward.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from specviz.trace.schema import Note
 
 @dataclass(frozen=True)
 class Parameters:
-    """Tree, and limits of the fitted one. The paper's values are 4 passes, at most 20 children and 166 nodes with the root."""
+    """Tree, and limits of the fitted tree. The paper uses 4 passes, at most 20 children, and 166 nodes with the root."""
 
     tree: str = choice(
         "fitted",
         ("fitted", "published", "drawn"),
-        "The most confident nodes, as many as pay off here; the published 165 nodes by rank; or 15 nodes drawn at random.",
+        "The most probable nodes, in the fastest number; the published 165 nodes, by rank; or 15 sampled nodes.",
     )
-    nodes: int = number(0, 0, 200, "Size of the fitted tree; 0 chooses the fastest on this machine.", "nodes")
-    forwards: int = number(2, 1, 4, "Drafter passes for the fitted tree, each two levels deep.", "passes")
-    width: int = number(8, 1, 20, "Nodes expanded at each level of the fitted tree, and children of each.", "nodes")
+    nodes: int = number(0, 0, 200, "Nodes of the fitted tree; 0 chooses the fastest number in every round.", "nodes")
+    forwards: int = number(2, 1, 4, "Drafter passes for the fitted tree; each pass fills two levels.", "passes")
+    width: int = number(8, 1, 20, "Beam width of the fitted tree, and children of each beam node.", "nodes")
 
 
 @Card(
@@ -39,7 +39,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     builder: parts.TreeBuilder[parts.BlockDrafter]
     if parameters.tree == "fitted":
         costs = None if parameters.nodes else tree_costs(resources, network, parameters.width)
-        # The builder counts one forward per level.
+        # The builder counts a forward per level, but a forward fills ``block`` levels.
         pays = costs and (lambda probabilities, levels: costs(probabilities, -(-levels // block)))
         builder = parts.Dynamic(parameters.forwards * block, parameters.width, parameters.nodes, pays=pays)
     elif parameters.tree == "published":
@@ -51,7 +51,8 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 class Blocks:
-    """Wrapper of ``builder`` that notes the nodes of each forward of a drafter with ``block`` levels per forward."""
+    """Tree builder that adds a note on the nodes of each forward to the drafts of ``builder``; a forward fills ``block``
+    levels."""
 
     def __init__(self, builder: parts.TreeBuilder[parts.BlockDrafter], block: int) -> None:
         self.builder, self.block = builder, block
@@ -63,7 +64,7 @@ class Blocks:
         return replace(draft, notes=(*draft.notes, *context.notes(lambda: [self._note(draft)])))
 
     def _note(self, draft: parts.Draft) -> Note:
-        """Return a note of the nodes of each forward, pruned ones included, with the forward's first and last level."""
+        """Return a note with the nodes of each forward, including pruned nodes, and the first and last level."""
         depths = list(draft.tree.shape.depths)
         for parent, _, _ in draft.pruned:
             depths.append(depths[parent] + 1)

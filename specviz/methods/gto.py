@@ -1,7 +1,7 @@
-"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on the reward of its trees, with EAGLE-2's dynamic tree.
+"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on a reward for whole trees, with EAGLE-2's dynamic tree.
 
-With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | its prefix)``, its expected
-accepted length. The tree's reward over its branches is ``r = log(sum_i exp(η L_i)) / η``.
+The expected accepted length of a branch of l tokens is ``L = sum_{j<=l} prod_{k<=j} p(token k | prefix)``, with the target's p.
+The reward of a tree with branches i is ``r = log(sum_i exp(η L_i)) / η``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from specviz.trace.schema import Note
 
 @dataclass(frozen=True)
 class Parameters(TreeSize):
-    """The paper's values for an 8B target are depth 7, width 10 and 59 nodes (60 with the root)."""
+    """For an 8B target, the paper uses depth 7, width 10 and 59 nodes (60 with the root)."""
 
     depth: int = number(
         0, 0, 12,
         "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
-        "the drafter was calibrated for this target and width; otherwise 5. The paper's value is 7.",
+        "the drafter was calibrated for this target and width; otherwise 5. The paper uses 7.",
         "levels",
     )  # fmt: skip
     compare: bool = switch(
         False,
-        "Also draft with the drafter before its fine-tuning, and have the target score that tree too. Each round then takes "
-        "about as long as two. Nothing is compared without recording.",
+        "Also draft a tree with the drafter before fine-tuning, and let the target score that tree. A round then takes about "
+        "twice as long. Has no effect if trees are not recorded.",
     )
 
 
@@ -46,11 +46,10 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 class ShadowDrafting:
-    """Controller whose ``main`` drafts the verified tree; ``latest`` is the draft of ``other`` from the same root, and its target
-    pass.
+    """Controller that drafts with ``main`` and, for comparison, also with ``other`` from the same root.
 
-    The second tree is scored in its own session, which takes about as long as another round; that time is not charged to the
-    step.
+    ``latest``: the last draft of ``other`` and the target pass over that draft. The comparison takes about as long as a round,
+    in a session of its own; the recorded times exclude it.
     """
 
     def __init__(self, main: parts.Controller, other: parts.Controller, target: parts.Target) -> None:
@@ -93,9 +92,9 @@ class ShadowDrafting:
 
 
 class Rewarded:
-    """Acceptance by ``rule`` that also notes the drafted tree's reward if notes are recorded.
+    """Acceptance by ``rule``, with a note on the reward of the tree.
 
-    ``other`` returns another scored draft from the same root for comparison, or None.
+    ``other``: function that returns a second draft from the same root with its target pass, for comparison, or None.
     """
 
     def __init__(
@@ -123,9 +122,9 @@ def _lengths(tree: parts.DraftTree, target: parts.TargetPass, context: parts.Con
 
 
 def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict[int, float]:
-    """Return, by leaf, the expected number of accepted tokens of its branch; a lone root is a branch of length 0.
+    """Return, by leaf, the expected accepted length of the branch that ends there; a lone root is a branch of length 0.
 
-    ``probability[node]`` is the target's probability of the node's token given its ancestors (the root's is ignored).
+    ``probability`` [node]: the target's probability of the node's token, given the ancestors; the root's value is ignored.
     """
     reached, length = [1.0], [0.0]
     for parent, p in zip(parents[1:], probability[1:], strict=True):
@@ -136,16 +135,16 @@ def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict
 
 
 def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
-    """Return ``log(sum(exp(eta * L))) / eta``: at least the largest L, and more if others are nearly as large."""
+    """Return ``log(sum(exp(eta * L))) / eta``, a soft maximum of the branches' lengths L."""
     scaled = [eta * length for length in lengths]
     most = max(scaled)
     return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
 
 
 def probabilities(tree: parts.DraftTree, target: parts.TargetPass, context: parts.Context) -> list[float]:
-    """Return the target's warped probability of every node's token given its ancestors; the root's is 1.
+    """Return [node] the target's warped probability of the token, given the ancestors; 1 for the root.
 
-    At temperature 0 it is the plain softmax, as in all displayed probabilities.
+    At temperature 0 the probabilities are those at temperature 1.
     """
     if len(tree) == 1:
         return [1.0]

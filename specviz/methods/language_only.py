@@ -1,4 +1,4 @@
-"""Language-only drafting (Gagrani et al. 2404.08856): a small text model without the picture drafts for a vision-language
+"""Language-only drafting (Gagrani et al. 2404.08856): a text model that never sees the image drafts for a vision-language
 model."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's γ, and the acceptance rule."""
+    """Draft length and acceptance rule."""
 
-    gamma: int = number(5, 1, 16, "γ: how many tokens the text model writes before the target verifies.", "tokens")
+    gamma: int = number(5, 1, 16, "γ: draft length.", "tokens")
     rule: str = choice(
         "match",
         ("match", "rejection"),
-        "Sample-and-match (equal to the autoregressive run token for token), or the ratio test of speculative sampling.",
+        "Sample-and-match (same text as the autoregressive run), or rejection sampling.",
     )
 
 

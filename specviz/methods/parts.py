@@ -1,4 +1,4 @@
-"""Building blocks of methods, from the packages that share them. Importing this module imports torch: see ``registry.parts``."""
+"""Building blocks of methods, in one namespace. Importing this module imports torch; ``registry.parts`` defers the import."""
 
 # ruff: noqa: F401
 from __future__ import annotations
@@ -54,7 +54,7 @@ from specviz.methods.resources import ImageResources, MethodResources, TextResou
 def chain_drafter(
     draft: DraftModel, builder: TreeBuilder[Any], acceptance: Acceptance, picture: Layout | None = None
 ) -> Composition:  # fmt: skip
-    """Compose a language model that drafts chains; it reads the text without the ``picture``."""
+    """Compose a language model that drafts chains. The model reads the text of the prompt without the ``picture``."""
     drafter: Any = LanguageModelDrafter(draft.open, draft.context_length)
     if picture is not None:
         drafter = TextAlone(drafter, picture)

@@ -9,13 +9,15 @@ from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts, s
 
 @dataclass(frozen=True)
 class Parameters:
-    """The defaults are the reference implementation's values."""
+    """The defaults are those of the reference implementation."""
 
-    longest: int = number(3, 1, 8, "Longest suffix searched for; longer ones are tried first.", "tokens")
-    shortest: int = number(1, 1, 8, "Shortest suffix searched for.", "tokens")
-    copied: int = number(10, 1, 64, "How many tokens are copied after the match.", "tokens")
-    occurrence: str = choice("earliest", ("earliest", "latest"), "Which earlier occurrence to copy from.")
-    partial: bool = switch(False, "Allow a shorter copy when the match is near the end of the text.")
+    longest: int = number(3, 1, 8, "Longest suffix to look up; longer suffixes are tried first.", "tokens")
+    shortest: int = number(1, 1, 8, "Shortest suffix to look up.", "tokens")
+    copied: int = number(10, 1, 64, "Number of tokens to copy after the match.", "tokens")
+    occurrence: str = choice(
+        "earliest", ("earliest", "latest"), "Copy after the earliest or the latest occurrence of the suffix."
+    )
+    partial: bool = switch(False, "Allow shorter copies from matches near the end of the text.")
 
 
 @Card(name="prompt_lookup", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)

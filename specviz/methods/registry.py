@@ -1,6 +1,6 @@
-"""Registry of methods: cards, parameters with units and bounds, and one dict, listed without importing torch.
+"""Registry of methods: cards, and parameters with units and bounds. Listing methods does not import torch.
 
-Every control and check is derived from the fields of a parameter dataclass.
+Controls, command-line options and validation are derived from the fields of a method's parameter dataclass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
 
     class _Parts:
-        """Names of :mod:`specviz.methods.parts`, imported (and torch with it) when the first method is composed."""
+        """Proxy of :mod:`specviz.methods.parts` that imports the module, and torch, on first use."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(importlib.import_module("specviz.methods.parts"), name)
@@ -44,12 +44,12 @@ FAMILIES = {
     "judge": "Other verification rules",
     "other": "More",
 }
-"""Titles of the families by which a picker groups methods, in teaching order."""
+"""Family to title, in the order of the method picker."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Help, unit and bounds of one field. A field has either ``choices`` or ``low`` and ``high``."""
+    """Help text, unit and bounds of a parameter: either ``choices``, or ``low`` and ``high``, or neither for a switch."""
 
     help: str
     unit: str = ""
@@ -61,7 +61,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One field, as used by the screen, the command line and ``methods --json``."""
+    """Description of a parameter for user interfaces. ``kind``: "int", "float", "bool" or "str"."""
 
     name: str
     kind: str
@@ -70,7 +70,7 @@ class Parameter:
 
 
 def number(default: float, low: float, high: float, help: str, unit: str = "", step: float | None = None) -> Any:
-    """Return a dataclass field for an int or a float (as annotated) from ``low`` to ``high`` inclusive."""
+    """Return a dataclass field for a number from ``low`` to ``high``, both included. The annotation is int or float."""
     return field(default=default, metadata={"bounds": Bounds(help, unit, low, high, step=step)})
 
 
@@ -86,11 +86,11 @@ def switch(default: bool, help: str) -> Any:
 
 @dataclass(frozen=True)
 class NoParameters:
-    """Parameters of a method that has none."""
+    """Parameters of a method without parameters."""
 
 
 def describe(parameters: type) -> tuple[Parameter, ...]:
-    """Return the fields of a parameter dataclass, in order. ``kind`` is "int", "float", "bool" or "str"."""
+    """Return the parameters of a parameter dataclass, in order."""
     described = []
     for definition in fields(parameters):
         kind = definition.type if isinstance(definition.type, str) else definition.type.__name__
@@ -101,7 +101,10 @@ def describe(parameters: type) -> tuple[Parameter, ...]:
 
 
 def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
-    """Build the dataclass from text or numbers. Raises BadInput with the field, its bounds and the invalid value."""
+    """Build the dataclass ``parameters`` from ``values`` by name, as text or numbers.
+
+    Raises BadInput for an unknown name or an invalid value.
+    """
     known = {parameter.name: parameter for parameter in describe(parameters)}
     for name in values:
         if name not in known:
@@ -139,13 +142,13 @@ def _value(parameter: Parameter, value: Any, method: str) -> Any:
 def _written(value: Any) -> str:
     try:
         return str(value)
-    except ValueError:  # an integer of thousands of digits has no decimal text in Python
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return ""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Publication of a method."""
+    """Publication that introduced a method."""
 
     title: str
     authors: str
@@ -156,10 +159,11 @@ class Paper:
 
 @dataclass(frozen=True)
 class Exactness:
-    """A method's guarantee about its output, and the one (parameter, choice) that weakens or strengthens it, if any.
+    """Guarantee of a method about the output.
 
-    If ``token_exact``, the output equals the autoregressive run's with the same seed at any temperature; the exception weakens
-    this to equality in distribution. Otherwise (exact in distribution, or relaxed) the exception strengthens it to token-exact.
+    ``output``: "exact" (same distribution as the target's) or "relaxed". ``token_exact``: the output equals that of the
+    autoregressive run with the same seed, at any temperature. ``exception``: (parameter, choice) with another guarantee: exact in
+    distribution for a token-exact method, token-exact for any other.
     """
 
     output: str = "exact"
@@ -167,19 +171,19 @@ class Exactness:
     exception: tuple[str, str] | None = None
 
     def except_with(self, parameter: str, choice: str) -> Exactness:
-        """Return this guarantee with an exception for one choice of a parameter."""
+        """Return this guarantee with an exception."""
         return replace(self, exception=(parameter, choice))
 
     @property
     def label(self) -> str:
-        """Guarantee in a few words."""
+        """Guarantee in a few words, without the exception."""
         if self.token_exact:
             return "exact, token for token"
         return "exact in distribution" if self.output == "exact" else self.output
 
     @property
     def exceptional(self) -> Exactness:
-        """The guarantee when the excepted choice is set."""
+        """Guarantee with the choice of ``exception``."""
         return IN_DISTRIBUTION if self.token_exact else TOKEN_EXACT
 
     def __str__(self) -> str:
@@ -194,13 +198,13 @@ TOKEN_EXACT, IN_DISTRIBUTION, RELAXED = Exactness(token_exact=True), Exactness()
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Texts of a method's card: the table of the method's name in its folder's ``cards.toml``, or in the TOML file beside its
-    module. Methods of one paper share the table ``paper`` there.
+    """Texts of a method's card, from the table with the method's name in a TOML file.
 
-    ``look_at`` says what to watch for. ``needs`` states requirements beyond a drafter or a draft model for the target.
-    ``claim`` is the paper's reported speed, with its model. ``differs`` explains why results with a small model on a small
-    machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair`` is its row in PAIRS.md: a published
-    target and drafter with the command to run them, or what is missing.
+    The file is ``cards.toml`` in the folder of a package, or a file beside a module; methods of one paper share the table
+    ``paper``. ``look_at``: what to watch in a run. ``claim``: speed reported in the paper, with the model. ``differs``: why small
+    models on a small machine give other results, with keys of ``assets/results.json`` in braces. ``bound``: bound of a relaxed
+    method. ``needs``: requirements besides a drafter or a draft model. ``pair``: row in PAIRS.md, with a published target and
+    drafter.
     """
 
     title: str
@@ -216,12 +220,12 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class Card(Generic[Parameters]):
-    """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name with its :class:`Texts`.
+    """Card of a method. As a decorator of ``compose(parameters, resources)``, a card registers the method.
 
-    ``published`` are modalities for which no heads ship, so that the user must name some. ``weights`` are the required weights'
-    names in the catalog. ``targets`` are the catalog's targets that the method runs on, the shipped one first; empty for any
-    target. ``family`` is a key of FAMILIES. ``warm_up`` decodes text from which the drafter learns before a prepared run begins.
-    Called as ``warm_up(run, cancel, progress)``; returns a warning or "".
+    ``weights``: required weights, by name in the catalog. ``targets``: targets in the catalog that the method supports, the
+    shipped target first; empty: all. ``needs_draft``: whether a user may have to name a draft model. ``family``: key of
+    ``FAMILIES``. ``published``: modalities without shipped heads, for which the user must name heads.
+    ``warm_up(run, cancel, progress)``: function that prepares the drafter before a run; returns a warning or "".
     """
 
     name: str
@@ -238,9 +242,9 @@ class Card(Generic[Parameters]):
     def __call__(
         self, compose: Callable[[Parameters, Resources], parts.Composition]
     ) -> Callable[[Parameters, Resources], parts.Composition]:
-        """Register ``compose``. Raises ValueError for a duplicate name or a family without a title."""
+        """Register ``compose``. Raises ValueError for a duplicate name or an unknown family."""
         if self.name in _METHODS or self.family not in FAMILIES:
-            raise ValueError(f"two methods are called {self.name}, or its family {self.family} has no title")
+            raise ValueError(f"the method name {self.name} is taken, or the family {self.family} is unknown")
         module = Path(inspect.getfile(compose))
         file = module.with_name("cards.toml") if module.stem == "__init__" else module.with_suffix(".toml")
         tables = tomllib.loads(file.read_text("utf-8"))
@@ -251,24 +255,24 @@ class Card(Generic[Parameters]):
         return compose
 
     def runs_on(self, modality: str) -> bool:
-        """Whether the method runs on targets of this ``modality``, possibly only with heads that the user names."""
+        """Whether the method supports targets of this ``modality``, with shipped heads or heads that the user names."""
         return modality in (*self.modality, *self.published)
 
     @property
     def takes_draft(self) -> bool:
-        """Whether a user may name a draft model; methods that draft from the text alone, whatever their settings, use none."""
+        """Whether a user may name a draft model or heads."""
         drafts_from_text = self.family in ("none", "memory")
         return not drafts_from_text or any(own.name == "drafter" for own in describe(self.parameters))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Texts, Card[Any]):
-    """A registered method: its card with its texts, and its ``compose`` function."""
+    """A registered method: card, texts and the ``compose`` function."""
 
     compose: Callable[[Any, Any], parts.Composition]
 
     def plain(self) -> dict[str, Any]:
-        """Return the method's identity and exactness as plain data, for other programs."""
+        """Return name, title, summary, modalities and exactness as plain data, for JSON."""
         promise = self.exactness
         exception = list(promise.exception or ())
         return {
@@ -285,8 +289,7 @@ _METHODS: dict[str, Method] = {}
 
 
 def all_methods() -> dict[str, Method]:
-    """Return every method by name. The first call imports this package's modules except ``parts``, the only one that
-    imports torch at the top."""
+    """Return every method by name. The first call imports the modules of this package, except ``parts``, which imports torch."""
     _load()
     return dict(_METHODS)
 
@@ -300,16 +303,16 @@ def _load() -> None:
 
 
 def families(modality: str | None = None) -> dict[str, list[Method]]:
-    """Return, by family title, the methods of this modality in the order of their papers; empty families are left out."""
+    """Return the methods of this modality by family title, in order of publication; empty families are left out."""
     entries = [entry for entry in all_methods().values() if modality is None or modality in entry.modality]
-    # By year and month in arXiv's format; December if only the year is known.
+    # By arXiv number, which starts with year and month; without a number, December of the year.
     entries.sort(key=lambda entry: (paper := entry.paper) and (paper.arxiv or f"{paper.year % 100:02d}12") or "")
     grouped = {title: [entry for entry in entries if entry.family == key] for key, title in FAMILIES.items()}
     return {title: methods for title, methods in grouped.items() if methods}
 
 
 def get(name: str) -> Method:
-    """Return the method called ``name``. Raises BadInput with the list of known names."""
+    """Return the method called ``name``. Raises BadInput for an unknown name."""
     known = all_methods()
     if not isinstance(name, str) or name not in known:
         raise BadInput(f"There is no method {shown(name)}; choose one of: {', '.join(sorted(known))}.")

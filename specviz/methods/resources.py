@@ -1,4 +1,4 @@
-"""Resources of a method: the target, and access to costly or shared objects, by the target's modality."""
+"""Resources that a method is composed from: target, weights, costs and memory, by modality of the target."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ PUBLISHED = TREES / "published.json"
 
 
 def published_tree(name: str) -> TreeShape:
-    """Return a fixed tree of ``assets/trees/published.json``, which states child counts level by level; 0 for a leaf."""
+    """Return the tree ``name`` of ``assets/trees/published.json``. The file has the number of children of each node, by level."""
     from specviz.engine.tree import shape_from_counts
 
     return shape_from_counts(json.loads(PUBLISHED.read_text("utf-8"))[name]["counts"])
 
 
 class UserMemory(Protocol):
-    """Objects kept from earlier runs of the same user."""
+    """Store for objects that outlive a run, one per user."""
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Any]) -> Any:
-        """Return the object under ``key``, made by ``make`` if missing."""
+        """Return the object under ``key``; if missing, create it with ``make``."""
 
 
 @dataclass
 class MethodResources(ABC):
-    """Resources for every kind of target. ``prompt_key`` identifies the prompt, for stores that belong to one prompt.
+    """Resources for a target of any modality.
 
-    ``draft_name`` is the draft model the user named, if any. ``uses_shipped_weights`` is False if ``drafter_weights`` returns
-    networks published by others, to which the shipped calibrations do not apply. ``guidance`` is (scale, empty prompt) for
-    guidance with two rows: logits are u + scale (c - u). ``grid`` is (rows, columns) of a generated picture.
-    ``picture`` is the layout of a picture in the prompt, None for a text prompt.
+    ``prompt_key``: key of the prompt, for stores that belong to one prompt. ``draft_name``: draft model named by the user, or "".
+    ``uses_shipped_weights``: False if ``drafter_weights`` returns networks by others, which the shipped calibrations do not fit.
+    ``guidance``: (scale, empty prompt) of classifier-free guidance, with logits u + scale (c - u); None: no guidance. ``grid``:
+    (rows, columns) of an image to generate. ``picture``: layout of a picture in the prompt; None for a text prompt.
     """
 
     modality: ClassVar[str]
@@ -69,38 +69,42 @@ class MethodResources(ABC):
     costs: RunCosts | None = None
 
     def cost_curve(self) -> CostCurve:
-        """Return the current cost of a target pass by number of nodes, estimated from all passes so far; a new object if it
-        changed."""
-        assert self.costs is not None, "the preparation of a run gives the cost of its passes"
+        """Return the cost of a target pass by number of nodes, estimated from all passes so far.
+
+        Returns the same object until the estimate changes.
+        """
+        assert self.costs is not None, "preparing a run must set costs"
         return self.costs.curve()
 
     @abstractmethod
     def drafter_weights(self, kind: str) -> Any:
-        """Return the network of this kind trained for the target ("eagle", "eagle3", "medusa", "falcon", "gto", "masked_lm",
-        "deer" …), or the trigram model "ngrams". Raises ModelUnavailable if missing."""
+        """Return the drafter network of this ``kind`` for the target, such as "eagle3" or "medusa".
+
+        Raises ModelUnavailable if there is none.
+        """
 
     def forward_cost(self, network: Any, rows: int, taught: bool = True) -> float:
-        """Return milliseconds of a forward of a drafter's ``network`` over ``rows`` nodes on this machine.
+        """Return the milliseconds of a forward of a drafter's ``network`` over ``rows`` rows on this machine.
 
-        The network is timed before its first run, unless it is None. With ``taught``, the cost is updated from the runs' draft
+        The network is timed before the first run, unless ``network`` is None. ``taught``: update the cost from measured draft
         times.
         """
         from specviz.drafting.networks.forward_cost import forward_cost
 
-        assert self.costs is not None, "the preparation of a run gives the cost of its passes"
+        assert self.costs is not None, "preparing a run must set costs"
         return self.costs.forward(rows, None if network is None else partial(forward_cost, network, rows), taught)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
-        """Return the object that an earlier run of the same user left under ``key``, or make and store it."""
+        """Return the object that an earlier run of the same user stored under ``key``; if missing, create it with ``make``."""
         resource: Kept = self.memory.remember(key, make)
         return resource
 
     def tree_file(self, name: str) -> Path:
-        """Return the path of the calibrated tree ``name``."""
+        """Return the path of the calibration ``name`` in ``assets/trees``."""
         return TREES / f"{name}.json"
 
     def using(self, **replacements: Any) -> Self:
-        """Return a copy with ``replacements`` of fields or methods by name, such as another memory or network."""
+        """Return a copy with other fields or methods, by name."""
         resources = copy.copy(self)
         for name, value in replacements.items():
             getattr(self, name)  # raises AttributeError for an unknown name
@@ -116,46 +120,46 @@ class TextResources(MethodResources):
 
     @abstractmethod
     def draft_model(self) -> DraftModel:
-        """Return the draft language model: the one named by the user, or the target's default."""
+        """Return the draft model named by the user, or else the default for the target."""
 
     @abstractmethod
     def draft_models(self) -> dict[str, DraftModel]:
-        """Return, by short name, the language models that the user named, separated by commas."""
+        """Return the draft models named by the user, separated by commas; keys are short names."""
 
     @abstractmethod
     def intermediate(self, kind: str) -> IntermediateModel:
-        """Return a model between the target and a drafter in size."""
+        """Return an intermediate model: smaller than the target, larger than a drafter."""
 
     @abstractmethod
     def grouped(self, kind: str, group: int) -> GroupedModel:
-        """Return a draft model with the attention of up to ``group`` layers in parallel."""
+        """Return the draft model ``kind`` with the attention of up to ``group`` layers in parallel."""
 
     @abstractmethod
     def cost_curve_of(self, draft: Target) -> CostCurve:
-        """Return the cost curve of passes of a draft model that scores trees, consistent with the target's."""
+        """Return the cost of a pass of the model ``draft`` by number of nodes, in the unit of :meth:`cost_curve`."""
 
 
 @dataclass
 class VisionLanguageResources(MethodResources):
-    """Resources for a model with a picture in its prompt."""
+    """Resources for a vision-language model."""
 
     modality = "vision_language"
 
     @abstractmethod
     def draft_model(self) -> DraftModel:
-        """Return the language model that drafts from the text alone."""
+        """Return the language model that drafts from the text of the prompt."""
 
 
 @dataclass
 class ImageResources(MethodResources):
-    """Resources for a model that generates a picture code by code."""
+    """Resources for a model that generates images code by code."""
 
     modality = "image"
 
     @abstractmethod
     def neighbours(self) -> Tensor:
-        """Return every code's nearest latent codes, int64 [code, rank], nearest first."""
+        """Return the nearest latent codes of every code, nearest first, int64 [code, rank]."""
 
     @abstractmethod
     def coarse(self) -> CoarsePartner:
-        """Return the model that generates the same picture on half the grid. Raises ModelUnavailable if missing."""
+        """Return the model that generates images on half the grid. Raises ModelUnavailable if there is none."""

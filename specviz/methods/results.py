@@ -1,4 +1,4 @@
-"""Measured figures from ``assets/results.json``: each is stated there once, and cards quote it by key."""
+"""Measured figures from ``assets/results.json``, which cards quote by key."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ FILE = ASSETS / "results.json"
 
 @dataclass(frozen=True)
 class Table:
-    """Measurements of one command on one machine; ``date`` is a day, or the first and last one.
+    """Measurements by one command on one machine.
 
-    ``columns`` are a heading and a unit by key, ``rows`` cells by key. If the units of a column ``value`` differ by row, a
-    column ``unit`` holds them. A table without a ``title`` is not printed. Numbers keep the file's digits.
+    ``title``: heading in RESULTS.md; a table without a title is not printed. ``date``: a day, or the first and the last day.
+    ``columns``: key to (heading, unit). ``rows``: key to cells, in column order. A column ``unit`` has the units of a column
+    ``value``. Decimals keep the digits of the file.
     """
 
     title: str
@@ -31,7 +32,7 @@ class Table:
     commit: str = ""
 
     def figure(self, row: str, column: str) -> str:
-        """Return one cell with its unit; empty without a measurement. Raises KeyError for an unknown row or column."""
+        """Return a cell with the unit; empty without a measurement. Raises KeyError for an unknown row or column."""
         cells = dict(zip(self.columns, self.rows[row], strict=True))
         if not isinstance(value := cells[column], Decimal | int):
             return value or ""
@@ -47,12 +48,12 @@ def tables() -> dict[str, Table]:
 
 
 def filled(text: str) -> str:
-    """Replace each ``{table.row.column}`` in ``text`` by its figure. Raises ValueError with an unknown key."""
+    """Replace each ``{table.row.column}`` in ``text`` by the figure. Raises ValueError for an unknown key."""
 
     def quoted(key: re.Match[str]) -> str:
         try:
             return tables()[key[1]].figure(key[2], key[3])
         except KeyError as error:
-            raise ValueError(f"{FILE.name} has no figure {key[0]}: there is no {error}") from error
+            raise ValueError(f"{FILE.name} has no figure {key[0]}: {error} is unknown") from error
 
     return re.sub(r"\{(\w+)\.(\w+)\.(\w+)\}", quoted, text)

@@ -1,4 +1,4 @@
-"""Speculative sampling: a small model drafts a chain, which the ratio test verifies.
+"""Speculative sampling: a small model drafts a chain, verified by rejection sampling.
 
 Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318).
 """
@@ -12,9 +12,9 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts
 
 @dataclass(frozen=True)
 class Parameters:
-    """The papers' γ."""
+    """Draft length."""
 
-    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target verifies.", "tokens")
+    gamma: int = number(5, 1, 16, "γ: draft length.", "tokens")
 
 
 @Card(

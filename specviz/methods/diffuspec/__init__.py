@@ -1,4 +1,4 @@
-"""DiffuSpec (2510.02358): an off-the-shelf masked-diffusion model yields a lattice, and a search a coherent path through it."""
+"""DiffuSpec (2510.02358): a masked-diffusion model gives a lattice of tokens, and a search finds a coherent path."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper drafts 20 to 30 tokens with a model of 7 billion parameters. The shipped one has 1.4 million, so the default
-    maximum is a fifth of that. The minimum is 2: with 4 the length could not follow a drafted end of the text."""
+    """The paper drafts 20 to 30 tokens with a model of 7 billion parameters; the shipped model has 1.4 million.
 
-    longest: int = number(6, 1, 32, "Maximum masks in a block, and their number if the length is fixed; published: 30.", "tokens")
-    shortest: int = number(2, 1, 32, "Minimum masks in a block; published: 20.", "tokens")
-    stride: int = number(2, 0, 32, "Masks added while all drafted tokens are accepted; published: 10.", "tokens")
+    A minimum of 4 would be too close to the maximum of 6 for the length to adapt.
+    """
+
+    longest: int = number(6, 1, 32, "Maximum block length; the paper uses 30.", "tokens")
+    shortest: int = number(2, 1, 32, "Minimum block length; the paper uses 20.", "tokens")
+    stride: int = number(2, 0, 32, "Tokens added to the block after full acceptance; the paper uses 10.", "tokens")
     adaptive: bool = switch(
-        True, "Adapt the length: shorter after a drafted end of the text, longer while all is accepted; off: the maximum."
+        True, "Adapt the block length: shorter after a drafted end of text, longer after full acceptance; off: the maximum."
     )
-    mass: float = number(0.8, 0.05, 1.0, "Share of a position's distribution that its column of the lattice holds.", step=0.05)
-    cap: int = number(15, 1, 64, "Maximum tokens in a column.", "tokens")
-    beams: int = number(3, 1, 16, "Beams of the search.", "beams")
+    mass: float = number(0.8, 0.05, 1.0, "Probability that the candidates of a position must cover (top-p).", step=0.05)
+    cap: int = number(15, 1, 64, "Maximum candidates per position.", "tokens")
+    beams: int = number(3, 1, 16, "Beam width of the search.", "beams")
     weight: float = number(
-        0.5, 0.0, 1.0, "The drafter's weight in a path's score, the rest being the n-gram model's; 1 takes each position's "
-        "likeliest token without a search.", step=0.05,
+        0.5, 0.0, 1.0, "Weight of the drafter in the score of a path, against the n-gram model; 1 takes the most likely token "
+        "of every position.", step=0.05,
     )  # fmt: skip
 
 

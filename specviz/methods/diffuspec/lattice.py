@@ -1,14 +1,13 @@
 """Beam search through a lattice of marginal distributions, and the length of the next lattice.
 
-DiffuSpec (arXiv 2510.02358). A denoising step yields independent marginal distributions for all positions. *Lattice*: each
-position's top tokens, up to a fraction of its mass. *Causal-consistency search*: a left-to-right beam search, scored by a mix of
-that distribution and an n-gram model, so that neighbouring tokens fit together. *Adaptive length*: the running mean number of
-masks drafted before an end-of-text token, and more while all are accepted; as published, rejections alone do not shorten it. A
-searched path is not a sample, so it is verified as a point mass: the target samples first. Axis names: ``place``, ``candidate``,
-``beam``.
+DiffuSpec (arXiv 2510.02358). A denoising step gives independent marginal distributions for all positions. *Lattice*: the top
+tokens of each position that cover a given probability. *Causal-consistency search*: a left-to-right beam search over the lattice,
+scored by the marginals and an n-gram model, so that neighbouring tokens fit together. *Adaptive length*: the running mean of
+tokens drafted before an end-of-text token, plus a stride after full acceptance; as published, rejections do not shorten drafts.
+A searched path is not a sample, so verification treats each token as a point mass.
 
-The drafter also serves DEER. Each position sees the text and the other masks, but not the other positions' tokens. A distribution
-therefore depends on the text alone, as the ratio test requires of sampled tokens.
+DEER uses the same drafter. A position attends to the text and to other masks, never to drafted tokens, so a distribution depends
+only on the text, as rejection sampling requires. Axis names: ``place``, ``candidate``, ``beam``.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from specviz.trace.notes.drafts import DenoisedNote, DraftLength, LatticeBeams, 
 from specviz.trace.schema import Note
 
 SHOWN = 6
-"""Number of top candidates reported per column; those taken by a beam are reported too."""
+"""Number of top candidates per column in a note, besides candidates taken by a beam."""
 SHOWN_OFFERS = 4
-"""Number of top tokens reported per mask."""
+"""Number of top tokens per mask in a note."""
 WIDTHS = (64, 128, 256)
-"""Numbers of tokens and masks of a captured pass, below the model's window."""
+"""Padded lengths (tokens and masks) of captured passes below the model's window."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The kept tokens of one position, most likely first, with log q [candidate]."""
+    """Candidates of one position: ``tokens`` [candidate], most likely first, and ``log_q`` [candidate]."""
 
     tokens: np.ndarray
     log_q: np.ndarray
@@ -50,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Step:
-    """The beams after one position: the parent beam, candidate and cumulative score of each."""
+    """Beams after one position: parent beam, candidate and cumulative score [beam]."""
 
     parents: tuple[int, ...]
     picks: tuple[int, ...]
@@ -59,8 +58,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Search:
-    """Result of a search. ``path`` are the best beam's tokens, ``log_q`` their marginal log-probabilities. ``ended``: the path
-    ends with an end-of-text token."""
+    """Result of a search. ``path`` and ``log_q`` [place]: tokens of the best beam and their marginal log-probabilities.
+
+    ``ended``: whether the path ends with an end-of-text token.
+    """
 
     path: tuple[int, ...]
     log_q: tuple[float, ...]
@@ -69,14 +70,14 @@ class Search:
 
 
 def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: Tensor) -> list[Column]:
-    """Return, from log q [place, support], each position's smallest set of top tokens that holds ``mass``, at most ``cap``.
+    """Return a column per row of ``log_q`` [place, support]: the fewest top tokens that cover ``mass``, at most ``cap``.
 
-    End-of-text tokens, at the places ``ends`` of the support, are always candidates. The lattice ends at the fence: the first
-    position whose top token ends the text.
+    ``support``: token ids [support]. ``ends``: indices into the support of the end-of-text tokens, which are candidates in every
+    column. The lattice ends after the first position with an end-of-text token on top.
     """
     width = min(cap, log_q.shape[-1])
     slots = torch.cat((log_q.topk(width, dim=-1).indices, ends.expand(len(log_q), -1)), 1)
-    # One copy to the host for all: ids are exact in a double.
+    # A single copy to the host: float64 represents token ids exactly.
     ids, values = torch.stack((support[slots].double(), log_q.gather(1, slots).double())).cpu().numpy()
     lattice: list[Column] = []
     for tokens, shares in zip(ids.astype(np.int64), values, strict=True):
@@ -90,16 +91,17 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: Tensor)
 
 
 def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
-    """Return the number of columns if the lattice was cut at an end-of-text token (the last column's top token), else None."""
+    """Return the number of columns if the top token of the last column ends the text, else None."""
     return len(lattice) if lattice and int(lattice[-1].tokens[0]) in ends else None
 
 
 def search(
     lattice: Sequence[Column], ngrams: NgramModel, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
 ) -> Search:
-    """Return the path with the largest sum of ``weight`` log q + (1 - ``weight``) log p over its positions, with ``width`` beams.
+    """Return the best path of a beam search with ``width`` beams, scored by the sum of ``weight`` log q + (1 - ``weight``) log p.
 
-    The path ends when the best beam takes an end-of-text token. Other beams that take one are dropped.
+    p is the n-gram model's probability after ``before`` and the path so far. The search ends when the best beam takes one of the
+    end-of-text tokens ``ends``; other beams that take an end-of-text token are dropped.
     """
     last = np.array([list(before)[-2:]], dtype=np.int64)
     scores, steps, trail = np.zeros(1), list[Step](), list[list[int]]([[]])
@@ -128,12 +130,10 @@ def search(
 
 @dataclass
 class Gauge:
-    """Draft lengths in tokens, from ``shortest`` to ``longest``: ``stride`` more while all drafted tokens are accepted.
+    """Adaptive draft length, from ``shortest`` to ``longest`` tokens.
 
-    The length follows running means of the number of tokens ``drafted`` before an end-of-text token, and of those ``accepted``;
-    ``keep`` is the weight of the old mean in each update. Accepted lengths exceed drafted ones only before a fence
-    (:func:`fence`). If drafts are rejected and no end-of-text token is drafted, the length falls from ``longest`` to half of it
-    or to ``shortest``, and stays there. The published values are 20, 30 and 10.
+    The length is the running mean of tokens ``drafted`` before an end-of-text token, plus ``stride`` if the running mean of
+    ``accepted`` tokens is at least as large. ``keep``: weight of the old mean in an update. The paper uses 20, 30 and 10.
     """
 
     shortest: int
@@ -146,25 +146,24 @@ class Gauge:
 
     @property
     def length(self) -> int:
-        """Number of masks in the next round: the maximum at first, then from the means."""
+        """Number of masks in the next round; ``longest`` in the first."""
         if not self.rounds:
             return self.longest
         more = self.stride if self.accepted >= self.drafted else 0
         return min(self.longest, max(self.shortest, math.floor(self.drafted) + more))
 
     def learn(self, drafted: int, accepted: int) -> None:
-        """Update from a finished round."""
+        """Update the running means after a round."""
         self.drafted = self.keep * self.drafted + (1 - self.keep) * drafted
         self.accepted = self.keep * self.accepted + (1 - self.keep) * accepted
         self.rounds += 1
 
 
 class Searched:
-    """Controller that drafts the best path of a lattice as a chain of point masses. With ``adaptive`` False, drafts always have
-    the maximum length of ``gauge``.
+    """Controller that drafts the best path of a lattice as a chain of point masses.
 
-    ``mass`` and ``cap`` bound a column, ``width`` is the number of beams, and ``weight`` the drafter's weight in a path's score
-    against the n-gram model; at 1 the path is each position's top token.
+    ``ends``: end-of-text tokens. ``mass`` and ``cap``: bounds of a column, see :func:`columns`. ``width`` and ``weight``: beams
+    and weight of the search, see :func:`search`. ``adaptive``: follow ``gauge``; if False, every draft has the maximum length.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Searched:
         if length < 1:
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
         logits = self.drafter.block(context, length)
-        # At temperature 1, whatever the run's: the search is deterministic, not sampling.
+        # Temperature 1 in every run, since the search does not sample.
         log_q = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
         lattice = columns(log_q, self.drafter.support, self._mass, self._cap, self._end_places)
         before = ([-1, -1, *context.ids[-2:]])[-2:]
@@ -212,7 +211,7 @@ class Searched:
         return LatticeNote([row for row, _ in rows], steps, cut, bounds, self._weight, found.ended).to_note()
 
     def observe(self, finished: Round) -> None:
-        """Update the gauge with the number of tokens drafted before the fence or the path's own end, and the number accepted."""
+        """Update the gauge with the number of tokens drafted before an end-of-text token, and the number accepted."""
         if self._counted is not None:
             self.gauge.learn(self._counted, min(len(finished.verdict.path), len(finished.emitted)))
 
@@ -221,27 +220,32 @@ class Searched:
 
 
 def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
-    """Return a column's report, with its top candidates and those taken by a beam, and the index in it of each."""
+    """Return the note of a column, and a map from reported candidates to their index in the note.
+
+    The note has the top candidates and the candidates that a beam took.
+    """
     picks = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in beam_picks]
     entry = LatticeColumn(column.tokens[picks].tolist(), np.exp(column.log_q[picks]).tolist(), len(column.tokens))
     return entry, {pick: number for number, pick in enumerate(picks)}
 
 
 class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
-    """A block of masks as a chain: the first level is a pass, whose rows [place, support] are the levels. A level's state is
-    all rows and its number. ``fixed`` gives passes fixed shapes and addresses for CUDA graphs."""
+    """Levels of a chain through a block of masks. One pass gives the logits [place, support] of all levels.
+
+    The state of a level is (logits, level number). ``fixed``: passes have fixed shapes and addresses, for CUDA graphs.
+    """
 
     columns = 1 << 30
-    """A pass has no cache, so a text of any length fits."""
+    """No limit: passes use no cache."""
 
     def __init__(self, model: MaskedLM, fixed: bool) -> None:
         super().__init__(model.draft_ids.device)
         self._model, self.fixed, self._text = model, fixed, list[int]()
         self._inputs: dict[int, Tensor] = {}
-        """Buffer by number of tokens and masks: a text, then its length."""
+        """Padded length to buffer [length + 1]: the padded text, then the number of tokens."""
 
     def take(self, text: Sequence[int], places: int) -> None:
-        """Set the committed text, and the number of masks after it."""
+        """Set the committed text and the number of masks that follow."""
         window = self._model.config.window
         self._text, self._trail, self.deepest = list(text[-(window - places) :]), [], places
         width = next((width for width in WIDTHS if len(self._text) + places <= width < window), window)
@@ -266,7 +270,6 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
         return logits[number + 1 : number + 2]
 
     def marginals(self) -> Tensor:
-        """Return logits [place, support] of all masks."""
         self.ask()
         return self._trail[0][0]
 
@@ -274,11 +277,12 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
 class MaskedBlock(NullDrafter):
     """Drafter of blocks of up to ``places`` masks. In a chain, the node at depth d has the distribution of mask d.
 
-    ``fixed`` gives passes fixed shapes and addresses for CUDA graphs; by default on CUDA only."""
+    ``fixed``: whether passes have fixed shapes and addresses, for CUDA graphs; None: on CUDA only.
+    """
 
     def __init__(self, model: MaskedLM, places: int, fixed: bool | None = None) -> None:
         if not 0 < places < model.config.window:
-            raise ValueError(f"a block of {places} masks does not fit the model's window of {model.config.window}")
+            raise ValueError(f"a block of {places} masks does not fit into the model's window of {model.config.window} tokens")
         self.model = model
         self.places = places
         self.support: Tensor = model.draft_ids
@@ -302,16 +306,16 @@ class MaskedBlock(NullDrafter):
         return self._chain(context, places).marginals()
 
     def marginals(self, context: Context) -> Tensor:
-        """Return logits [place, support] of as many masks as fit."""
+        """Return logits [place, support] of as many masks as the run has room for."""
         return self.block(context, min(self.places, context.max_depth - 1))
 
     @torch.inference_mode()
     def levels(self, context: Context) -> MaskLevels:
-        """Return a block as a chain: one forward yields all levels, independently of the sampled tokens."""
+        """Return the levels of a chain: one forward gives all levels, whatever tokens are sampled."""
         return self._chain(context, min(self.places, context.max_depth - 1))
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Return each mask's top tokens and probabilities; node n was sampled from the distribution of mask n."""
+        """Return a note with the top tokens and probabilities of every mask."""
         if not picks:
             return ()
         distributions = self._warp.log_probabilities(self._levels._trail[0][0]).exp()

@@ -1,5 +1,4 @@
-"""EasySpec (Wu et al. 2502.02493): an ordinary small draft model whose layers' attention runs in parallel, repaired once per
-round."""
+"""EasySpec (Wu et al. 2502.02493): a draft model with layers in parallel, and one exact pass per round to repair the cache."""
 
 from __future__ import annotations
 
@@ -10,15 +9,16 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, part
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper uses N = 4; with N = 5 its drafts are already worse."""
+    """The paper uses N = 4, and reports worse drafts from N = 5 on."""
 
-    group: int = number(4, 1, 8, "N: layers whose attention shares one input; the first and last layer run alone.", "layers")
-    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target verifies.", "tokens")
-    calibrated: bool = switch(True, "Repair the cache's fuzzy entries with one exact pass each round; off shows their effect.")
+    group: int = number(4, 1, 8, "N: number of layers with parallel attention; the first and the last layer run alone.", "layers")
+    gamma: int = number(5, 1, 16, "γ: draft length.", "tokens")
+    calibrated: bool = switch(True, "Repair the approximate cache entries with one exact pass per round.")
     drafter: str = choice(
         "auto",
         ("auto", "small_draft", "copy", "draft"),
-        "Which layers: the small draft model's six, all of the target's in 8 bits, or those of the draft you named.",
+        "Draft model: the draft you named, or else the small draft model; the small draft model of six layers; a copy of the "
+        "target in 8 bits; or the draft you named.",
     )
 
 

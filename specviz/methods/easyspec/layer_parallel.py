@@ -1,13 +1,13 @@
-"""Layer-parallel draft model (EasySpec): middle layers' attention runs in parallel, and the cache is corrected once per round.
+"""Layer-parallel draft model: the attention of middle layers runs in parallel, and the cache is repaired once per round.
 
-EasySpec (Wu et al., arXiv 2502.02493). A layer that reads its group's input, instead of the previous layer's output, computes
-slightly wrong keys and values. Each round therefore begins with one exact pass over the tokens committed since the last exact
-pass. It overwrites the fuzzy entries and yields the first drafted token's distribution. Later tokens are sampled from fuzzy
-distributions, and the ratio test uses those same distributions, so it stays exact.
+EasySpec (Wu et al., arXiv 2502.02493). In a group, every layer's attention reads the group's input instead of the previous
+layer's output, so keys and values are slightly wrong: *fuzzy*. Each round therefore begins with an exact pass over the tokens
+committed since the last exact pass. The exact pass overwrites fuzzy entries and gives the distribution of the first draft token.
+Later draft tokens come from fuzzy distributions. Rejection sampling uses the same distributions, so the output stays exact.
 
-The model is the shipped small model or a lean decoder. The small model's norms have no weights, so layers that read the same
-input also share its normalised form. A group's queries, keys and values are then one matrix product. Its attention is one call
-over a batch of layers, and its outputs are one batched product. The feed-forwards stay sequential.
+The model is the shipped small model or a lean decoder. The small model's norms have no weights, so all layers of a group share
+one normalised input. The queries, keys and values of a group are then one matrix product, the attention one batched call, and
+the output projections one batched product. Feed-forward layers stay sequential.
 """
 
 from __future__ import annotations
@@ -36,23 +36,26 @@ from specviz.trace.schema import Note
 
 
 class Fuzzy(ChainModel, Protocol):
-    """A draft model's state in one run, whose forwards are exact or run groups of layers in parallel."""
+    """State of a draft model in one run. A forward is exact or *fuzzy*, with groups of layers in parallel."""
 
     def entries(self, start: int, end: int) -> Tensor:
-        """Return a copy of these tokens' keys and values, [layer, token, number]."""
+        """Return a copy of the keys and values of the tokens ``start`` to ``end``, [layer, token, number]."""
 
 
 @dataclass(frozen=True)
 class GroupedModel:
-    """A draft model, its groups of layers with parallel attention, and a function that opens it with a capacity in tokens.
-    With ``calibrated`` False, a round's first level is fuzzy too."""
+    """A draft model with groups of layers that run in parallel.
+
+    ``spans``: layers of each group. ``open(capacity, calibrated)``: function that opens the model for a run of ``capacity``
+    tokens; if ``calibrated`` is False, the first level of a round is fuzzy, too.
+    """
 
     name: str
     context_length: int
     spans: tuple[tuple[int, ...], ...]
     open: Callable[..., Fuzzy]
     devices: tuple[str, ...] = ()
-    """Device of each layer, if they differ."""
+    """Device of each layer; empty if all layers share one."""
     warnings: tuple[str, ...] = ()
 
 
@@ -61,8 +64,7 @@ PIECE = 256
 
 
 class GroupedDrafter(LanguageModelDrafter):
-    """Chain drafter on a grouped model. With ``calibrated`` False, fuzzy entries are never repaired, to show their long-run
-    effect."""
+    """Chain drafter with a grouped model. ``calibrated``: whether to repair fuzzy cache entries in every round."""
 
     _model: Fuzzy | None
 
@@ -70,18 +72,17 @@ class GroupedDrafter(LanguageModelDrafter):
         super().__init__(partial(model.open, calibrated=calibrated), model.context_length)
         self._grouped, self._calibrated = model, calibrated
         self._repair: dict[str, Any] = {}
-        """Token counts of the round (in its exact pass, repaired by that pass, still fuzzy), and ``likeness`` [layer, token]: the
-        cosine similarity of repaired entries to their fuzzy versions."""
+        """Token counts of the round: in the exact pass, repaired, still fuzzy. ``likeness`` [layer, token]: cosine similarity of
+        repaired and fuzzy entries."""
         self._before: tuple[int, int, Tensor] | None = None
-        """First and last token of the round's repair, and a copy of their fuzzy entries."""
+        """Range of the tokens to repair, and a copy of the fuzzy entries."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._agreed = len(self._fed)  # length of the cache's prefix with exact entries
+        self._agreed = len(self._fed)  # number of leading tokens with exact cache entries
 
     def _begin_chain(self, context: Context, text: list[int], deepest: int) -> Chain:
-        """Return the round's levels. The first is an exact pass over the committed tokens without exact entries (fuzzy if not
-        calibrated)."""
+        """Return the levels of the round. The first level is a pass over the tokens without exact entries."""
         model, exact, same = self._model, self._agreed, self._same(text)
         assert model is not None
         self._fed, self._before = text, None
@@ -117,7 +118,7 @@ class GroupedDrafter(LanguageModelDrafter):
 
 
 class GroupedStepper(Stepper):
-    """Like :class:`Stepper`, but the attention of up to ``group`` layers between the first and the last runs in parallel."""
+    """:class:`Stepper` with the attention of up to ``group`` layers in parallel; the first and the last layer run alone."""
 
     def __init__(self, model: SmallLM, group: int) -> None:
         super().__init__(model)
@@ -132,14 +133,13 @@ class GroupedStepper(Stepper):
         }
 
     def outputs(self, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
-        """As :meth:`Stepper.outputs`."""
         x = F.linear(F.embedding(rows.pairs, self.model.embedding).flatten(-2), self.model.enter.weight)
         for span in self.spans:
             if len(span) == 1:
                 x = self.layer(span[0], x, rows, cache)
                 continue
             qkv, out = self._joint[span]
-            # [token, layer, part, head, size] of all layers from one input.
+            # [token, layer, query/key/value, head, size]
             split = F.linear(unit(x), qkv).view(len(x), len(span), 3, self.config.heads, self.size)
             turned = turn(unit(split[:, :, :2]), *(table[:, None] for table in rows.turns))
             keys, values = (part[span[0] : span[-1] + 1, 0] for part in (cache.keys, cache.values))
@@ -158,16 +158,15 @@ class GroupedStepper(Stepper):
 
 
 class SmallFuzzy(SmallModel):
-    """Per-run state of the small draft model, whose fuzzy passes run a :class:`GroupedStepper`."""
+    """State of the small draft model in one run; fuzzy passes use a :class:`GroupedStepper`."""
 
     def entries(self, start: int, end: int) -> Tensor:
-        """Return these tokens' keys and values, [layer, token, number]."""
         both = torch.stack((self._cache.keys[:, 0, :, start:end], self._cache.values[:, 0, :, start:end]))
         return both.permute(1, 3, 0, 2, 4).flatten(2).clone()
 
 
 class LeanFuzzy:
-    """Per-run state of a lean decoder."""
+    """State of a lean decoder in one run."""
 
     support: Tensor | None = None
 
@@ -179,7 +178,7 @@ class LeanFuzzy:
             self.support = torch.arange(self._rows, device=decoder.device)
 
     def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
-        """Append ``ids``; return logits [support] after them."""
+        """Append ``ids`` to the cache and return the logits [support] of the next token."""
         tokens = ids.to(self._decoder.device) if isinstance(ids, Tensor) else to_device(list(ids), self._decoder.device)
         for piece in tokens.clamp_max(self._decoder.shape.vocab_size - 1).split(PIECE):
             logits = self._pass(DraftTree(chain(len(piece) - 1), piece), fuzzy)
@@ -196,7 +195,10 @@ class LeanFuzzy:
         return logits
 
     def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
-        """Return a round's levels, all but the first fuzzy; that one too if not calibrated."""
+        """Return the levels of a round.
+
+        The first level is exact if the model was opened as calibrated; later levels are fuzzy.
+        """
 
         def after(token: Tensor | None) -> Tensor:
             return self.extend(ids, not self._calibrated) if token is None else self.extend(token, True)
@@ -204,24 +206,23 @@ class LeanFuzzy:
         return ChainLevels(after, deepest)
 
     def rewind(self, length: int) -> None:
-        """Keep the first ``length`` tokens."""
+        """Drop all cache entries after the first ``length`` tokens."""
         self._cache.length = min(length, self._cache.length)
 
     def entries(self, start: int, end: int) -> Tensor:
-        """Return these tokens' keys and values, [layer, token, number]."""
+        """Return a copy on the CPU of the keys and values of the tokens ``start`` to ``end``, [layer, token, number]."""
         layers = [layer[:, :, start:end].permute(2, 0, 1, 3).flatten(1).cpu() for layer in self._cache.layers]
         return torch.stack(layers)
 
     def close(self) -> None:
-        """Drop the cache."""
+        """Free the cache."""
         self._cache = self._decoder.open(1)
 
 
 def grouped_model(
     name: str, model: SmallLM | LeanDecoder, target: CausalTarget, group: int = 0, warnings: tuple[str, ...] = ()
 ) -> GroupedModel:
-    """Wrap ``model`` as the draft model ``name``. A SmallLM runs up to ``group`` layers' attention in parallel; a LeanDecoder has
-    its own grouping."""
+    """Wrap ``model`` as the draft model ``name``. ``group``: maximum layers per group of a SmallLM; a LeanDecoder has groups."""
     if isinstance(model, SmallLM):
         stepper = GroupedStepper(model, group)
 

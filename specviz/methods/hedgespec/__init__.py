@@ -1,8 +1,8 @@
-"""Not-a-Bandit (2510.20064): the verified text evaluates every drafter, so choosing among them is not a bandit problem.
+"""Not-a-Bandit (2510.20064): the verified text evaluates every drafter, so choosing a drafter is not a bandit problem.
 
-The paper's choice, HedgeSpec, is NormalHedge (Chaudhuri, Freund, Hsu 2009) over every drafter's loss. ``keep`` below 1 discounts
-the past with every update, so that a chooser follows a change of subject; NormalHedge as published has no discount. Losses and
-rewards lie in [0, 1].
+The paper's algorithm, HedgeSpec, runs NormalHedge (Chaudhuri, Freund, Hsu 2009) on the losses of all drafters. Here a discount
+``keep`` below 1 lets the choice follow a change of subject; as published, NormalHedge has no discount. Losses and rewards lie in
+[0, 1].
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ ARMS = (*DOMAINS, COPY)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper has seven EAGLE-3 heads per target. Here the arms are prompt lookup and four small draft models, or the draft
-    models that the user named, separated by commas."""
+    """The arms are four small draft models and prompt lookup, or the draft models that the user named and prompt lookup.
 
-    gamma: int = number(5, 1, 12, "Tokens drafted in a round; the paper's K.", "tokens")
-    loss: str = choice("length", ("length", "acceptance"), "Arms are compared by expected tokens per round, or by first drafts.")
-    keep: float = number(0.98, 0.8, 1.0, "Share of the past kept after each token; 1, as published, never forgets.", step=0.01)
-    debt: float = number(1.0, 0.0, 1000.0, "How far an arm may fall behind, in losses; 1000 is no bound, as published.", step=0.5)
-    arm: str = choice("all", ("all", *ARMS), "All arms compete, or one of them always drafts.")
-    remember: bool = switch(True, "Continue from your last run's weights instead of starting over.")
+    The paper uses seven EAGLE-3 heads per target.
+    """
+
+    gamma: int = number(5, 1, 12, "Draft length; K in the paper.", "tokens")
+    loss: str = choice(
+        "length", ("length", "acceptance"), "Compare arms by expected tokens per round, or by acceptance of the first token."
+    )
+    keep: float = number(0.98, 0.8, 1.0, "Discount per token on past losses; 1: no discount, as published.", step=0.01)
+    debt: float = number(1.0, 0.0, 1000.0, "How far an arm's regret may fall below 0; 1000: no bound, as published.", step=0.5)
+    arm: str = choice("all", ("all", *ARMS), "Let all arms compete, or always draft with one arm.")
+    remember: bool = switch(True, "Start with the weights of your last run.")
 
 
 @Card(name="not_a_bandit", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("small_draft", "arms"))
@@ -39,7 +43,9 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     names = arm_names(resources)
     if parameters.arm != "all":
         if parameters.arm not in names:
-            raise BadInput(f"There is no arm {parameters.arm} among the drafters named: choose all or copy, or name one drafter.")
+            raise BadInput(
+                f"There is no arm {parameters.arm} among the named draft models: choose all or copy, or name one draft model."
+            )
         return choosing(resources, Fixed(len(names), names.index(parameters.arm)), parameters.gamma, parameters.loss)
     chooser = recalled(resources, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(names)))
     chooser.keep, chooser.debt = parameters.keep, parameters.debt
@@ -47,7 +53,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
 
 
 def arm_names(resources: parts.TextResources) -> tuple[str, ...]:
-    """Return the shipped arms, or the draft models that the user named and copying."""
+    """Return the names of the arms: the shipped ones, or the draft models that the user named and ``COPY``."""
     return ARMS if resources.uses_shipped_weights else (*resources.draft_models(), COPY)
 
 
@@ -55,12 +61,15 @@ Learner = TypeVar("Learner")
 
 
 def recalled(resources: parts.TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
-    """Return the chooser from this user's last run over the same arms, or a new one."""
+    """Return the chooser of the user's last run with the same arms and ``loss``, or a new one from ``make``.
+
+    ``remember``: if False, always return a new chooser.
+    """
     return resources.remember((kind, resources.target.name, loss, *arm_names(resources)), make) if remember else make()
 
 
 def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> parts.Composition:
-    """Compose all arms with ``chooser``, which selects one in each round."""
+    """Compose all arms with a ``chooser`` that selects an arm in every round."""
     from specviz.methods.hedgespec.selection import Arm, DrafterSelector, JudgedCopy, JudgedModel
 
     models: dict[str, parts.DraftModel] = {}
@@ -81,20 +90,22 @@ def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss:
 
 
 class Chooser:
-    """An online learner; feedback that it does not use is ignored. ``full_information`` is True if it learns from every arm's
-    loss."""
+    """Online learner that selects an arm in every round. A subclass overrides the kind of feedback that it uses.
+
+    ``full_information``: whether the chooser learns from the losses of all arms.
+    """
 
     full_information = False
 
     def probabilities(self) -> list[float]:
-        """Return each arm's probability of drafting next."""
-        raise LookupError("a chooser has probabilities")
+        """Return [arm] the probability of selecting the arm in the next round."""
+        raise LookupError("a subclass of Chooser must define probabilities")
 
     def learn(self, losses: Sequence[float]) -> None:
-        """Update from every arm's loss at one position of the text."""
+        """Update from the losses [arm] at one position of the text."""
 
     def update_reward(self, arm: int, reward: float) -> None:
-        """Update from the reward of the round's drafting arm."""
+        """Update from the reward of the arm that drafted the round."""
 
 
 class Fixed(Chooser):
@@ -108,10 +119,9 @@ class Fixed(Chooser):
 
 
 class NormalHedge(Chooser):
-    """Weights from regrets, without a learning rate: arms worse than the mixture get weight 0.
+    """NormalHedge: weights from regrets, without a learning rate. Arms with a regret below 0 get weight 0.
 
-    No arm's regret falls below -``debt``. So after a change of subject, an arm need not first make up for all the time in which
-    another was better.
+    ``keep``: discount per update. ``debt``: bound on negative regrets, so that an arm recovers quickly after a change of subject.
     """
 
     full_information = True
@@ -131,15 +141,15 @@ class NormalHedge(Chooser):
 
 
 def normal_hedge(regrets: Sequence[float]) -> list[float]:
-    """Return ``w_j`` proportional to ``[R_j]+ / c * exp([R_j]+**2 / 2c)``, with c such that the exponentials' mean is e.
+    """Return weights proportional to ``[R_j]+ / c * exp([R_j]+**2 / 2c)``, with c such that the mean of the exponentials is e.
 
-    Uniform if no arm did better than the mixture. The largest exponent is bounded by log(e * arms), so nothing overflows.
+    The weights are uniform if no regret R_j is positive. Exponents are at most log(e * arms), so nothing overflows.
     """
     positive = [max(0.0, regret) for regret in regrets]
     most, arms = max(positive), len(positive)
     if most <= 1e-12:
         return [1.0 / arms] * arms
-    scaled = [regret / most for regret in positive]  # c is then in units of most**2
+    scaled = [regret / most for regret in positive]  # so c is in units of most**2
     low, high = 0.5 / (1.0 + math.log(arms)), 0.5 * arms
     for _ in range(100):
         c = (low + high) / 2

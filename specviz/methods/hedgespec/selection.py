@@ -1,11 +1,12 @@
-"""Controller of several drafters that selects one in each round, by their counterfactual performance so far.
+"""Controller that selects one of several drafters in each round, by how well each would have drafted the text so far.
 
-HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064), with a correction: the target's distributions along the verified text evaluate every
-drafter, even those that did not draft, so the choice has full information. A bandit chooser receives only the drafting arm's
-reward. For a chain drafted from ``start``, let g be the overlap of the drafter's distribution with the target's: one minus their
-total variation distance. Let a be the ratio min(1, q/p) at the emitted token. Along a text from the target's distribution,
-``1 + sum over k of a_1 ... a_(k-1) g_k`` is an unbiased estimate of the tokens that a round would emit. With g in place of a, as
-published, it is biased unless the target is greedy.
+HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along the verified text evaluate all drafters, including
+those that did not draft. A bandit receives only the reward of the drafter that did.
+
+At a position k of a chain, let g_k be one minus the total variation distance of the drafter's and the target's distribution. Let
+a_k be min(1, q/p) at the emitted token. Along a text sampled from the target, ``1 + sum over k of a_1 ... a_(k-1) g_k`` is an
+unbiased estimate of the tokens that a round would emit. The paper has g in place of a, which is biased unless the target is
+greedy.
 """
 
 from __future__ import annotations
@@ -29,15 +30,14 @@ from specviz.trace.notes.models import DrafterSelectionNote, Waiting
 from specviz.trace.schema import Note
 
 Share = tuple[float, float]
-"""g and a of one drafted token: the shared mass and the realised ratio."""
+"""(g, a) at one position: overlap of both distributions, and acceptance ratio of the emitted token."""
 NOTHING: Share = (0.0, 0.0)
 Judged = Callable[[int, int], Share]
-"""Function of a chain's start and a token's position in this round; returns that chain's share with the target's distribution
-there."""
+"""Function from the start of a chain and a position of this round to the :data:`Share` of the chain at the position."""
 
 
 def expected_length(shares: Sequence[Share]) -> float:
-    """Return the expected number of tokens of a round with this chain, bonus included, over its random draws and drafts."""
+    """Return the estimate of the tokens that a round with this chain would emit, with the bonus token."""
     length, reached = 1.0, 1.0
     for shared, realised in shares:
         length += reached * shared
@@ -46,31 +46,32 @@ def expected_length(shares: Sequence[Share]) -> float:
 
 
 class DelayQueue:
-    """Hypothetical chains whose losses are not known yet: evaluating a chain of ``ahead`` tokens requires as many target
-    distributions.
+    """Hypothetical chains that wait for target distributions, since the loss of a chain of ``ahead`` tokens needs as many.
 
-    Short rounds would censor a chain's later tokens; waiting for them makes all losses comparable. A ``loss`` lies in [0, 1]:
-    for "length", 0 if every draft is accepted; for "acceptance", the probability that the first draft is rejected.
+    Without waiting, a short round would cut off the later tokens of a chain, and losses would not be comparable. ``loss``:
+    "length" (0 if the whole chain is accepted) or "acceptance" (probability of rejecting the first token); both in [0, 1].
     """
 
     def __init__(self, ahead: int, loss: str = "length") -> None:
         self.loss = loss
         self.ahead = 1 if loss == "acceptance" else ahead
         self._chains: dict[int, list[list[Share]]] = {}
-        """By start: [token, arm]."""
+        """Start position to shares [token, arm]."""
 
     def clear(self) -> None:
-        """Drop all chains, for a new text."""
+        """Drop all chains."""
         self._chains.clear()
 
     @property
     def waiting(self) -> list[tuple[int, int]]:
-        """Start of every chain, and the number of known distributions along it."""
+        """(start, number of known target distributions) of every chain."""
         return [(start, len(chain)) for start, chain in self._chains.items()]
 
     def add(self, place: int, judged: Sequence[Judged]) -> list[list[float]]:
-        """Add the token emitted at ``place``, which extends all chains and starts one; ``judged`` are the arms. Return the losses
-        by arm of every chain that is complete."""
+        """Extend all chains by the token emitted at ``place``, and start a chain there. ``judged`` [arm]: evaluations.
+
+        Returns the losses [chain, arm] of the chains that are now complete, and drops these.
+        """
         self._chains[place] = []
         for start, chain in self._chains.items():
             chain.append([judge(start, place) for judge in judged])
@@ -85,8 +86,11 @@ class DelayQueue:
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Evaluation of one round in two parts: numbers on the device (``asked``, float64 or None), and a function of those numbers
-    on the host (``judged``). The split lets all drafters share one copy to the host. ``calls`` counts forwards and look-ups."""
+    """Evaluation of one drafter in one round, split so that all drafters share one copy to the host.
+
+    ``asked``: numbers on the device, float64; None if there are none. ``judged``: function from these numbers, on the host, to
+    the evaluation. ``calls``: number of forwards and look-ups.
+    """
 
     asked: Tensor | None
     judged: Callable[[Sequence[float]], Judged]
@@ -94,16 +98,20 @@ class Hindsight:
 
 
 class EvaluableDrafter(Drafter, Protocol):
-    """A drafter that can be evaluated along a text that it did not draft."""
+    """Drafter that can be evaluated on a text drafted by others."""
 
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
-        """Evaluate the tokens ``emitted`` after ``context.ids``. ``distributions`` [emitted, vocab] are the target's warped
-        distributions, None if greedy. Covers hypothetical chains from every start less than one chain length back."""
+        """Evaluate the drafter at the tokens ``emitted`` after ``context.ids``, for chains from all recent starts.
+
+        ``distributions`` [emitted, vocab]: the target's warped distributions; None if greedy.
+        """
 
 
 class JudgedModel(LanguageModelDrafter):
-    """Language-model drafter, evaluated along a text in one forward over the new tokens: its distribution at a position does not
-    depend on the chain's start."""
+    """Language-model drafter, evaluated in one forward over the new tokens.
+
+    A language model's distribution does not depend on where a chain starts, so all chains share the evaluation.
+    """
 
     @torch.inference_mode()
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
@@ -111,7 +119,7 @@ class JudgedModel(LanguageModelDrafter):
         asked, calls = None, 0
         if len(text) < self._context_length:
             rows, calls = self._along(text, first - 1)
-            if distributions is None:  # point masses, which the host compares
+            if distributions is None:  # the host compares the most likely tokens
                 best, support = rows.argmax(-1), self.support
                 asked = (best if support is None else support[best]).double()
             else:
@@ -127,8 +135,8 @@ class JudgedModel(LanguageModelDrafter):
         return Hindsight(asked, judged, calls)
 
     def _along(self, text: list[int], start: int) -> tuple[Tensor, int]:
-        """Return logits [token, support] after each token from ``start`` on, and the number of forwards; the cache then holds all
-        of ``text``."""
+        """Append ``text`` to the cache; return the logits [token, support] after each token from ``start`` on, and the number of
+        forwards."""
         model, drafting = cast("TaughtModel", self._model), self._calls
         if len(self._fed) < start:  # some rounds were not evaluated
             self._feed(text[:start])
@@ -140,7 +148,7 @@ class JudgedModel(LanguageModelDrafter):
         return rows, calls
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor) -> Tensor:
-        """Return the shared mass of both distributions and the realised ratio at each token, float64 [2, emitted]."""
+        """Return g and a at each token, float64 [2, emitted]."""
         support = self.support
         if support is None:
             support = torch.arange(rows.shape[-1], device=rows.device)
@@ -153,7 +161,7 @@ class JudgedModel(LanguageModelDrafter):
 
 
 class JudgedCopy(PromptCopy):
-    """Prompt lookup that also keeps its hypothetical copies from the last few positions, sequences of point masses."""
+    """Prompt lookup that also stores the copies it would have drafted at the last few positions. Copies are point masses."""
 
     def __init__(self, longest: int, shortest: int, ahead: int) -> None:
         super().__init__(longest, shortest, ahead, latest=True, partial=True)
@@ -190,7 +198,7 @@ class JudgedCopy(PromptCopy):
 
 @dataclass(frozen=True)
 class Arm:
-    """A named drafter with its chain builder."""
+    """A named drafter and the builder of its chains."""
 
     name: str
     drafter: EvaluableDrafter
@@ -198,7 +206,7 @@ class Arm:
 
 
 class DrafterSelector:
-    """Controller that drafts chains of at most ``ahead`` tokens with one of ``arms``. ``chooser`` may outlive the run."""
+    """Controller that drafts chains of at most ``ahead`` tokens with one of ``arms``, selected by ``chooser``."""
 
     def __init__(self, arms: Sequence[Arm], chooser: Chooser, ahead: int, loss: str = "length") -> None:
         self.arms, self.chooser, self.ahead = arms, chooser, ahead
@@ -216,18 +224,19 @@ class DrafterSelector:
     def draft(self, context: Context) -> Draft:
         probabilities = self.chooser.probabilities()
         coin, cumulative = context.noise.uniform(EXTRA, context.round), accumulate(probabilities)
-        last = max(arm for arm, probability in enumerate(probabilities) if probability > 0)  # a rounded sum may be below the coin
+        last = max(
+            arm for arm, probability in enumerate(probabilities) if probability > 0
+        )  # in case rounding leaves the sum below the coin
         self._playing = next((arm for arm, total in enumerate(cumulative) if coin < total), last)
         arm = self.arms[self._playing]
         draft = arm.builder.build(arm.drafter, context)
-        # The previous round was evaluated after its draft had been reported, so those calls are charged to this round, whose
-        # arm they helped choose.
+        # The evaluation of the previous round helped choose this round's arm, so its calls count here.
         calls, self._hindsight_calls = draft.calls + self._hindsight_calls, 0
         notes = context.notes(lambda: [self._note(probabilities)])
         return replace(draft, calls=calls, notes=(*notes, *draft.notes))
 
     def _note(self, probabilities: list[float]) -> Note:
-        """Return the note, to be completed by :meth:`_complete_note` before the step is recorded."""
+        """Return a note that :meth:`_complete_note` completes before the step is recorded."""
         begun = DrafterSelectionNote(
             names=[arm.name for arm in self.arms],
             chances=probabilities,
@@ -255,7 +264,7 @@ class DrafterSelector:
                     judged.append(one.judged(list(islice(numbers, 0 if one.asked is None else one.asked.numel()))))
                 for place in range(context.position + 1, context.position + 1 + len(emitted)):
                     settled += self.queue.add(place, judged)
-            # For a bandit these calls are made for display only.
+            # A bandit does not use the evaluation, which then only serves the note.
             self._hindsight_calls = sum(one.calls for one in hindsights) if informed else 0
         for losses in settled:
             self.chooser.learn(losses)
@@ -266,7 +275,7 @@ class DrafterSelector:
                 self._complete_note(finished, judged, len(settled))
 
     def _distributions(self, finished: Round) -> Tensor | None:
-        """Return the target's warped distributions of the emitted tokens, [emitted, vocab]; None if greedy."""
+        """Return the target's warped distributions [emitted, vocab]; None if greedy."""
         if finished.context.warp.greedy:
             return None
         nodes = (0, *finished.verdict.path)[: len(finished.emitted)]
@@ -274,7 +283,7 @@ class DrafterSelector:
         return finished.context.warp.probabilities(logits.index_select(0, to_device(list(nodes), logits.device)))
 
     def _complete_note(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
-        """Complete the note: every arm's counterfactual chain from this root, and the pending starts."""
+        """Add to the note how every arm would have drafted from this root, and the chains that wait."""
         start = finished.context.position + 1
         known = range(start, start + min(len(finished.emitted), self.ahead))
         chains = [[judge(start, place) for place in known] for judge in judged]

@@ -1,4 +1,4 @@
-"""HiViS (Xie et al. 2509.23928): the drafter reads only the target's hidden states of text tokens, never the picture."""
+"""HiViS (Xie et al. 2509.23928): a drafter that reads the target's hidden states of text tokens only, never of the image."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 
 @dataclass(frozen=True)
 class Parameters(TreeSize):
-    """The paper's tree for 7B targets is EAGLE-2's with depth 5, width 10 and 59 nodes."""
+    """For 7B targets, the paper uses EAGLE-2's tree with depth 5, width 10 and 59 nodes."""
 
-    depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 5.", "levels")
+    depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper uses 5.", "levels")
     residuals: str = choice(
         "on",
         ("on", "off", "compare"),
-        "The learned vectors for each step of drafting: on; off, to show their effect; or compare, which drafts every "
-        "accepted path a second time without them.",
+        "Learned step embeddings: on; off, to show their effect; or compare, which also runs the drafter without step "
+        "embeddings along the accepted text.",
     )
 
 

@@ -1,8 +1,7 @@
-"""Step embeddings: a learned vector per autoregressive step of a feature drafter, and their measured effect.
+"""Step embeddings: a learned vector per draft step of a feature drafter, and the measured effect.
 
-The drafter's own outputs drift away from the target's features; a step's vector encodes the number of steps since the last true
-feature. This is HiViS (arXiv 2509.23928), whose drafter is trained on its own outputs as in HASS.
-Axis names: ``step``, ``row``, ``hidden``.
+HiViS (arXiv 2509.23928). The outputs of a feature drafter drift away from the target's features. A step embedding tells the
+drafter how many draft steps separate a feature from the last true one. Axis names: ``step``, ``row``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from specviz.trace.notes.images import StepEmbeddingsNote
 from specviz.trace.schema import Note
 
 DEPTHS = 8
-"""Number of levels counted separately."""
+"""Number of levels in the statistics."""
 
 
 class StepwiseDrafter(FeatureDrafter[HeadCache]):
-    """Feature drafter with ``steps`` [step, hidden]: the first is added to the target's features, the next ones to the drafter's
-    first output, its second, and so on. The last is used for all deeper steps.
+    """Feature drafter with step embeddings ``steps`` [step, hidden].
 
-    With ``compare``, the same drafter also runs without step embeddings. After each round both are teacher-forced on the emitted
-    tokens, with their own outputs as features, and each records its top-1 guess per level.
+    The first embedding is added to the target's features, the next ones to the drafter's first output, second output, and so on.
+    The last embedding serves all deeper steps. ``compare``: after each round, run the drafter along the emitted tokens with and
+    without step embeddings, and record which top-1 guesses are right.
     """
 
     def __init__(self, network: FeatureRuntime, steps: Tensor, compare: bool = False) -> None:
@@ -73,7 +72,7 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
                 self._bare.observe(finished)
 
     def _count(self, finished: Round) -> None:
-        """Count the levels with a drafted child, and those with an accepted one."""
+        """Count, per level, the rounds with a drafted child and the rounds with an accepted child."""
         children = finished.draft.tree.shape.children
         for depth, node in enumerate((0, *finished.verdict.path)[:DEPTHS]):
             if children[node]:
@@ -82,7 +81,7 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
 
     @torch.inference_mode()
     def guesses(self, context: Context, emitted: Sequence[int]) -> list[int]:
-        """Return the top token at each level, teacher-forced on ``emitted``; overwrites the round's tree in the cache."""
+        """Return the top token at each level, teacher-forced on ``emitted``. Overwrites the draft tree in the cache."""
         output = self._after_root(context)
         if output is None:
             return []

@@ -1,4 +1,4 @@
-"""Medusa (Cai et al. 2401.10774): extra heads on the target's last hidden state predict several tokens ahead at once."""
+"""Medusa (Cai et al. 2401.10774): parallel heads on the target's last hidden state, each for a different token ahead."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from specviz.methods.registry import RELAXED, Card, choice, number, parts
 
 @dataclass(frozen=True)
 class Parameters:
-    """ε and δ are the paper's: a token is kept if p > min(ε, δ·exp(-H)), H being the target's entropy there."""
+    """Tree and acceptance rule. Typical acceptance keeps a token if p > min(ε, δ·exp(-H)), with the entropy H of p."""
 
     tree: str = choice(
         "fitted",
         ("published", "fitted"),
-        "The published 63 paths, or those most often right with the included heads. Other heads use the 63.",
+        "The published 63 paths, or the paths most often right with the included heads. Other heads use the published paths.",
     )
-    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 chooses the fastest on this machine.", "nodes")
+    nodes: int = number(0, 0, 80, "Nodes of the fitted tree; 0 chooses the fastest number on this machine.", "nodes")
     rule: str = choice(
         "typical",
         ("typical", "match"),
@@ -26,11 +26,11 @@ class Parameters:
     root: str = choice(
         "sampled",
         ("sampled", "greedy"),
-        "With typical acceptance, the token after the accepted ones: a sample at the run's temperature, or the target's most "
-        "likely one. Greedy is as published, but writes nearly greedy text at every temperature.",
+        "Bonus token with typical acceptance: a sample at the run's temperature, or the target's most likely token. Greedy, as "
+        "published, gives nearly greedy text at every temperature.",
     )
-    epsilon: float = number(0.09, 0.01, 1.0, "ε: a token above this probability is always accepted.", step=0.01)
-    delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper uses √ε.", step=0.01)
+    epsilon: float = number(0.09, 0.01, 1.0, "ε: probability above which a token is always accepted.", step=0.01)
+    delta: float = number(0.3, 0.01, 10.0, "δ: factor on exp(-entropy) in the threshold; the paper uses √ε.", step=0.01)
 
 
 @Card(name="medusa", exactness=RELAXED.except_with("rule", "match"), family="heads", parameters=Parameters, weights=("medusa",))
@@ -43,13 +43,13 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     if parameters.tree == "fitted" and resources.uses_shipped_weights:
         tree = parts.CalibratedTree.load(resources.tree_file("medusa"))
         pays = None if parameters.nodes else tree_costs(resources, None, 1).now()
-        # All heads run in one forward, however deep the tree.
+        # One forward runs all heads, so every path counts as one level deep.
         nodes = max(2, pays.fixed([1] * len(tree.paths), tree.probability)) if pays else parameters.nodes
         paths = tree.paths[:nodes]
     else:
         paths = paths_of(parts.published_tree("medusa"))
         if parameters.tree == "fitted":
-            warnings = (f"The fitted tree is for the included heads, so {resources.draft_name} drafts the published 63 paths.",)
+            warnings = (f"The fitted tree is for the included heads, so {resources.draft_name} uses the published 63 paths.",)
     typical = Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
     acceptance = parts.Match() if parameters.rule == "match" else typical
     drafter = ParallelDrafter(network)

@@ -1,11 +1,10 @@
-"""Medusa's drafter and tree: each head ranks the tokens of one depth, independently of the depths above.
+"""Medusa's drafter and tree: each head ranks the tokens of one depth, independently of the tokens above.
 
-Alignment: the heads read the target's hidden state at the last token it has processed, the one before the root. From that state,
-the target's own head predicted the root. Head 1 predicts the root's child, and head k the token k + 1 positions after the
-state's.
+Alignment: the heads read the target's hidden state at the token before the root. From this state the target's head predicted the
+root, so head 1 predicts the root's child, and head k the token at depth k.
 
-The tree is a pruned Cartesian product (Cai et al., arXiv 2401.10774). Rank path (0, 2) is the best token of depth 1 followed by
-the third best of depth 2, whatever the first one was: all nodes of a depth share one list of candidate children.
+The tree is a pruned Cartesian product (Cai et al., arXiv 2401.10774). Rank path (0, 2) is the best token of depth 1, then the
+third-best token of depth 2: all nodes of a depth share one list of candidates.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RankPath = tuple[int, ...]
 
 
 class ParallelDrafter(NullDrafter):
-    """Drafter of parallel heads that read one hidden state of the target: the one at the token before the root."""
+    """Drafter with parallel heads on the target's hidden state at the token before the root."""
 
     def __init__(self, network: ParallelNet) -> None:
         self._network = network
@@ -50,7 +49,7 @@ class ParallelDrafter(NullDrafter):
 
     @torch.inference_mode()
     def marginals(self, context: Context) -> Tensor | None:
-        """Return every head's logits [depth, support], depth 1 first; None before the target's first pass."""
+        """Return the logits [depth, support] of all heads, from depth 1; None before the first target pass."""
         if self._feature is None:
             return None
         self._calls += 1
@@ -59,7 +58,7 @@ class ParallelDrafter(NullDrafter):
 
 
 def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
-    """Return the rank path of every node but the root, a node's rank being its index among its siblings."""
+    """Return the rank path of every node but the root. A node's rank is its index among its siblings."""
     paths: list[RankPath] = [()]
     for node, parent in enumerate(shape.parents[1:], start=1):
         paths.append((*paths[parent], shape.children[parent].index(node)))
@@ -67,13 +66,15 @@ def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
 
 
 class Product:
-    """Tree builder that fills ``paths`` level by level. Paths beyond the last head, its candidates or the remaining room are
-    dropped."""
+    """Tree builder that fills the rank ``paths`` level by level.
+
+    Paths are dropped if they need more heads, candidates or positions than a round has.
+    """
 
     def __init__(self, paths: Sequence[RankPath]) -> None:
         """Raises BadInput if a path's parent is missing."""
         self._shape = shape_from_paths(paths)
-        self._paths = sorted(set(paths), key=lambda path: (len(path), path))  # in the order of the shape's nodes
+        self._paths = sorted(set(paths), key=lambda path: (len(path), path))  # the node order of the shape
         self._width = 1 + max(path[-1] for path in paths)
 
     def build(self, drafter: ParallelDrafter, context: Context) -> Draft:
@@ -99,7 +100,6 @@ class Product:
 
 
 def _heads_note(depths: Sequence[Depth]) -> Note:
-    """Return each head's predictions."""
     heads = [
         HeadOffer(number, depth.tokens[:SHOWN], [math.exp(log_q) for log_q in depth.log_q[:SHOWN]])
         for number, depth in enumerate(depths, start=1)

@@ -1,10 +1,9 @@
-"""Typical acceptance: a drafted token is kept if its probability exceeds a threshold set by the target's entropy.
+"""Typical acceptance: a draft token is kept if its probability exceeds a threshold that depends on the target's entropy.
 
-Medusa (Cai et al., arXiv 2401.10774): token x is kept if p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
-of the warped distribution p in nats. Of all paths with every token kept, the longest is accepted, and of equally long ones the
-one with the largest product of p. The text's distribution changes: the drafter decides which of several likely tokens is
-emitted. With epsilon 1 and unbounded delta no token is kept, and the run equals the autoregressive one (with ``greedy_root``,
-the one at temperature 0).
+Medusa (Cai et al., arXiv 2401.10774): a token x is kept if p(x) > min(epsilon, delta * exp(-H(p))), where p is the warped
+distribution and H(p) the entropy in nats. The longest path of kept tokens is accepted; ties go to the largest product of p. The
+output distribution changes: the drafter decides which of several likely tokens is emitted. With epsilon 1 and a large delta no
+token is kept, and the output equals that of the autoregressive run (with ``greedy_root``, of the greedy run).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from specviz.trace.schema import ACCEPTED, RELAXED, Note
 
 @dataclass(frozen=True)
 class Typical:
-    """The rule at T > 0; at temperature 0 it is plain greedy matching, which is exact.
+    """Typical acceptance; at temperature 0, greedy matching, which is exact.
 
-    A node's entry in the verdict's ``thresholds`` is the threshold at its parent; no random numbers are used. A node on the path
-    is *accepted* if exact matching would have chosen the same token, else *relaxed*. A node that passed, but whose path lost
-    against a longer or more likely one, is *rejected*. Nodes below one that failed are not verified.
+    A node on the accepted path is *accepted* if sample-and-match would accept it, else *relaxed*. A kept node on a path that lost
+    is *rejected*. Nodes below a node that was not kept are not verified. ``thresholds`` of the verdict maps a node to the
+    threshold at its parent.
 
-    The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely token, as
-    published ("greedy decoding for the first token", section 2.3.1).
+    ``greedy_root``: the bonus token is the target's most likely token, as published ("greedy decoding for the first token",
+    section 2.3.1), instead of a sample.
     """
 
     epsilon: float = 0.09
@@ -44,7 +43,7 @@ class Typical:
             return Match().judge(draft, target, context)
         shape, on_cpu = draft.tree.shape, target.logits.device.type == "cpu"
         path_log_p, thresholds, read = {0: 0.0}, dict[int, float](), dict[int, tuple[float, list[float]]]()
-        # On a GPU, one copy for all nodes that may be needed; on a CPU only nodes whose path passes are read, level by level.
+        # On a GPU, all nodes are read in one copy. On a CPU, only nodes below kept nodes are read, level by level.
         known = {} if on_cpu else _read(draft, target, context, range(len(shape)))
         for level in shape.levels:
             nodes = [node for node in level if node in path_log_p]
@@ -60,8 +59,7 @@ class Typical:
         path = shape.path(best)[1:]
         choices = TargetTokens(target.logits, draft.tree, context)
         marks = list(statuses(shape, path, list(thresholds)))
-        # The rule does not need the target's own choices. On a CPU they are extra work for display only; on a GPU they were
-        # computed with the bonus token.
+        # The target's choices only serve the display. On a GPU they come with the bonus token at no cost.
         with context.untimed if on_cpu else nullcontext():
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
@@ -91,8 +89,7 @@ class Typical:
 def _read(
     draft: Draft, target: TargetPass, context: Context, nodes: Sequence[int]
 ) -> dict[int, tuple[float, list[float]]]:  # fmt: skip
-    """Return, for each of ``nodes`` with children, its distribution's entropy and log p of its children's tokens, in one copy to
-    the host."""
+    """Return, for each of ``nodes`` with children, (entropy, log p of the children's tokens). Copies to the host once."""
     tokens, device = draft.tree.host_tokens, target.logits.device
     children = {node: draft.tree.shape.children[node] for node in nodes if draft.tree.shape.children[node]}
     if not children:

@@ -1,6 +1,6 @@
-"""OWL (Lee et al. 2510.07535): a recurrence that drafts from the last token's state, independent of text length.
+"""OWL (Lee et al. 2510.07535): a recurrent drafter that reads only the last token's state, so text length does not matter.
 
-HOWL, of the same paper, drafts from suffix trees where the text repeats itself.
+HOWL, from the same paper, drafts from suffix trees where the text repeats itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from specviz.methods.suffix_decoding import REMEMBERED, output_store
 
 @dataclass(frozen=True)
 class Parameters(TreeSize):
-    """The paper's values for an 8B target are depth 8, width 10 and 60 nodes, half of them with probes."""
+    """For an 8B target, the paper uses depth 8, width 10 and 60 nodes, half of which are [SPEC] tokens."""
 
-    depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 8.", "levels")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 30.", "nodes")
-    probe: bool = switch(True, "Score a [SPEC] token after every token, whose state the drafter reads too; doubles the rows.")
+    depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper uses 8.", "levels")
+    nodes: int = number(0, 0, 128, "Nodes to verify; 0 chooses the fastest number in every round; the paper uses 30.", "nodes")
+    probe: bool = switch(True, "Add a [SPEC] token after every token and draft from both hidden states; doubles the rows.")
 
 
 @Card(name="owl", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("owl",))
@@ -28,27 +28,29 @@ def owl(parameters: Parameters, resources: parts.MethodResources) -> parts.Compo
 
 @dataclass(frozen=True)
 class HybridParameters(Parameters):
-    """The paper's threshold was not available to us. By default it adapts: the score above which, judging by acceptance so far in
-    this run, the suffix trees are expected to yield more than the network's tree."""
+    """Parameters of OWL, and of the choice between suffix trees and network. The paper's threshold was not available.
+
+    By default the threshold adapts to the acceptance of both sources so far in the run.
+    """
 
     bar: str = choice(
-        "weighed", ("weighed", "fixed"), "Adapt the threshold to how trees and network performed in this run, or fix it below."
+        "weighed", ("weighed", "fixed"), "Adapt the threshold to the acceptance in this run, or use the fixed threshold below."
     )
     threshold: float = number(
         1.5,
         0.0,
         16.0,
-        "Fixed threshold: the suffix trees draft instead of the network if they expect at least this many tokens to be accepted.",
+        "Fixed threshold: expected accepted tokens from which on the suffix trees draft instead of the network.",
         "tokens",
         step=0.5,
     )
-    most: int = number(32, 1, 64, "Maximum tokens drafted from memory, however long the match.", "tokens")
+    most: int = number(32, 1, 64, "Maximum number of draft tokens from suffix trees.", "tokens")
     remembered: int = REMEMBERED
 
 
 @Card(name="howl", exactness=TOKEN_EXACT, family="features", parameters=HybridParameters, weights=("owl",))
 def howl(parameters: HybridParameters, resources: parts.MethodResources) -> parts.Composition:
-    # An empty draft has score 0, so a threshold of 0 accepts every non-empty proposal.
+    # Every draft scores more than 0, so a threshold of 0 lets all drafts pass.
     threshold = None if parameters.bar == "weighed" else parameters.threshold
     store = output_store(resources, parameters.remembered)
     return _composed(

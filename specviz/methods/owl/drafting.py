@@ -1,13 +1,12 @@
-"""OWL's drafter, its [SPEC] token, and HOWL's choice between that drafter and a memory.
+"""OWL's recurrent drafter, the [SPEC] token, and HOWL's choice between this drafter and suffix trees.
 
-Lee et al. (arXiv 2510.07535). The drafter is a recurrence from the last token's state alone, run level by level down a tree. With
-the root at position P, it starts from the root's embedding and two states of the target: those of token P - 1 and of the [SPEC]
-token after it, a learned embedding whose state the drafter reads too. A [SPEC] token has the position and attention mask of the
-token that would come next, and no token attends to it.
+Lee et al. (arXiv 2510.07535). The drafter is a recurrent network, run level by level down a tree. For a root at position P, the
+network starts from the root's embedding and two hidden states of the target: of token P - 1, and of a [SPEC] token behind it. A
+[SPEC] token is a learned embedding with the position and attention mask of the next token; no token attends to a [SPEC] token.
 
-HOWL is the hybrid of OWL and suffix decoding. The memory's score, the expected number of accepted tokens, is compared with a
-fixed or an adaptive threshold. The score takes counts for probabilities, which is accurate only on some texts. So an adaptive
-threshold compares the score, corrected by the memory's acceptance in this run, with the acceptance of the network's trees.
+HOWL combines OWL with suffix decoding. The suffix trees' score, an expected number of accepted tokens, must reach a fixed or an
+adaptive threshold. Scores treat counts as probabilities, which is accurate only on some texts. The adaptive threshold therefore
+corrects scores by the acceptance in this run, and compares with the acceptance of the network's trees.
 """
 
 from __future__ import annotations
@@ -35,41 +34,48 @@ from specviz.trace.notes.drafts import SuffixNote
 from specviz.trace.notes.models import LastStateNote
 
 TREE = 0.8
-"""Prior number of accepted tokens per tree of the network."""
+"""Prior for the accepted tokens per tree of the network."""
 WEIGHT = 4.0
-"""Weight of the priors, in trees (network) and in expected tokens (memory)."""
+"""Weight of the priors, in trees of the network and in expected tokens of the memory."""
 FADE = 0.97
-"""Discount of past observations per round, so that estimates follow the text."""
+"""Discount per round on past observations."""
 
 
 @dataclass(frozen=True)
 class SpecTokenPass(TargetPass):
-    """Target pass with [SPEC] tokens. ``behind`` are the hidden states [node, hidden] of the [SPEC] token below each node, by
-    layer; after a prefill, only the one after the last position, [1, hidden]."""
+    """Target pass with [SPEC] tokens.
+
+    ``behind``: layer to hidden states of the [SPEC] tokens behind the nodes, [node, hidden]. A prefill has a single [SPEC] token,
+    behind the last position.
+    """
 
     behind: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class RecurrentLevels(CapturedLevels[State]):
-    """Rounds of the recurrent drafter: a level depends only on the state of the previous one."""
+    """Levels of the recurrent drafter. A level depends only on the state of the level above."""
 
     columns = 1 << 30
-    """It has no cache, so a text of any length fits."""
+    """No limit: the drafter has no cache."""
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
         super().__init__(stepper.device)
         self.calls = 0
-        """Forwards since the last reset to 0."""
+        """Number of forwards since :meth:`RecurrentDrafter.calls` reset the count."""
         self._stepper = stepper
         self._last, self._root = torch.empty(0), torch.empty(0)
 
     def take(self, last: Tensor, root: int) -> None:
-        """Set this round's inputs: ``last`` [1, 2 * hidden], the states of the token before the root and of its [SPEC] token."""
+        """Set the inputs of a round.
+
+        ``last`` [1, 2 * hidden]: hidden states of the token before the root and of the [SPEC] token behind it. ``root``: token
+        id.
+        """
         self._trail = []
         self._last, self._root = self.given("last", last), self.given("root", to_device([root], self._device))
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """As :meth:`CapturedLevels.step`; counts a forward."""
+        """Like :meth:`CapturedLevels.step`, but counts the forward."""
         self.calls += 1
         return super().step(key, work)
 
@@ -86,15 +92,14 @@ class RecurrentLevels(CapturedLevels[State]):
 
 
 class RecurrentDrafter(NullDrafter):
-    """Recurrent drafter. ``stepper`` is shared between runs. Without a [SPEC] token in the session, zeros take the place of its
-    state."""
+    """Drafter with a recurrent network. In a session without [SPEC] tokens, zeros replace the [SPEC] token's hidden state."""
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
         self.support: Tensor | None = stepper.draft_ids
         self._stepper, self._tap = stepper, stepper.config.tap
         self._levels: RecurrentLevels | None = None
         self._last: Tensor | None = None
-        """States of the last token and of its [SPEC] token, [1, 2 * hidden]."""
+        """Hidden states of the last token and of the [SPEC] token behind it, [1, 2 * hidden]."""
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -118,7 +123,7 @@ class RecurrentDrafter(NullDrafter):
 
     @torch.inference_mode()
     def levels(self, context: Context) -> RecurrentLevels | None:
-        """Return this round's levels; None for a prompt of one token, whose state is unknown."""
+        """Return the levels of this round; None before the first target pass."""
         if self._last is None:
             return None
         assert self._levels is not None
@@ -133,33 +138,36 @@ class RecurrentDrafter(NullDrafter):
 
 @dataclass(frozen=True)
 class SpecToken:
-    """Opener of sessions with a [SPEC] token whose ``embedding`` is [hidden]."""
+    """Opener of sessions with [SPEC] tokens. ``embedding`` [hidden]: embedding of the [SPEC] token."""
 
     embedding: Tensor
     unshared = (
-        "A batched pass does not support the [SPEC] token that this method inserts after every token: "
-        "give the parameter probe=false, or run the prompts one after another."
+        "A batch does not support the [SPEC] tokens of this method: "
+        "set the parameter probe=false, or run the prompts one after another."
     )
 
     def open(self, target: Target, capacity: int, taps: Sequence[int]) -> SpecTokenSession:
-        """Open a session. Raises ContextFull beyond the model's context, ModelUnavailable for an unsupported target."""
+        """Open a session for ``capacity`` tokens.
+
+        Raises ContextFull if the context is shorter, and ModelUnavailable for a target that does not support [SPEC] tokens.
+        """
         if type(target) is not TextTarget:
-            raise ModelUnavailable(f"{target.name} does not support the [SPEC] token; give the parameter probe=false.")
+            raise ModelUnavailable(f"{target.name} does not support [SPEC] tokens; set the parameter probe=false.")
         if target.boundary:
             raise ModelUnavailable(
-                f"{target.name} changes its rotary factors after {target.boundary} tokens, and a [SPEC] token would trigger "
-                "that early; give the parameter probe=false."
+                f"{target.name} changes the rotary factors after {target.boundary} tokens, and a [SPEC] token would trigger "
+                "the change early; set the parameter probe=false."
             )
         target.refuse(capacity)
         return SpecTokenSession(target, capacity, tuple(taps), self.embedding)
 
 
 class SpecTokenSession(TextSession):
-    """One run's cache, which never keeps a [SPEC] token."""
+    """Session with a [SPEC] token behind every node of a pass. The cache keeps no [SPEC] token."""
 
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embedding: Tensor) -> None:
         self.token = target.vocab_size
-        """Id of the [SPEC] token: the first one after the vocabulary."""
+        """Id of the [SPEC] token: the first id after the vocabulary."""
         table = target.model.get_input_embeddings()
         target = copy(target)
         target.embed = lambda tokens: torch.where(
@@ -168,24 +176,24 @@ class SpecTokenSession(TextSession):
         super().__init__(target, capacity, taps)
 
     def padded(self, nodes: int) -> int:
-        """As :meth:`TextSession.padded`, for twice the rows."""
+        """Like :meth:`TextSession.padded`, for two rows per node."""
         return super().padded(2 * nodes)
 
     def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
-        """As :meth:`TextSession.prefill`, with a [SPEC] token after the last of ``ids``."""
+        """Like :meth:`TextSession.prefill`, with a [SPEC] token behind the last of ``ids``."""
         passes = list[TargetPass]()
-        for start, end in self._pieces(len(ids)):  # one at a time: between two a run may be stopped
+        for start, end in self._pieces(len(ids)):  # separate passes, between which a run can be stopped
             if end < len(ids):
                 passes.append(self._read(ids[start:end]))
         logits, hidden = self._chain([*ids[start:], self.token], last=2)
         self._cache.advance(end - start)
-        self._cache.rewind(self.length)  # drops the [SPEC] token's keys and values
+        self._cache.rewind(self.length)  # drops the [SPEC] token
         last = _split(logits[:1], hidden, end - start)
         read = joined([*passes, last])
         return SpecTokenPass(read.logits, read.hidden, behind=last.behind)
 
     def score(self, tree: DraftTree) -> SpecTokenPass:
-        """As :meth:`TextSession.score`, with a [SPEC] token below each node."""
+        """Like :meth:`TextSession.score`, with a [SPEC] token behind each node."""
         leaves = tree.tokens.new_full((len(tree),), self.token)
         doubled = DraftTree(with_leaves(tree.shape), torch.cat((tree.tokens, leaves)))
         return _split(*self._scored(doubled), len(tree))
@@ -193,22 +201,21 @@ class SpecTokenSession(TextSession):
 
 @device_cache(64)
 def with_leaves(shape: TreeShape) -> TreeShape:
-    """Return the shape with one more leaf below each node; the leaves come after all nodes, in the nodes' order."""
+    """Return a shape with an additional leaf below each node. The leaves follow all nodes, in node order."""
     return TreeShape((*shape.parents, *range(len(shape))))
 
 
 def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecTokenPass:
-    """Split the outputs into those of the tokens and those of the [SPEC] tokens after them."""
+    """Separate the outputs of the first ``real`` rows, the tokens, from those of the [SPEC] tokens."""
     own = {layer: states[:real] for layer, states in hidden.items()}
     return SpecTokenPass(logits[:real], own, behind={layer: states[real:] for layer, states in hidden.items()})
 
 
 class HybridController:
-    """Controller of a ``network``, whose tree ``builder`` builds, and an optional ``memory``, which proposes nothing if its score
-    is too low.
+    """Controller that drafts from ``memory`` if the score reaches ``threshold``, else with ``network`` and ``builder``.
 
-    ``probed`` states in the notes whether the target's tokens are followed by [SPEC] tokens. With a ``threshold`` of None it is
-    recomputed in each round, and the memory must then offer all its proposals.
+    ``threshold``: minimum score; None: recompute it in every round, from a memory that withholds no draft. ``probed``: whether
+    the session has [SPEC] tokens, for the notes.
     """
 
     def __init__(
@@ -233,19 +240,19 @@ class HybridController:
             offer = self._memory_draft = Retrieved().build(self.memory, context)
             self._remembered = len(offer.tree) > 1
             if threshold is None:
-                # Near the end only part of a proposal fits; that part is compared with the network's tree.
+                # Near the end of a run only a part of a draft fits, so the score is recomputed.
                 threshold, score = self._weighing.bar(), expected(offer)
                 self._remembered &= score >= threshold
-            elif offer.notes:  # the memory itself offers nothing below a fixed threshold
+            elif offer.notes:  # the memory applies a fixed threshold itself
                 score = offer.notes[0].data["score"]
             if self._remembered:
                 return self._noted(offer, "suffix", context, score, threshold)
         return self._noted(self.builder.build(self.network, context), "tree", context, score, threshold)
 
     def _noted(self, draft: Draft, half: str, context: Context, score: float | None, threshold: float | None) -> Draft:
-        """Return ``draft`` with the method's note before its own."""
+        """Return ``draft`` with a :class:`LastStateNote` before all other notes."""
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.probed)
-        # A generator, so nothing is computed on the round's clock, or at all without a record.
+        # A generator: notes are only computed if recorded, and outside the timed part of the round.
         notes = (SuffixNote.of(note).replace(threshold=threshold).to_note() if half == "suffix" else note for note in draft.notes)
         return replace(draft, notes=context.notes(lambda: [own.to_note(), *notes]))
 
@@ -264,25 +271,24 @@ class HybridController:
 
 
 class AdaptiveThreshold:
-    """Threshold from the acceptance of network and memory in this run."""
+    """Threshold for the memory's score, from the acceptance of network and memory in this run."""
 
     def __init__(self) -> None:
         self._trees = self._accepted = self._expected = self._right = 0.0
 
     def bar(self) -> float:
-        """Return the score above which the memory is expected to yield more than the network.
+        """Return the score from which on the memory is expected to yield more accepted tokens than the network.
 
-        The priors are not discounted, so the threshold stays bounded even if one of the two is idle for long.
+        Priors are not discounted, so the threshold stays bounded if one source does not draft for long.
         """
         tree = (self._accepted + WEIGHT * TREE) / (self._trees + WEIGHT)
         return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
 
     def learn(self, finished: Round, memory_draft: Draft | None, remembered: bool) -> None:
-        """Update from a round drafted by the memory (if ``remembered``) or the network; ``memory_draft`` is the memory's
-        proposal.
+        """Update from a round. ``memory_draft``: draft of the memory. ``remembered``: whether this draft was verified.
 
-        In either case the proposal is compared with the committed tokens. If the network drafted and the proposal matches all
-        committed tokens, its further acceptance is unknown, so only the matched ones count.
+        The memory's draft is compared with the committed tokens in any case. If the network drafted and the memory's draft
+        matches all committed tokens, the score counts only up to the number of matched tokens: the rest is unknown.
         """
         self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
         self._expected, self._right = self._expected * FADE, self._right * FADE
@@ -297,7 +303,7 @@ class AdaptiveThreshold:
 
 
 def expected(draft: Draft) -> float:
-    """Return a retrieved tree's expected number of accepted tokens: the sum of its nodes' path probabilities."""
+    """Return the expected number of accepted tokens of a retrieved tree: the sum of the path probabilities of all nodes."""
     probabilities = [1.0]
     for parent, share in zip(draft.tree.shape.parents[1:], draft.confidence[1:], strict=True):
         probabilities.append(probabilities[parent] * (share or 0.0))
@@ -305,7 +311,7 @@ def expected(draft: Draft) -> float:
 
 
 def followed(draft: Draft, emitted: Sequence[int]) -> int:
-    """Return the number of leading committed tokens that follow a path of the tree."""
+    """Return the number of leading tokens of ``emitted`` that follow a path of the tree."""
     tree, at = draft.tree, 0
     for steps, token in enumerate(emitted):
         below = next((child for child in tree.shape.children[at] if tree.host_tokens[child] == token), None)

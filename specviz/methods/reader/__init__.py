@@ -1,4 +1,4 @@
-"""READER (2508.09072): branches retrieved from this text and earlier outputs, grafted onto a drafter's tree."""
+"""READER (2508.09072): continuations retrieved from this text and earlier outputs, grafted onto a drafter's tree."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ BASES: dict[str, tuple[str, dict[str, Any]]] = {
     "small_draft": ("speculative_sampling", {}),
     "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
 }
-"""Base methods onto whose drafts branches are grafted, with their parameters."""
+"""Choice of drafter to (method, parameters)."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The defaults are specviz's own, since the paper's budgets were not available to us."""
+    """The defaults are specviz's own; the paper's budgets were not available."""
 
     drafter: str = choice(
         "recycling",
         ("none", *BASES),
-        "Whose tree is extended: none, Token Recycling's, the small draft model's, or EAGLE-3's.",
+        "Drafter of the tree to extend: none, Token Recycling, the small draft model, or EAGLE-3.",
     )
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round on this machine.", "nodes")
-    retrieved: int = number(48, 1, 64, "Maximum nodes that a memory adds below one node.", "nodes")
-    deepened: int = number(4, 0, 16, "Number of the drafter's likeliest leaves that are looked up too.", "leaves")
+    nodes: int = number(0, 0, 128, "Nodes to verify; 0 chooses the fastest number in every round.", "nodes")
+    retrieved: int = number(48, 1, 64, "Maximum nodes per retrieved continuation.", "nodes")
+    deepened: int = number(4, 0, 16, "Number of the drafter's most likely leaves to look up, besides the root.", "leaves")
     remembered: int = REMEMBERED
 
 
@@ -36,7 +36,7 @@ class Parameters:
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.reader.merged_tree import Estimates, Merged
 
-    # Drafts more than with the length rule's defaults, since the merged tree is cut to the optimal size later.
+    # More permissive than the defaults of LengthRule, since the merged tree is cut to size later.
     rule = parts.LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else tree_costs(resources, None, 1)
@@ -49,7 +49,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 def _base(name: str, resources: parts.MethodResources) -> parts.Composition | None:
-    """Compose the base method with more nodes than optimal, since the merged tree is cut later."""
+    """Compose the base method ``name``, with more nodes than optimal, since the merged tree is cut to size later."""
     from specviz.methods.reader.merged_tree import Ladder
 
     if name == "none":

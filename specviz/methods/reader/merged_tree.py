@@ -1,9 +1,9 @@
-"""Draft tree merged from a drafter and text memories (suffix trees), joined by shared prefix and pruned to the optimal size.
+"""Draft tree merged from a drafter's tree and continuations retrieved from suffix trees, pruned to the fastest size.
 
-READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value. Here the
-acceptance probability of each *kind* of node (its source, with a range of confidence, rank or match length) is estimated while
-decoding. A node's value is the product along its path. A parent's value is at least its child's, so the best n nodes form a tree.
-The sum of their values, the expected number of accepted tokens, is the largest of any tree of n nodes.
+READER (arXiv 2508.09072) grafts retrieved branches onto a drafter's tree, but does not define the value of a node. Here nodes
+have a *kind*: a source, with a range of confidence, rank or match length. The acceptance probability of every kind is estimated
+while decoding, and the value of a node is the product of the probabilities along the path. Values fall along a path, so the best
+n nodes form a tree: the tree of n nodes with the largest expected number of accepted tokens.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from specviz.trace.schema import MAX_PRUNED, Note
 
 DRAFTER = "drafter"
 LARGEST = 255
-# Prior probability that the only known successor is right, by the base-2 logarithm of the match length before it: in the run's
-# own text, and in earlier outputs. Measured on the calibration prompts.
+# Prior acceptance of the only known successor, by log2 of the match length, in this run's text (BY_MATCH) and in earlier outputs
+# (BY_DISTANT_MATCH). Measured on the calibration prompts.
 BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
 BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
-# Prior of a drafter's token by its rank among its siblings, for drafters without probabilities.
+# Prior acceptance of a token by rank among siblings, for drafters without probabilities.
 BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
-# Minimum value of a drafted leaf for which continuations are retrieved.
+# Minimum value of a leaf for which continuations are retrieved.
 FAINT = 0.02
 
 
 @dataclass
 class _Leaf:
-    """A candidate node. ``sources`` maps each source to the (kind, prior) from which it estimates the acceptance."""
+    """A candidate node. ``sources``: source to (kind, prior acceptance)."""
 
     parent: int
     token: int
@@ -46,7 +46,7 @@ class _Leaf:
 
 
 class _Merging:
-    """Candidates by path: equal tokens below one parent share a node, whatever their source."""
+    """Tree of candidates from all sources. Equal tokens below one parent share a node."""
 
     def __init__(self, root: int, deepest: int) -> None:
         self.leaves = [_Leaf(-1, root, 0)]
@@ -55,7 +55,7 @@ class _Merging:
         self._deepest = deepest
 
     def add(self, parent: int, token: int, source: str, kind: Hashable, prior: float) -> int | None:
-        """Return the node of this token, created if needed; None beyond the maximum depth."""
+        """Return the node for ``token`` below ``parent``, created if missing; None beyond the maximum depth."""
         depth = self.leaves[parent].depth + 1
         if depth > self._deepest:
             return None
@@ -74,7 +74,10 @@ class _Merging:
         self, at: int, tokens: Sequence[int], parents: Sequence[int], source: str,
         kind_of: Callable[[int, int], tuple[Hashable, float]],
     ) -> None:  # fmt: skip
-        """Add a tree's nodes, numbered from 1, below ``at``. ``kind_of`` maps a node and its parent here to its (kind, prior)."""
+        """Add the nodes of a tree, numbered from 1, below the node ``at``.
+
+        ``kind_of(number, parent)``: function from a node's number in the added tree, and its parent here, to (kind, prior).
+        """
         place: dict[int, int | None] = {0: at}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
             above = place.get(parent)
@@ -82,7 +85,7 @@ class _Merging:
                 place[node] = self.add(above, token, source, *kind_of(node, above))
 
     def draft(self, draft: Draft) -> None:
-        """Add a drafter's tree."""
+        """Add the tree of a drafter."""
         shape = draft.tree.shape
 
         def kind_of(node: int, above: int) -> tuple[Hashable, float]:
@@ -95,7 +98,7 @@ class _Merging:
         self.hang(0, draft.tree.host_tokens[1:], shape.parents[1:], DRAFTER, kind_of)
 
     def graft(self, node: int, held: MemoryGuess) -> None:
-        """Add a memory's proposed continuation of the text up to ``node``."""
+        """Add a retrieved continuation of the text up to ``node``."""
         guess = held.guess
 
         def kind_of(number: int, above: int) -> tuple[Hashable, float]:
@@ -110,7 +113,7 @@ class _Merging:
             self.grafts.append(Graft(node, held.source, guess.matched, len(guess.tokens)))
 
     def path(self, node: int) -> list[int]:
-        """Return the tokens on the path to ``node``, without the root."""
+        """Return the tokens on the path to ``node``, without the root's."""
         tokens = []
         while node:
             tokens.append(self.leaves[node].token)
@@ -118,8 +121,7 @@ class _Merging:
         return tokens[::-1]
 
     def weigh(self, estimates: Estimates) -> None:
-        """Set every node's probability and value. Siblings are mutually exclusive, so their probabilities are scaled to sum to at
-        most 1."""
+        """Set the probability and the value of every node. Probabilities of siblings are scaled to sum to at most 1."""
         for leaf in self.leaves[1:]:
             weighted_kinds = [(estimates.probability(kind, prior), kind) for kind, prior in leaf.sources.values()]
             leaf.probability, leaf.kind = max(weighted_kinds, key=lambda pair: pair[0])
@@ -137,16 +139,15 @@ class _Merging:
                 leaf.value = self.leaves[node].value * leaf.probability
 
     def ranked(self) -> list[int]:
-        """Return all nodes but the root by descending value; ties are in order of insertion, so parents precede children."""
+        """Return all nodes but the root by descending value. Ties keep the order of insertion, so parents precede children."""
         return sorted(range(1, len(self.leaves)), key=lambda node: -self.leaves[node].value)
 
 
 class Merged:
-    """Controller that drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: the
-    optimal number).
+    """Controller that merges the drafts of ``inner`` (None: no drafter) with continuations from ``memories``.
 
-    Continuations are retrieved for the root and for the ``deepened`` most valuable leaves of the drafter's tree. Trees are
-    deterministic at every temperature: the inner drafter always drafts as at temperature 0.
+    ``nodes``: number of nodes to verify; 0: the fastest, by ``pays``. ``deepened``: number of leaves, the most valuable ones, for
+    which continuations are retrieved besides the root. The inner drafter drafts as at temperature 0, so trees are deterministic.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Merged:
         pays: SizePolicy | None = None,
     ) -> None:
         if not nodes and pays is None:
-            raise ValueError("a tree without a given size needs a size policy")
+            raise ValueError("a tree without a fixed number of nodes needs a size policy")
         self.inner, self.memories, self.estimates = inner, memories, estimates
         self.nodes, self.deepened, self.pays = nodes, deepened, pays
         self._kinds: list[Hashable] = []
@@ -192,7 +193,7 @@ class Merged:
     def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
     ) -> Draft:
-        """Return the draft of the kept nodes, with the best of the others as pruned nodes, numbered after them."""
+        """Return the draft. If notes are recorded, the best of the ``pruned_nodes`` follow the ``kept_nodes``."""
         nodes, place = [0], {0: 0}
         for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
             place[node] = len(nodes)
@@ -218,7 +219,7 @@ class Merged:
         ).to_note()
 
     def observe(self, finished: Round) -> None:
-        """Update the estimates with every node whose parent was accepted."""
+        """Update the estimates from all nodes with an accepted parent."""
         shape = finished.draft.tree.shape
         accepted = set(finished.verdict.path)
         for node in finished.verdict.visited[: len(finished.emitted)]:
@@ -237,37 +238,39 @@ class Merged:
 
 
 def _tenth(share: float) -> int:
-    """Return which tenth of [0, 1] a fraction lies in, 0 to 9."""
+    """Return the tenth of [0, 1] that contains ``share``: 0 to 9."""
     return min(9, int(share * 10))
 
 
 # Weight of a prior, in observations.
 WEIGHT = 6.0
-# Beyond this many observations of a kind, older ones are discounted, so that its estimate adapts to the text.
+# Number of observations of a kind from which on older observations are discounted, so that estimates adapt to the text.
 MOST = 200.0
 
 
 class Estimates:
-    """Estimated acceptance probability of each kind of node. The caller may keep the object across runs."""
+    """Estimated acceptance probability of each kind of node. May be kept across runs."""
 
     def __init__(self) -> None:
         self._counts: dict[Hashable, tuple[float, float]] = {}
 
     def probability(self, kind: Hashable, prior: float) -> float:
-        """Return the weighted mean of observations and ``prior``, clamped to [0.001, 0.999]."""
+        """Return the weighted mean of the observed acceptance and ``prior``, clamped to [0.001, 0.999]."""
         hits, tried = self._counts.get(kind, (0.0, 0.0))
         return min(0.999, max(0.001, (hits + WEIGHT * prior) / (tried + WEIGHT)))
 
     def learn(self, kind: Hashable, accepted: bool) -> None:
-        """Count one more verified node of this kind, whose parent was accepted."""
+        """Count a node of this kind with an accepted parent."""
         hits, tried = self._counts.get(kind, (0.0, 0.0))
         fade = MOST / (MOST + 1) if tried >= MOST else 1.0
         self._counts[kind] = (hits * fade + accepted, tried * fade + 1)
 
 
 class Ladder:
-    """Tree builder of ``depth`` levels: the top ``width`` tokens after the chain of top tokens, until its probability is below
-    ``floor``. The tokens are chosen deterministically, so every child is a point mass."""
+    """Tree builder that extends the chain of top tokens, with the top ``width`` tokens as siblings at each of ``depth`` levels.
+
+    The tree ends when the probability of the chain falls below ``floor``. Tokens are point masses.
+    """
 
     def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:
         self.depth = depth

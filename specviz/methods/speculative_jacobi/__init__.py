@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding (Teng et al. 2410.01699): the target redraws and tests a window of guesses."""
+"""Speculative Jacobi decoding (Teng et al. 2410.01699): every target pass verifies and resamples a window of codes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, part
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's window is 16 codes, filled at random (Lumina-mGPT) or by repeating the left neighbour (LlamaGen)."""
+    """The paper uses a window of 16 codes; new positions get a random code (Lumina-mGPT) or the left neighbour's (LlamaGen)."""
 
-    window: int = number(16, 1, 96, "Codes guessed at once.", "codes")
-    fill: str = choice("repeat", ("repeat", "random"), "What fills a position that is new to the window.")
+    window: int = number(16, 1, 96, "Window size.", "codes")
+    fill: str = choice(
+        "repeat", ("repeat", "random"), "Code at a position that is new to the window: the left neighbour's, or a random one."
+    )
 
 
 @Card(name="speculative_jacobi", modality=("image",), exactness=IN_DISTRIBUTION, family="memory", parameters=Parameters)

@@ -1,4 +1,4 @@
-"""STAND (Song et al. 2506.04708): an n-gram store of the target's own probabilities, sampled into a tree by Gumbel-Top-K."""
+"""STAND (Song et al. 2506.04708): trees sampled by Gumbel-top-k from an n-gram store of the target's probabilities."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, part
 
 @dataclass(frozen=True)
 class Parameters:
-    """``nodes`` 0 sizes the tree by this machine's cost curve; the paper uses 80."""
+    """Tree, acceptance rule, and contents of the n-gram store."""
 
     nodes: int = number(
-        0, 0, 80, "Tree size; 0 chooses the fastest here for the length of the known n-gram, the paper's value is 80.", "nodes"
+        0, 0, 80, "Nodes of the tree; 0 chooses the fastest number for the known n-gram; the paper uses 80.", "nodes"
     )
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match"),
-        "Rejection without replacement, or sample-and-match (equal to the autoregressive run token for token).",
+        "Rejection sampling without replacement, or sample-and-match (same text as the autoregressive run).",
     )
     earlier_trajectories: int = number(
-        0, 0, 16, "Decode this many trajectories of the prompt first, drawn independently, to fill the store.", "runs"
+        0, 0, 16, "Number of independent trajectories to decode before the run, to fill the store.", "runs"
     )
-    lowest_order: int = number(
-        2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks up the last token alone.", "tokens"
-    )
+    lowest_order: int = number(2, 2, 4, "Order of the shortest n-gram to look up; 2 uses only the last token.", "tokens")
 
 
 def warm_up(run: Any, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
-    """Decode the earlier trajectories; return a warning if the time did not suffice for all, or ""."""
+    """Decode earlier trajectories. Returns a warning if there was not enough time for all, else ""."""
     from specviz.methods.stand.trajectories import decode
 
     return decode(run, cancel, progress)
@@ -55,7 +53,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     trees = parts.load_all(resources.tree_file("stand"))
     if parameters.nodes:
         builder = parts.Sampled(trees[0].best(parameters.nodes))
-    else:  # the optimal tree for the longest known n-gram
+    else:  # the fastest tree for the order of the longest known n-gram
         curve = resources.cost_curve()
         shapes = {order: tree.best(max(1, parts.best_size(tree.probability, curve))) for order, tree in trees.items()}
         builder = parts.Sampled(lambda context: shapes.get(store.order_at(context.ids), shapes[0]))

@@ -1,8 +1,8 @@
-"""N-gram store of STAND: for recent n-grams, the target's top ten next tokens with averaged probabilities.
+"""N-gram store of STAND: n-grams with the target's top ten next tokens and their mean probabilities.
 
-Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned
-from committed positions only and at temperature 1. The run's temperature is applied when a row is read, so several decodings of
-one prompt (*trajectories*) can share a store at different temperatures.
+Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Entries hold probabilities
+at temperature 1, from committed positions. The temperature of a run applies at look-up, so several decodings of one prompt
+(*trajectories*) can share a store at different temperatures.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MOST_ENTRIES = 200_000
 
 @dataclass
 class Entry:
-    """One n-gram: its number of visits, and its top next tokens with averaged probabilities, most likely first."""
+    """Statistics of one n-gram. ``distribution``: next token to mean probability over ``visits``, most likely first."""
 
     visits: int
     distribution: dict[int, float]
 
     def add(self, distribution: dict[int, float]) -> None:
-        """Update the running mean over visits and keep the top ten. A token missing on one side counts as 0 there."""
+        """Update the mean over visits and keep the top ten tokens. A missing token has probability 0."""
         weight = 1.0 / (self.visits + 1)
         union = {token: p * (1 - weight) for token, p in self.distribution.items()}
         for token, p in distribution.items():
@@ -46,9 +46,9 @@ class Entry:
 
 
 class NgramStore:
-    """Table of n-grams, shared by all trajectories of one prompt. The oldest entries are evicted when it is full.
+    """Table of n-grams, shared by all trajectories of one prompt. A full store evicts the oldest entries.
 
-    An n-gram of order n is n - 1 tokens and their successor, so order 2 depends on the last token alone.
+    The key of an n-gram of order n has n - 1 tokens, so order 2 depends on the last token only.
     """
 
     def __init__(self, orders: Sequence[int] = ORDERS) -> None:
@@ -56,8 +56,7 @@ class NgramStore:
         self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
 
     def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
-        """Add the target's top next tokens after ``suffix``, the last tokens of the text: at least as many as the longest
-        order, or the whole text."""
+        """Add the target's top next tokens after ``suffix``, the last tokens of the text."""
         for order in self.orders:
             if len(suffix) < order - 1:
                 continue
@@ -70,7 +69,7 @@ class NgramStore:
             self.entries.popitem(last=False)
 
     def lookup(self, suffix: Sequence[int]) -> tuple[int, Entry] | None:
-        """Return (order, entry) of the longest known n-gram at the end of ``suffix``, or None."""
+        """Return (order, entry) of the longest known n-gram at the end of ``suffix``; None if there is none."""
         for order in self.orders:
             entry = self.entries.get(tuple(suffix[1 - order :])) if len(suffix) >= order - 1 else None
             if entry is not None:
@@ -78,13 +77,13 @@ class NgramStore:
         return None
 
     def order_at(self, suffix: Sequence[int]) -> int:
-        """Return the order of the longest known n-gram at the end of ``suffix``, or 0."""
+        """Return the order of the longest known n-gram at the end of ``suffix``; 0 if there is none."""
         hit = self.lookup(suffix)
         return 0 if hit is None else hit[0]
 
 
 def best_tokens(logits: Tensor) -> list[dict[int, float]]:
-    """Return the top tokens of each row of [node, vocab] at temperature 1, as ``{id: probability}``."""
+    """Return [node] the top tokens with probabilities at temperature 1, from ``logits`` [node, vocab]."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     best = wide.topk(min(KEPT, wide.shape[-1]), dim=-1)
     log_p = best.values - torch.logsumexp(wide, -1, keepdim=True)
@@ -93,7 +92,7 @@ def best_tokens(logits: Tensor) -> list[dict[int, float]]:
 
 
 def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
-    """Return a stored row's probabilities under the run's warp, summing to 1; at temperature 0 they are only renormalised."""
+    """Return the probabilities of a stored distribution under ``warp``, normalised; temperature 0 counts as 1."""
     temperature = 1.0 if warp.greedy else warp.temperature
     peak = max(distribution.values())
     scores = [math.exp(math.log(max(p, 1e-30) / peak) / temperature) for p in distribution.values()]
@@ -105,7 +104,7 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
 
 
 class NgramDrafter(NullDrafter):
-    """Drafter that reads the store, and updates it from the target's logits at committed positions."""
+    """Drafter that reads ``store`` and updates it from the target's logits at committed positions."""
 
     def __init__(self, store: NgramStore) -> None:
         self.store = store
@@ -127,12 +126,12 @@ class NgramDrafter(NullDrafter):
         if hit is None:
             return None
         self._orders[node], entry = hit
-        # Always on the host: ten numbers are not worth copying to a GPU and back.
+        # On the host, since ten numbers are not worth a copy to the GPU.
         probability = torch.tensor(warped(entry.distribution, context.warp), dtype=torch.float64)
         return Proposal(probability, torch.tensor(list(entry.distribution)))
 
     def calls(self) -> int:
-        """Return 1: the look-ups of a round count as one call, as for every model-free method."""
+        """Return 1: all look-ups of a round count as one call."""
         return 1
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:

@@ -1,6 +1,6 @@
-"""Earlier trajectories of a prompt, decoded before a run so that its drafter learns from them.
+"""Earlier trajectories: decodings of the prompt before a run, from which the drafter learns.
 
-Several rows of one batch take little more time than one, since a pass's cost is dominated by reading the weights.
+A batch takes little more time than a single trajectory, since reading the weights dominates the cost of a pass.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 
 LONGEST_PROMPT = 512
-"""Maximum number of prompt tokens for decoding in a batch: each row is prefilled in one chunk, and a run can stop only between
-chunks."""
+"""Maximum prompt length for a batch, in tokens. A row is prefilled in one chunk, and runs stop only between chunks."""
 CUT = frozenset({"cancelled", "time_limit"})
 
 
 def decode(run: Any, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
-    """Decode the ``earlier_trajectories`` of the prepared ``run``, within half of the time limit.
+    """Decode the ``earlier_trajectories`` of the prepared ``run`` within half of the time limit.
 
-    Their noise differs from every run's, whatever its seed. Otherwise a run would be verified with random numbers from which its
-    drafter has learnt, or find its own text in the store. Returns a warning if the time did not suffice for all, or "".
+    Their noise differs from the noise of runs with any seed: a drafter must not learn from the random numbers that verify it, nor
+    find the text of the run in the store. Returns a warning if there was not enough time for all trajectories, else "".
     """
     count, complete = run.request.parameters.earlier_trajectories, 0
     together = isinstance(run.target, TextTarget) and len(run.prompt_ids) <= LONGEST_PROMPT
@@ -55,14 +54,13 @@ def decode(run: Any, cancel: threading.Event, progress: Callable[[str, float | N
 
 
 def _alone(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
-    """Return rounds and outcome of one trajectory with its own session."""
+    """Return the steps and the outcome of one trajectory."""
     decoding = run.decoding(run.compose(), run.request.seed, "off", cancel, numbers[0])
     return decoding.steps(), [decoding.outcome]
 
 
 def _batch(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
-    """Return rounds and outcomes of several trajectories as rows of a batch. Trees are sized by a row's share of a pass's
-    cost."""
+    """Return the rounds and the outcomes of a batch of trajectories. Tree sizes follow a row's share of the cost of a pass."""
     rows = []
     for number in numbers:
         composition = run.compose(cost_curve=lambda: shared(run.resources.cost_curve(), len(numbers)))

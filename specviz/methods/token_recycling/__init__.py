@@ -1,4 +1,4 @@
-"""Token Recycling (Luo et al. 2408.08696): a matrix of every token's most recent successors, unfolded into a fixed tree."""
+"""Token Recycling (Luo et al. 2408.08696): a static tree filled from a matrix of every token's likely successors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from specviz.methods.registry import TOKEN_EXACT, Card, choice, parts, switch
 
 @dataclass(frozen=True)
 class Parameters:
-    """Tree, and whether the matrix is kept between runs."""
+    """Tree, and lifetime of the matrix."""
 
     tree: str = choice(
-        "fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best as pay off on this machine."
+        "fitted", ("published", "fitted"), "The published 80 nodes, or the best nodes in the fastest number on this machine."
     )
-    keep: bool = switch(True, "Keep the matrix from one run to the next, as published.")
+    keep: bool = switch(True, "Keep the matrix between runs, as published.")
 
 
 @Card(name="token_recycling", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)

@@ -1,5 +1,4 @@
-"""Successor matrix: for every token, the top eight next tokens of the most recent logits after it, including those of rejected
-nodes.
+"""Successor matrix: for every token, the top eight next tokens when the target last scored that token, accepted or not.
 
 Luo et al., "Turning Trash into Treasure" (arXiv 2408.08696).
 """
@@ -19,15 +18,15 @@ from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 WIDTH = 8
 _GROUP = 64
 SHOWN = 12
-"""Number of rows reported."""
+"""Maximum number of rows in a note."""
 
 
 def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
-    """Return the ids of the ``width`` largest logits, int64 [node, width].
+    """Return the ids of the ``width`` largest of ``logits`` [node, vocab], int64 [node, width].
 
-    Computed in two passes, several times faster on a CPU than one top-k over the whole vocabulary. The top logits lie in the
-    groups with the largest maxima. Groups are strided (every ``groups``-th token), because reducing over the outer axis is
-    faster. Equal logits may be ranked either way.
+    On a CPU, two passes are several times faster than one top-k over the vocabulary: the top logits lie in the groups with the
+    largest maxima. A group has every ``groups``-th token, since reducing over the outer axis is faster. The order of equal logits
+    is unspecified.
     """
     nodes, vocab = logits.shape
     groups = vocab // _GROUP
@@ -45,14 +44,14 @@ def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
 
 
 class SuccessorMatrix:
-    """Matrix ``rows`` int32 [vocab, 8] on the host, and the set of rows ever written. The caller may keep it across runs."""
+    """Matrix of successors. ``rows``: int32 [vocab, 8] on the host. ``known``: rows written so far. May be kept across runs."""
 
     def __init__(self, vocab_size: int) -> None:
         self.rows = torch.zeros(vocab_size, min(WIDTH, vocab_size), dtype=torch.int32)
         self.known: set[int] = set()
 
     def write(self, tokens: Sequence[int], best: Tensor) -> None:
-        """Set row ``tokens[i]`` to ``best[i]``; the last of duplicate tokens wins."""
+        """Set row ``tokens[i]`` to ``best[i]``. Of duplicate tokens, the last wins."""
         last = {token: place for place, token in enumerate(tokens)}
         where = torch.tensor(list(last))
         self.rows[where, : best.shape[1]] = best[list(last.values())].to(torch.int32)
@@ -64,8 +63,7 @@ class SuccessorMatrix:
 
 
 class Recycler(NullDrafter):
-    """Drafter that reads the matrix while drafting, and updates it from every row of every target pass, ``updated`` in the
-    last."""
+    """Drafter that reads ``matrix`` and updates it from every target pass. ``updated``: number of rows in the last update."""
 
     def __init__(self, matrix: SuccessorMatrix) -> None:
         self.matrix = matrix
@@ -78,8 +76,10 @@ class Recycler(NullDrafter):
 
 
 class Static:
-    """Tree builder that fills ``shape`` level by level: the r-th child of a node carries its r-th best successor. A branch ends
-    where no successor is known, since an arbitrary token would waste a row."""
+    """Tree builder that fills ``shape``: the r-th child of a node gets the r-th best successor.
+
+    A branch ends at a token without known successors.
+    """
 
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape

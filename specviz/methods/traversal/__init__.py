@@ -1,4 +1,4 @@
-"""Traversal Verification (Weng et al. 2505.12398): sampled trees verified from the leaves up; on a chain, block verification."""
+"""Traversal Verification (Weng et al. 2505.12398): leaf-to-root verification of sampled trees; block verification on a chain."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ DEEPEST_BINARY = 6
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's trees: a chain of 5, a binary tree, and EAGLE's 25 nodes. Only sampled trees can gain."""
+    """Trees of the paper: a chain of 5, a binary tree, and EAGLE's 25 nodes."""
 
     shape: str = choice(
         "sparse",
         ("chain", "binary", "sparse"),
         "A chain (block verification), a binary tree, or EAGLE's published 25 nodes.",
     )
-    depth: int = number(5, 1, 8, "Levels of the chain or the binary tree; the sparse tree has its own five.", "levels")
-    drafter: str = choice("eagle3", ("eagle3", "draft_model"), "EAGLE-3's heads, or the draft model, which drafts chains.")
+    depth: int = number(5, 1, 8, "Depth of the chain or the binary tree; EAGLE's tree always has five levels.", "levels")
+    drafter: str = choice("eagle3", ("eagle3", "draft_model"), "EAGLE-3's heads, or a draft model, for chains only.")
 
 
 @Card(name="traversal", exactness=IN_DISTRIBUTION, family="judge", parameters=Parameters, weights=("eagle3",))

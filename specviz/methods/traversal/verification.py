@@ -1,20 +1,19 @@
-"""Traversal Verification: a draft tree verified from its leaves upwards, so that a good descendant can rescue a weak parent.
+"""Traversal Verification: a draft tree is verified from the leaves up, so that a good descendant can rescue a weak parent.
 
-Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv 2403.10444). A node
-is entered with the weight min(1, w p/q), w and p being its parent's current residual. A leaf is accepted with probability equal
-to its weight, together with the whole path above it. After a failed child the parent's residual is [w p - q]+. With S its mass, p
-becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the distribution of the next sibling. Once all children have failed,
+Weng et al. (arXiv 2505.12398); on a chain, Block Verification (Sun et al., arXiv 2403.10444). Every node has a weight w and a
+residual distribution p. A child is entered with the weight min(1, w p/q) of its token. A leaf is accepted, with the whole path to
+the root, with a probability equal to the weight. When a child fails, let S be the mass of [w p - q]+. Then p becomes
+norm([w p - q]+), w becomes S / (S + 1 - w), and q becomes the distribution of the next sibling. When all children have failed,
 the node is tested like a leaf. The root's weight stays 1.
 
-Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with probability w over
-the random draws below it, and its continuation then has the target's distribution. So the rule is exact for children sampled
-without replacement and kept in sampling order. On a chain it never accepts fewer tokens on average than the top-down rule. On a
-tree it mostly accepts more, but not always: a leaf sampled before a sibling with children is tested first, at the expense of
-those children. Children of a node without a stored distribution were chosen deterministically. Each counts as a point mass, and
-the rule accepts as often as the top-down one.
+Invariant, by induction from the leaves: with probability w over the draws below, a node entered with weight w or a descendant is
+accepted, and the continuation then has the target's distribution. The rule is therefore exact for children sampled without
+replacement, in sampling order. On a chain it accepts at least as many tokens on average as top-down verification. On a tree it
+mostly accepts more, but a leaf sampled before a sibling with children is tested first, at the expense of these children.
+Deterministically chosen children count as point masses; acceptance then equals that of top-down verification.
 
-Residuals are float64 on the host, on the drafter's support alone: outside the support a rejected child only rescales p by a
-common factor. So a draft vocabulary of 8,000 out of 50,000 tokens costs a sixth of the full vocabulary.
+Residuals are float64 on the host, over the drafter's support only: outside the support, a failed child merely rescales p. A draft
+vocabulary of 8,000 out of 50,000 tokens thus costs a sixth of the full vocabulary.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ _NOTHING = 1e-300
 
 
 class NodeResidual:
-    """Residual of one node. ``weight`` is its total mass: the probability that the node itself is accepted now.
+    """Residual of one node.
 
-    ``p`` float64 [support] is the target's distribution at ``ids`` (None: the whole vocabulary), ``rest`` its mass elsewhere.
-    ``q`` is the drafter's distribution; None if ``ids`` were chosen deterministically, so that each is a point mass.
+    ``weight``: total mass, the probability of accepting the node if tested now. ``p``: the target's distribution over ``ids``,
+    float64 [support]; ``ids`` None: the vocabulary. ``rest``: the target's mass outside ``ids``. ``q``: the drafter's
+    distribution; None if the children are point masses.
     """
 
     def __init__(self, weight: float, p: Tensor, rest: float, q: Tensor | None, ids: Tensor | None) -> None:
@@ -64,15 +64,17 @@ class NodeResidual:
         return int((self._ids == token).nonzero()[0, 0])
 
     def weight_of(self, token: int) -> float:
-        """Return the initial weight of the child carrying ``token``: min(1, w p / q)."""
+        """Return the initial weight of the child with ``token``: min(1, w p / q)."""
         slot = self._slot(token)
         mass, q = float(self._mass[slot]), 1.0 if self._q is None else float(self._q[slot])
         return min(1.0, mass / q) if q > 0 else float(mass > 0)
 
     def fail(self, token: int) -> None:
-        """Update after the child carrying ``token`` and its subtree failed: subtract the drafter's distribution from the
-        residual, then remove the child's token from the drafter's distribution and renormalise it (a point-mass child simply
-        loses its mass)."""
+        """Update after the subtree of the child with ``token`` failed.
+
+        Subtracts q from the residual, then removes ``token`` from q and renormalises q. For point masses, the residual loses the
+        mass of ``token``.
+        """
         slot = self._slot(token)
         if self._q is None:
             left = self._mass.clone()
@@ -89,7 +91,7 @@ class NodeResidual:
         owed = float(left.sum()) + self._rest
         total = owed + (1.0 - self.weight)  # in this order, a weight of 1 stays exactly 1
         if owed < _NOTHING or total < _NOTHING:
-            # Either the residual is empty, or the child had weight 1 and fails with probability 0.
+            # The residual is empty, or the child had weight 1, which fails with probability 0.
             self.weight = self._scale = float(self.weight == 1.0)
             self._mass, self._rest = self._p * self._scale, self._outside * self._scale
             return
@@ -99,7 +101,7 @@ class NodeResidual:
         self.weight = owed / total
 
     def distribution(self, target: Tensor) -> Tensor:
-        """Return the unnormalised residual over [vocab]; ``target`` is the target's own distribution at this node."""
+        """Return the unnormalised residual [vocab]. ``target`` [vocab]: the target's distribution at this node."""
         if not self._failed or self.weight == 0:
             return target
         mass = copy_to_device(self._mass, target.device)
@@ -110,8 +112,7 @@ class NodeResidual:
 
 @dataclass
 class _Visit:
-    """A current or past node of the walk: its initial weight, its residual (None for a leaf), and the number of children tried
-    so far."""
+    """Visit to a node. ``start``: initial weight. ``residual``: None for a leaf. ``tried``: number of children tried so far."""
 
     node: int
     start: float
@@ -124,10 +125,10 @@ class _Visit:
 
 
 class Traversal:
-    """Leaf-to-root verification. At temperature 0 both distributions are point masses and the rule is plain greedy matching.
+    """Leaf-to-root verification; at temperature 0, greedy matching.
 
-    A verdict's ``thresholds`` are the weights compared with uniform draws, in the order of the visits: the failed nodes, then the
-    accepted one if it is not the root. Nodes above it on the path were accepted without a uniform draw.
+    ``thresholds`` of the verdict maps each tested node to the weight that was compared with a uniform draw, in order of the
+    tests. The nodes above the accepted node on the path are accepted without a test.
     """
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
@@ -142,7 +143,7 @@ class Traversal:
             bonus = end.residual.distribution(bonus)  # not normalised
 
         def note() -> list[Note]:
-            # The top-down rule's result on the same tree and uniform draws.
+            # Top-down verification of the same tree with the same uniform draws, for comparison.
             downwards = Rejection().judge(draft, target, replace(context, record_notes=False)).path
             visits = [Visit(one.node, one.start, one.weight, draws.get(one.node), "failed") for one in judged]
             visits[-1] = visits[-1].replace(outcome="accepted")
@@ -167,20 +168,22 @@ class Traversal:
 def _walk(
     draft: Draft, probabilities: TreeProbabilities, context: Context
 ) -> tuple[list[_Visit], dict[int, float], list[int]]:  # fmt: skip
-    """Walk the tree in post-order to the first node whose uniform draw falls below its weight. Return the visits up to that node,
-    the draws by node, and the nodes whose target row was read."""
+    """Walk the tree in post-order up to the first node with a uniform draw below the weight, which is accepted.
+
+    Returns the visits that ended, the draws by node, and the nodes whose distributions were read.
+    """
     tokens, children = draft.tree.host_tokens, draft.tree.shape.children
     judged, draws, read = list[_Visit](), dict[int, float](), list[int]()
 
     def enter(node: int, weight: float) -> _Visit:
-        # Children of a node of weight 0 are skipped, since no node below it can be accepted.
+        # Nothing below a node of weight 0 can be accepted.
         if weight == 0 or not children[node]:
             return _Visit(node, weight)
         read.append(node)
         table = probabilities.table(node)
         assert table.outside is not None
         p, q = table.p.double(), table.q.double() if node in draft.proposals else None
-        # A softmax in float32 sums to 1 only approximately; an exact rule requires a distribution.
+        # A softmax in float32 sums to 1 only approximately; exactness requires normalised p.
         total = p.sum() + table.outside
         return _Visit(node, weight, NodeResidual(weight, p / total, float(table.outside / total), q, table.ids))
 
@@ -195,7 +198,7 @@ def _walk(
         judged.append(visit)
         if visit.node == 0:
             return judged, draws, read
-        # Keyed by round too: a later round may test a position again, with a fresh uniform draw.
+        # Keyed by round, since a later round may test the same position again.
         draws[visit.node] = context.noise.uniform(ACCEPT, context.round, visit.node)
         if draws[visit.node] < visit.weight:
             return judged, draws, read
