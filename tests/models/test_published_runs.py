@@ -14,7 +14,16 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
-from tests.support.tiny.published_heads import CONFIG, NARROW, feature_tensors, narrow_tensors, parallel_tensors, saved
+from tests.support.tiny.published_heads import (
+    CONFIG,
+    EAGLE4,
+    NARROW,
+    eagle4_tensors,
+    feature_tensors,
+    narrow_tensors,
+    parallel_tensors,
+    saved,
+)
 from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
@@ -46,6 +55,14 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, method: str, 
     assert composition.hidden_state_layers == ((2,) if first_kind else (0, 1, 2))
     found = decode(target, composition, PROMPT, 60, warp, 7)
     assert found.ids == baseline("eager", float64, warp)[:60] and any(step.path for step in found.steps)
+
+
+def test_a_head_that_chooses_candidates_drafts_a_whole_run(tmp_path: Path) -> None:
+    folder, target = saved(tmp_path, eagle4_tensors(), EAGLE4), tiny_target()
+    found = decode(target, published("eagle3", EAGLE2, target, WARM, folder), PROMPT, 60, WARM, 7)
+    assert found.ids == baseline("eager", float64, WARM)[:60] and any(step.path for step in found.steps)
+    sampled = decode(target, published("eagle3", {"rule": "without_replacement"}, target, WARM, folder), PROMPT, 60, WARM, 7)
+    assert len(sampled.ids) == 60 and any(step.path for step in sampled.steps)
 
 
 def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path) -> None:

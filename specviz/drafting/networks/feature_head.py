@@ -123,7 +123,14 @@ class FeatureRuntime:
         self._fc = layout(weight)
         normed = how.head_norm and "norm.weight" in tensors
         self._norm = tensors["norm.weight"] if how.feeds_normed else None
-        self._head = layout(head.head * tensors["norm.weight"] if normed and not how.feeds_normed else head.head)
+        entering = tensors["norm.weight"] if normed and not how.feeds_normed else None
+        matrix = head.head if entering is None else head.head * entering
+        if head.config.candidates:
+            narrow = tensors["efficient_lm_head_down_proj.weight"]
+            narrow = narrow if entering is None else narrow * entering
+            self._head: Product = _CandidateHead(matrix, layout(narrow), layout(tensors["efficient_lm_head.weight"]), head.config)
+        else:
+            self._head = layout(matrix)
         self._unit_before_head = normed and not how.feeds_normed
         self._residual = tensors["layers.0.hidden_norm.weight"] if how.normed_residual else None
         axis = head.config.axis_of_channels()
@@ -241,7 +248,7 @@ class FeatureRuntime:
         return residual if self._norm is None else self._unit(residual) * self._norm
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Map outputs [row, hidden] to logits [row, support]."""
+        """Map outputs [row, hidden] to logits [row, support], -inf for a token that is not among a row's candidates."""
         return self._head(self._unit(outputs) if self._unit_before_head else outputs)
 
     def _attention(
@@ -274,6 +281,20 @@ class FeatureRuntime:
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
+
+
+class _CandidateHead:
+    """Output head that scores each row's candidates only; the product of two ``narrow`` matrices chooses them (EAGLE-4)."""
+
+    def __init__(self, matrix: Tensor, narrow: Product, wide: Product, config: HeadConfig) -> None:
+        self._matrix, self._narrow, self._wide, self._count = matrix, narrow, wide, config.candidates
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [row, hidden] to logits [row, vocab]."""
+        rough = self._wide(self._narrow(x))
+        chosen = rough.topk(self._count, dim=-1).indices
+        scores = (self._matrix[chosen] @ x[..., None])[..., 0]
+        return torch.full_like(rough, -torch.inf).scatter(-1, chosen, scores)
 
 
 def _factors_of_norms(head: FeatureHead) -> dict[str, Tensor]:

@@ -141,6 +141,10 @@ class HeadConfig:
     """Whether attention's output is multiplied by a gate, stored in the queries' projection after each head (Qwen3.5)."""
     experts: Experts | None = None
     """Experts of the feed-forward; None if it is dense."""
+    candidates: int = 0
+    """Tokens per row that a low-rank head chooses, and the output head scores (EAGLE-4); 0 to score the whole vocabulary."""
+    rank: int = 0
+    """Rank of that low-rank head."""
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -203,6 +207,9 @@ class HeadConfig:
             shapes["norm.weight"] = (hidden,)
         if self.queries:
             shapes |= self._compression()
+        if self.candidates:
+            shapes |= {"efficient_lm_head_down_proj.weight": (self.rank, hidden)}
+            shapes |= {"efficient_lm_head.weight": (self.vocab_size, self.rank)}
         return shapes
 
     def _compression(self) -> dict[str, tuple[int, ...]]:

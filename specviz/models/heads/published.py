@@ -60,6 +60,8 @@ _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
 """Tensors of the expert router, which stay in float32: rounding to half precision could change the chosen experts."""
 _BLOCK_KINDS = ("dflash", "dflash2", "dspark")
 """Kinds of speculators that fill a block."""
+_FEWEST_CANDIDATES = 16
+"""Minimum number of candidates of a low-rank head: a tree may try this many children of a node."""
 _MOST_ROWS = 64
 """Maximum length of a block: published ones have at most 16 rows."""
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
@@ -105,7 +107,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     if declared is not None and bool(declared) != ("fc.bias" in names):
         has = "has" if "fc.bias" in names else "lacks"
         raise said.refusal(f"{has} fc.bias, but its config.json says bias {str(bool(declared)).lower()}")
-    fields = layout.flags(said, names)
+    fields = {**layout.flags(said, names), **_candidates(said, names, len(target.embedding))}
     together, each = fields.pop("together", False), fields.pop("each", False)
     if together and each:
         raise said.refusal("sets both norm_before_fc and fc_norm, of which a head has one")
@@ -128,6 +130,20 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
         notes += (f"It {last}; engines often take the one before it.",)
     unused = (f"{names[name]} is the target's, and drafting does not read it." for name in sorted(_OF_THE_TARGET & set(names)))
     return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
+
+
+def _candidates(said: Settings, names: Mapping[str, Stored], vocab: int) -> dict[str, int]:
+    """The sizes of a low-rank head that chooses each row's candidates (EAGLE-4); none for other heads."""
+    low_rank = said.section("efficient_lm_head_config")
+    if not low_rank.values:
+        return {}
+    low_rank.refuse_unknown(("rank", "num_candidates"), {"type": ["low_rank"]})
+    candidates = low_rank.get("num_candidates", SIZE)
+    if not _FEWEST_CANDIDATES <= candidates <= vocab:
+        raise said.refusal(f"chooses {candidates} candidates (num_candidates), but {_FEWEST_CANDIDATES} to {vocab} are possible")
+    if "d2t" in names:
+        raise said.refusal("chooses candidates (efficient_lm_head_config) of a draft vocabulary (d2t), which no engine does")
+    return {"candidates": candidates, "rank": low_rank.get("rank", SIZE)}
 
 
 def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...]) -> Settings:

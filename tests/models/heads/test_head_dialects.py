@@ -19,9 +19,12 @@ from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, furthest
 from tests.support.tiny.published_heads import (
     CONFIG,
+    EAGLE4,
     HEAD_SIZE,
     HIDDEN,
     NARROW,
+    VOCAB,
+    eagle4_tensors,
     feature_tensors,
     logits_of,
     narrow_tensors,
@@ -97,6 +100,20 @@ def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -
     assert head.config.taps == (1, 2, 2) and any("vLLM 0.32 takes the states before them" in note for note in head.notes)
     deepspec = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "target_layer_ids": [0, 1, 1], "ttt_length": 7}
     assert head_of("eagle3", opened(tmp_path, feature_tensors(), deepspec)).config.taps == (1, 2, 2)
+
+
+@pytest.mark.parametrize("fed", [True, False])
+def test_a_low_rank_head_chooses_the_candidates_that_the_output_head_scores(tmp_path: Path, fed: bool) -> None:
+    tensors, config = eagle4_tensors(), {**EAGLE4, "norm_output": fed}
+    head = head_of("eagle3", opened(tmp_path / "low rank", tensors, config))
+    factors = [tensors.pop(f"efficient_lm_head{part}.weight").double() for part in ("", "_down_proj")]
+    whole = head_of("eagle3", opened(tmp_path / "whole", tensors, {**config, "efficient_lm_head_config": None}))
+    tokens, features = text()
+    found, full = logits_of(head, tokens, features), logits_of(whole, tokens, features)
+    entering = torch.linalg.lstsq(tensors["lm_head.weight"].double(), full.T).solution  # both heads read the same input
+    chosen = (factors[0] @ factors[1] @ entering).T.topk(16).indices
+    expected = torch.full((len(tokens), VOCAB), -math.inf, dtype=torch.float64).scatter(-1, chosen, full.gather(-1, chosen))
+    assert torch.allclose(found, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("wide", [True, False])

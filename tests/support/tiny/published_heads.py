@@ -64,6 +64,28 @@ def feature_tensors(seed: int = 0, hidden: int = HIDDEN, vocab: int = VOCAB) -> 
     return {**tensors, "norm.weight": 1 + drawn(hidden)}
 
 
+EAGLE4: dict[str, Any] = {
+    **{name: value for name, value in CONFIG.items() if name != "draft_vocab_size"},
+    "architectures": ["LlamaForCausalLMEagle4"],
+    "model_type": "llama",
+    "fc_norm": True,
+    "norm_output": True,
+    "layer_types": ["sliding_attention"],
+    "sliding_window": 24,
+    "efficient_lm_head_config": {"type": "low_rank", "rank": 8, "num_candidates": 16},
+}
+
+
+def eagle4_tensors(seed: int = 0) -> dict[str, Tensor]:
+    """EAGLE-4's head as NVIDIA's NeMo AutoModel exports it: the whole vocabulary, and the two factors of a low-rank head."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {name.replace("midlayer.", "layers.0."): value for name, value in feature_tensors(seed).items()}
+    del tensors["d2t"], tensors["t2d"]
+    shapes = {"lm_head": (VOCAB, HIDDEN), "efficient_lm_head": (VOCAB, 8), "efficient_lm_head_down_proj": (8, HIDDEN)}
+    tensors |= {f"{name}.weight": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return tensors | {f"fc_norm.{tap}.weight": 1 + 0.3 * torch.randn(HIDDEN, generator=generator) for tap in range(3)}
+
+
 NARROW: dict[str, Any] = {
     **{name: value for name, value in CONFIG.items() if name not in ("draft_vocab_size", "eagle_aux_hidden_state_layer_ids")},
     "architectures": ["LlamaForCausalLM"],
