@@ -134,8 +134,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
 
 def _candidates(said: Settings, names: Mapping[str, Stored], vocab: int) -> dict[str, int]:
     """The sizes of a low-rank head that chooses each row's candidates (EAGLE-4); none for other heads."""
-    low_rank = said.section("efficient_lm_head_config")
-    if not low_rank.values:
+    if not (low_rank := said.section("efficient_lm_head_config")).values:
         return {}
     low_rank.refuse_unknown(("rank", "num_candidates"), {"type": ["low_rank"]})
     candidates = low_rank.get("num_candidates", SIZE)
