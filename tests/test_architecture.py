@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_187,
     "interop": 20_267,
     "methods": 45_926,
-    "models": 43_363,
+    "models": 43_417,
     "pipeline": 7_282,
     "specviz": 1_503,
     "targets": 13_628,

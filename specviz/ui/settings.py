@@ -22,8 +22,9 @@ SPECVIZ_TRACES              folder of recorded runs (default assets/traces besid
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py).
 SPECVIZ_PROXIED             1 if every request comes through a proxy that adds the visitor's address to X-Forwarded-For
                             (default 1 on a Space, else 0); without it all visitors behind the proxy count as one.
-SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); files
-                            from the model hub are in HF_HOME.
+SPECVIZ_CACHE               folder of fetched and unpacked models and measured pass costs (default specviz in the user's cache
+                            folder). If it is set, files from the model hub are in hub below it, unless HF_HOME or
+                            HF_HUB_CACHE names another folder.
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one).
 GRADIO_TEMP_DIR             folder in which this process makes its own folder of uploads (default the system's).
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1).

@@ -52,7 +52,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
     monkeypatch.setattr(
         hub, "_repository_facts", lambda repository: hub.Facts(int(140e9), 70e9) if "huge" in repository else hub.Facts()
     )
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(hub, "hub_folder", lambda: tmp_path / "hub")
     return Group(tmp_path / "root", monkeypatch).memory(16).disk(45e9)
 
 

@@ -56,8 +56,14 @@ class Facts:
     numbers: float = 0.0
 
 
+def hub_folder() -> Path:
+    """Return the folder of the hub's files: ``hub`` in ``SPECVIZ_CACHE``, or the one that the hub's own variables name."""
+    ours = os.environ.get("SPECVIZ_CACHE", "").strip() and not {"HF_HOME", "HF_HUB_CACHE"} & os.environ.keys()
+    return cache_folder() / "hub" if ours else Path(constants.HF_HUB_CACHE)
+
+
 def _folder(repository: str) -> Path:
-    return Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+    return hub_folder() / f"models--{repository.replace('/', '--')}"
 
 
 def cached_revision(repository: str) -> str:
@@ -112,11 +118,12 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
     """
     progress(f"Looking for {repository} on the model hub", None)
     if wanted is _WANTED:
-        check_disk(repository, max(0, facts(repository).size - cached_bytes(repository)), Path(constants.HF_HUB_CACHE))
+        check_disk(repository, max(0, facts(repository).size - cached_bytes(repository)), hub_folder())
     try:
         with waiting():
             folder = snapshot_download(
                 repository,
+                cache_dir=hub_folder(),
                 revision=cached_revision(repository) or None,
                 allow_patterns=wanted,
                 ignore_patterns=_UNWANTED,
@@ -133,8 +140,8 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
     except Exception as problem:  # any error of the network or the disk becomes one sentence
         if disk_is_full(problem):
             raise ModelUnavailable(
-                f"{repository} does not fit on the disk of {constants.HF_HUB_CACHE}. "
-                "Make room there, or set HF_HOME to a folder on another disk."
+                f"{repository} does not fit on the disk of {hub_folder()}. "
+                "Make room there, or set SPECVIZ_CACHE or HF_HOME to a folder on another disk."
             ) from problem
         reason = first_line(problem)
         raise ModelUnavailable(

@@ -95,11 +95,14 @@ def hub(tiny_folder: Path) -> Iterator[tuple[str, list[str]]]:
     thread.join()
 
 
-def _ask(name: str, address: str, tmp_path: Path) -> str:
-    """What a fresh process says: the hub's client reads its settings once, when it is imported."""
+def _ask(name: str, address: str, tmp_path: Path, place: str = "HF_HOME") -> str:
+    """What a fresh process says: the hub's client reads its settings once, when it is imported. ``place`` names the folder."""
     settings = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-    settings["HF_HOME"] = str(tmp_path / "hub")
-    without_proxy = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    settings[place] = str(tmp_path / "hub")
+    places = ("HF_HOME", "HF_HUB_CACHE", "SPECVIZ_CACHE")
+    without_proxy = {
+        name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name not in places
+    }
     command = [sys.executable, "-c", ASK, name]
     answer = subprocess.run(command, cwd=ROOT, env=without_proxy | settings, capture_output=True, text=True, timeout=300)
     assert answer.returncode == 0, answer.stderr
@@ -116,6 +119,11 @@ def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterw
     assert "model.safetensors" in fetched and not {name for name in fetched if name.endswith((".bin", ".py"))}
     assert _ask("tiny/model", "http://127.0.0.1:9", tmp_path).split(" ", 2)[2] == folder
     assert load_causal_lm(folder, "float32").model.config.num_hidden_layers == 2
+
+
+def test_one_setting_moves_the_hubs_files_too(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+    said, _, folder = _ask("tiny/model", hub[0], tmp_path, "SPECVIZ_CACHE").split(" ", 2)
+    assert said == "fetched" and Path(folder).is_relative_to(tmp_path / "hub" / "hub" / "models--tiny--model")
 
 
 @pytest.mark.spread(1)
