@@ -168,7 +168,7 @@ def main(target: str, mode: str) -> None:
         started = time.perf_counter()
         while time.perf_counter() < until:
             with ThreadLimit() if mode == "follow" else nullcontext():
-                for step in ready.decoding(ready.compose(), 0, "off", threading.Event()).steps():
+                for step in ready.decoding(ready.compose(), 0).steps():
                     tokens += len(step.emitted)
                     if time.perf_counter() >= until:
                         break

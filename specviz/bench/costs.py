@@ -78,8 +78,8 @@ def _rate(prepared: Prepared, fixed: bool = False, baseline: bool = False) -> fl
     with ThreadLimit():
         composition = prepared.compose()
         composition = replace(composition, learn=None) if fixed else composition
-        decoding = prepared.decoding(composition, 0, "off", threading.Event())
+        decoding = prepared.decoding(composition, 0)
         steps = [step for step in decoding.steps() if step.cut is None]
         if baseline:
-            list(prepared.decoding(prepared.compose("autoregressive"), 0, "off", threading.Event()).steps())
+            list(prepared.decoding(prepared.compose("autoregressive"), 0).steps())
     return sum(len(step.emitted) for step in steps) / sum(step.time.total for step in steps) * 1e9

@@ -88,7 +88,7 @@ class Bencher:
 
     def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
         """Decode a prepared request and time it, by default with a new composition. Raises SpecvizError if the run failed."""
-        decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
+        decoding = ready.decoding(composition or ready.compose(), seed, record)
         gc.collect()
         started = time.perf_counter()
         steps = tuple(decoding.steps())

@@ -274,7 +274,7 @@ def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bo
             return clock.rate
 
         def alone() -> float:
-            in_own_thread(lambda: list(clock.timed(stream(request, memory=Memory(), cancel=threading.Event()))))
+            in_own_thread(lambda: list(clock.timed(stream(request, memory=Memory()))))
             return clock.rate
 
         alone(), watched()

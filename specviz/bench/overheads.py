@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ def against_transformers(report: Report, bench: Bencher) -> None:
     run_transformers = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
 
     def run_specviz() -> float:
-        decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
+        decoding = ready.decoding(ready.compose(), 0)
         decoding.ignore_eos = True
         started = time.perf_counter()
         for _ in decoding.steps():

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import ProgressLine, Stopping, print_result, read_prompts
-from specviz.commands.run import parameters, status
+from specviz.commands.run import request_of, status
 from specviz.errors import BadInput
 from specviz.figures.theme import count, number
-from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.request import Memory
 from specviz.trace import store
 
 MOST = 8
@@ -19,19 +19,8 @@ MOST = 8
 
 def execute(options: argparse.Namespace) -> int:
     """Decode, write the traces, and print each row's acceptance length."""
-    own = parameters(options.param)
-    requests = [
-        Request(
-            options.method,
-            prompt,
-            options.target,
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            seed=options.seed + row,
-            parameters=own,
-        )  # fmt: skip
-        for row, prompt in enumerate(read_prompts(options.prompts, MOST))
-    ]
+    prompts = read_prompts(options.prompts, MOST)
+    requests = [request_of(options, prompt=prompt, seed=options.seed + row) for row, prompt in enumerate(prompts)]
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -45,11 +34,13 @@ def execute(options: argparse.Namespace) -> int:
     with Stopping() as stopping:
         stopping.started = True
         row_traces = traces(ready, options.every, stopping.event)
+    ends = []
     for row, trace in enumerate(row_traces, start=1):
         path = options.out / f"row-{row}{store.SUFFIX}"
         store.write(trace, path)
         assert trace.end is not None
+        ends.append(trace.end)
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
         print_result(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
-    return status([trace.end for trace in row_traces if trace.end is not None], stopping.event.is_set())
+    return status(ends, stopping.event.is_set())

@@ -11,7 +11,7 @@ from specviz.commands.console import Stopping, print_message, print_result, read
 from specviz.errors import BadInput
 from specviz.figures.theme import number
 from specviz.trace import store
-from specviz.trace.schema import Run, Step
+from specviz.trace.schema import Step
 
 if TYPE_CHECKING:
     from specviz.interop.server import Ask, Server
@@ -24,8 +24,6 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.interop import server as servers
     from specviz.interop.server_counters import counters
 
-    if not 1 <= options.rounds <= 100:
-        raise BadInput(f"--rounds is {options.rounds}; choose a number from 1 to 100.")
     asks = [
         servers.Ask(
             prompt, options.max_new_tokens, options.temperature, options.seed, options.raw, logprobs=not options.no_logprobs
@@ -40,7 +38,7 @@ def execute(options: argparse.Namespace) -> int:
         for ask in asks:
             answer = servers.Answer(server, ask, stopping.event)
             for event in answer.events():
-                stopping.started = stopping.started or isinstance(event, Run)
+                stopping.started = True
                 if isinstance(event, Step):
                     print_result("".join(event.pieces), end="")
             print_result()
@@ -84,8 +82,7 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int)
             spent, texts = {}, {}
             for one in pair:
                 answer = servers.Answer(one, ask)
-                for _ in answer.events():
-                    pass
+                list(answer.events())
                 assert answer.trace and answer.trace.end
                 spent[one.url] = max(1, sum(step.time.total for step in answer.trace.steps)) / len(answer.trace.end.output_ids)
                 texts[one.url] = answer.trace.end.text

@@ -20,6 +20,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, NoReturn
 
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.figures.theme import count, escape_controls
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, entries
@@ -57,10 +58,22 @@ def parser() -> Parser:
             place: Any = subparser
             if words.pop("alternative", False):
                 place = prompt = prompt or subparser.add_mutually_exclusive_group(required=True)
-            kind = _TYPES.get(words.pop("type", type(words.get("default")).__name__))
+            bounds, name_of_type = words.pop("bounds", None), words.pop("type", type(words.get("default")).__name__)
+            kind = _within(*bounds) if bounds else _TYPES.get(name_of_type)
             place.add_argument(argument, **words, **({"type": kind} if kind else {}))
         subparser.set_defaults(execute=module.execute)
     return command_line
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from ``low`` to ``high``."""
+
+    def whole(text: str) -> int:
+        if text.isdecimal() and low <= int(text) <= high:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from {low} to {high}")
+
+    return whole
 
 
 class ProgressLine:
@@ -153,6 +166,12 @@ def read_prompts(name: str | Path, most: int) -> tuple[str, ...]:
     return prompts
 
 
+def refuse_used(folder: Path) -> None:
+    """Raise BadInput for a path that exists and is not an empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder} is not empty; name another folder with --out.")
+
+
 class Stopping:
     """Context in which the first Ctrl-C sets ``event`` once the run has ``started``, so that the engine ends after the current
     step and the trace stays whole.
@@ -161,7 +180,7 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self.event = Stop()
         self.started = False
         self._before: Any = None
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import print_message
+from specviz.commands.console import print_message, refuse_used
 from specviz.errors import BadInput, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def execute(options: argparse.Namespace) -> int:
     file = options.file
     beside = file.resolve().parent
     folder = options.out or beside.parent / f"{beside.name}-safetensors"
-    if folder.exists() and any(folder.iterdir()):
-        raise BadInput(f"{folder} is not empty; name another folder with --out.")
+    refuse_used(folder)
     tensors = read_zip(file)
     config, stored = None, file.parent / "config.json"
     if stored.is_file():

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from specviz.commands.console import ProgressLine, print_message
-from specviz.errors import BadInput
+from specviz.commands.console import ProgressLine, print_message, refuse_used
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 
 def execute(options: argparse.Namespace) -> int:
     """Write the drafter and print the command that serves it."""
-    if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
-        raise BadInput(f"{options.out} already exists and is not an empty folder; name another with --out.")
+    refuse_used(options.out)
     from specviz.models.heads.head_writer import write_head
     from specviz.models.heads.heads import load_heads
     from specviz.models.text.load import load_causal_lm

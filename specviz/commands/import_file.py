@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import print_message
-from specviz.errors import BadInput
 from specviz.trace import store
 
 
@@ -18,8 +17,6 @@ def execute(options: argparse.Namespace) -> int:
         print_message(note)
     if found.unread:
         print_message(f"Not read: {', '.join(found.unread)}.")
-    if not options.out:
-        raise BadInput("Name the trace file to write with --out F.")
     for number, trace in enumerate(found.traces, start=1):
         place = options.out
         if number > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import ProgressLine, print_json, print_message, print_result, read_prompts
-from specviz.errors import BadInput
 
 MISREAD = 1
 MOST_PROMPTS = 256
@@ -13,9 +12,6 @@ MOST_PROMPTS = 256
 
 def execute(options: argparse.Namespace) -> int:
     """Inspect the drafter. The exit status is 1 if another reading of the weights is clearly better than the loaded one."""
-    for name, low, high in (("tokens", 16, 1024), ("depth", 1, 12)):
-        if not low <= getattr(options, name) <= high:
-            raise BadInput(f"--{name} is {getattr(options, name)}; choose a whole number from {low} to {high}.")
     from specviz.inspection import PROMPTS, QUESTIONS
     from specviz.inspection.report import inspect
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from specviz.commands.console import print_json, print_result, table
 from specviz.methods.registry import Method, all_methods, describe
-from specviz.paths import WEIGHTS
 
 
 def execute(options: argparse.Namespace) -> int:
     """List the methods."""
-    known = [all_methods()[name] for name in sorted(all_methods())]
+    known = [method for _, method in sorted(all_methods().items())]
     if options.json:
         print_json([card(method) for method in known])
         return 0
@@ -27,7 +26,7 @@ def execute(options: argparse.Namespace) -> int:
             values = "true or false" if parameter.kind == "bool" else " or ".join(bounds.choices)
             values = values or f"{bounds.low:g} to {bounds.high:g}{f' {bounds.unit}' if bounds.unit else ''}"
             rows.append((parameter.name, f"{values}, normally {parameter.default}. {bounds.help}"))
-        rows += [("weights", name + ("" if present(name) else " (not on this machine)")) for name in method.weights]
+        rows += [("weights", name) for name in method.weights]
         if (paper := method.paper) is not None:
             where = f"arXiv {paper.arxiv}" if paper.arxiv else paper.venue
             rows.append(("paper", f"{paper.title} ({paper.authors}, {paper.year}) {where}".strip()))
@@ -46,11 +45,6 @@ def card(method: Method) -> dict[str, Any]:
             {"name": one.name, "kind": one.kind, "default": one.default, **asdict(one.bounds)}
             for one in describe(method.parameters)
         ],
-        "weights": [{"name": name, "present": present(name)} for name in method.weights],
+        "weights": list(method.weights),
         "paper": None if method.paper is None else asdict(method.paper),
     }
-
-
-def present(name: str) -> bool:
-    """Whether the weights called ``name`` are present; all weights that methods need ship with the project."""
-    return (WEIGHTS / f"{name}.safetensors").is_file()

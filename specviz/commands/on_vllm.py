@@ -58,11 +58,7 @@ def execute(options: argparse.Namespace, request: Request) -> int:
             f"The server does not report, and is assumed to match: {', '.join(match.unknown)}. "
             "With the plugin it reports its settings."
         )
-    asked, served = (name.rstrip("/").rsplit("/", 1)[-1].lower() for name in (serving.target, server.model))
-    if asked == served:
-        remarks.append(f"It serves {served}; it does not report its weights.")
-    else:
-        remarks.append(f"It serves {server.model}. It does not report whether its weights are those of {serving.target}.")
+    remarks.append(f"It serves {server.model}. It does not report whether its weights are those of {serving.target}.")
     remarks += serving.differs
     for sentence in remarks:
         print_message(sentence)

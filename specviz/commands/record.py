@@ -35,14 +35,12 @@ class Entry(msgspec.Struct):
     request: dict[str, Any] = {}
     rehearsals: int = 0
     beside: list[str] = []
-    every: int | None = None
+    every: int = 8
 
 
 def execute(options: argparse.Namespace) -> int:
     """Record the runs one by one, each the median of several with separate memories. Each is written before the next."""
     folder: Path = options.folder or FOLDER
-    if options.times < 1:
-        raise BadInput("--times is the number of decodings per run; give a whole number of at least 1.")
     entries = _requested_entries(folder, options.names)
     for name, entry in entries.items():
         runs = []
@@ -76,8 +74,6 @@ def _requested_entries(folder: Path, names: list[str]) -> dict[str, Entry]:
             raise BadInput(f"{file} does not describe a recorded run: {problem}.") from None
         if strange := sorted(set(entry.request) - KNOWN):
             raise BadInput(f"{file} has unknown request fields: {', '.join(strange)}. Correct them.")
-        if entry.beside and entry.every is None:
-            raise BadInput(f"{file} needs a number of rounds under `every`.")
         if entry.request:
             known[file.stem] = entry
     if missing := [name for name in names if name not in known]:
@@ -105,4 +101,4 @@ def _in_batch(entry: Entry) -> Trace:
     rows = [Request(**{**request, "prompt": one, "seed": request.get("seed", 0) + row}) for row, one in enumerate(prompts)]
     with ProgressLine() as progress:
         ready = [prepare(row, memory, progress) for row in rows]
-    return traces(ready, entry.every or 0)[0]
+    return traces(ready, entry.every)[0]

@@ -7,6 +7,7 @@ import base64
 import os
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from specviz.commands import on_vllm
 from specviz.commands.console import ProgressLine, Stopping, print_message, read_text
@@ -23,7 +24,7 @@ STOPPED = 130
 
 def execute(options: argparse.Namespace) -> int:
     """Decode, and write the trace to ``--out`` however the run ends."""
-    settings = request_of(options)
+    settings = request_of(options, prompt=read_text(options.prompt_file) if options.prompt is None else options.prompt)
     for out in filter(None, (options.out, options.picture, options.compare)):  # now rather than after minutes of decoding
         try:
             is_folder, is_writable = out.is_dir(), out.parent.is_dir() and os.access(out.parent, os.W_OK)
@@ -84,12 +85,10 @@ def status(ends: Sequence[End], stopped: bool) -> int:
     return BROKEN if broken else 0
 
 
-def request_of(options: argparse.Namespace) -> Request:
-    """Return the request built from these options, which are named like its fields."""
+def request_of(options: argparse.Namespace, **own: Any) -> Request:
+    """Return the request built from these options, which are named like its fields, and its ``own`` fields."""
     given = {field.name: getattr(options, field.name) for field in fields(Request) if field.name in options}
-    if options.prompt is None:
-        given["prompt"] = read_text(options.prompt_file)
-    return Request(**given, parameters=parameters(options.param))
+    return Request(**{**given, "parameters": parameters(options.param), **own})
 
 
 def parameters(assignments: Sequence[str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ The single loop and the batched loop differ only in the pass that scores a tree.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Composition, Context, Draft, Round, RunCache, Target, TargetPass
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.stop import ProgressHook, heed, on_prefill_progress, stop_reason, stoppable
+from specviz.engine.stop import ProgressHook, Stop, heed, on_prefill_progress, stoppable
 from specviz.errors import OutOfMemory, SpecvizError
 
 _LOG = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class RunState:
     noise: Noise
     budget: int
     recorder: Recorder
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: Stop = field(default_factory=Stop)
     ignore_eos: bool = False
     progress: Callable[[str, float | None], None] = _ignore
     outcome: Outcome = field(default_factory=Outcome)
@@ -132,7 +131,7 @@ class RunState:
 
     def stopped(self) -> None:
         """Record in ``outcome`` that a user or the time limit ended the run."""
-        self.outcome.message = stop_reason(self.cancel)
+        self.outcome.message = self.cancel.why
         self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 
     def commit_round(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> RoundResult:

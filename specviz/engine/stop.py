@@ -63,11 +63,6 @@ class Stop(threading.Event):
         return not super().is_set()
 
 
-def stop_reason(cancel: threading.Event) -> str:
-    """Return the limit that ended a run; empty if a user stopped it."""
-    return cancel.why if isinstance(cancel, Stop) else ""
-
-
 class Interrupted(BaseException):
     """The current thread's run must end. Like KeyboardInterrupt, derives from BaseException, so that ``except Exception`` blocks
     that turn library errors or bad user files into messages do not swallow it."""

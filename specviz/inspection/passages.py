@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,9 @@ from torch import Tensor
 from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
-from specviz.errors import BadInput, ModelUnavailable
+from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.models.hub.catalog import IMAGE, VISION
+from specviz.models.hub.catalog import IMAGE
 from specviz.models.hub.prepare import modality_of
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.request import Request
@@ -39,15 +38,11 @@ class Passage:
 
 
 def open_target(name: str, prompt: str, tokens: int, image: Any = None, progress: Progress = no_progress) -> Prepared:
-    """Prepare a greedy run of the target ``name`` alone. Raises ModelUnavailable for a model that draws pictures or cannot verify
-    trees, BadInput for a missing or unwanted picture."""
-    kind = modality_of(name, progress)
-    if kind == IMAGE:
+    """Prepare a greedy run of the target ``name`` alone. Raises ModelUnavailable for a model that draws pictures."""
+    if modality_of(name, progress) == IMAGE:
         raise ModelUnavailable(
             f"{name} draws pictures: drafters for such targets cannot be inspected yet. Compare a run with the plain run instead."
         )
-    if kind == VISION and image is None:
-        raise BadInput(f"{name} answers questions about a picture: give one with --image FILE.")
     request = Request(
         "autoregressive", prompt, name, image=image, max_new_tokens=tokens, temperature=0.0, tier="eager", record="off"
     )
@@ -63,7 +58,7 @@ def passages(
     """
     for number, prompt in enumerate(prompts):
         prepared = open_target(name, prompt, tokens, image, progress)
-        decoding = prepared.decoding(prepared.compose(), 0, "off", threading.Event())
+        decoding = prepared.decoding(prepared.compose(), 0)
         for _ in decoding.steps():
             heed()
             share = (number + len(decoding.outcome.output_ids) / tokens) / len(prompts)

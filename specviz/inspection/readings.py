@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.feature_head import FeatureHead
@@ -21,6 +20,7 @@ Head = FeatureHead | BlockFill
 Change = tuple[str, str, dict[str, Any]]
 """Name and blame of an alternative, and its changed conventions."""
 
+NEIGHBOURS = ((-1, "lower"), (1, "higher"))
 _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
@@ -50,16 +50,16 @@ def alternatives(
                 name, blame = _SWITCHES["causal"]["on" if causal else "off"]
                 yield Alternative(name, blame, replace(reading, head=head.read_as({"causal": causal})))
     else:  # how tokens and states are paired
-        blame = "drafted tokens have positions off by one"
-        for step, word in ((-1, "lower"), (1, "higher")):
-            yield Alternative(f"drafted positions one {word}", blame, replace(reading, shift=reading.shift + step))
-        blame = "states and tokens are paired off by one"
+        for step, word in NEIGHBOURS:
+            other = replace(reading, shift=reading.shift + step)
+            yield Alternative(f"drafted positions one {word}", "drafted tokens have positions off by one", other)
         for step, word in ((-1, "later"), (1, "earlier")):
             if reading.lag + step >= 0:
-                yield Alternative(f"states of one token {word}", blame, replace(reading, lag=reading.lag + step))
+                other = replace(reading, lag=reading.lag + step)
+                yield Alternative(f"states of one token {word}", "states and tokens are paired off by one", other)
     for name, blame, ends in _ends(head, target):
-        other = head.with_ends(**ends) if isinstance(head, BlockFill) else replace(head, **ends)
-        yield Alternative(name, blame, replace(reading, head=other))
+        changed = head.with_ends(**ends) if isinstance(head, BlockFill) else replace(head, **ends)
+        yield Alternative(name, blame, replace(reading, head=changed))
 
 
 def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
@@ -86,18 +86,17 @@ def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[i
         yield name, blame, {convention: value, **({"direct": False} if convention == "pictured" else {})}
 
     taps, what = config.taps, "taps" if len(config.taps) > 1 else "its tap"
-    for step, word in ((-1, "lower"), (1, "higher")):
+    for step, word in NEIGHBOURS:
         moved = tuple(tap + step for tap in taps)
         if all(0 <= tap <= layers for tap in moved):
-            blame = "the configuration names the wrong layers, or numbers them differently"
-            yield f"{what} one {word}", blame, {"taps": moved}
+            yield f"{what} one {word}", "the configuration names the wrong layers, or numbers them differently", {"taps": moved}
     if taps != taps[::-1]:
         yield "taps in reverse order", "the configuration names the layers in the wrong order", {"taps": taps[::-1]}
 
     if config.wide or config.paired:
         # Without the norm an output is fed back unchanged, even with norm_output.
-        blame = "the final norm is not the head's own, or was folded into it"
-        yield "no norm before the head", blame, {"head_norm": not how.head_norm, "feeds_normed": False}
+        unnormed = {"head_norm": not how.head_norm, "feeds_normed": False}
+        yield "no norm before the head", "the final norm is not the head's own, or was folded into it", unnormed
     if how.entry_norm in (TOGETHER, EACH):
         yield "no norm before the projection", "the hidden states must not be normalised before fc", {"entry_norm": ""}
     # Norms' weights are factors, or differences from one: converters shift them once, twice or in part.
@@ -116,14 +115,13 @@ def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[i
             blame = f"rope_theta is wrong: {base:g} is {whose}"
             yield f"rotary base {base:g}", blame, {"theta": base, "rates": (), "rotary_scale": 1.0}
     if any(how.windows):
-        blame = "the head was not trained with this sliding window"
-        yield "the whole text instead of a window", blame, {"windows": ()}
+        yield "the whole text instead of a window", "the head was not trained with this sliding window", {"windows": ()}
     if sections is not None and how.sections:
-        blame = "the head was trained on text positions, not on time, height and width"
-        yield "one position per token", blame, {"sections": (), "sections_woven": False}
+        plain = {"sections": (), "sections_woven": False}
+        yield "one position per token", "the head was trained on text positions, not on time, height and width", plain
     elif sections is not None and sum(sections) == (len(how.rates) or config.head_size // 2):
-        blame = "the head was trained with mrope, which its configuration omits"
-        yield "the target's three positions per token", blame, {"sections": sections}
+        missing = "the head was trained with mrope, which its configuration omits"
+        yield "the target's three positions per token", missing, {"sections": sections}
 
 
 def _ends(head: Head, target: Fit) -> Iterator[Change]:
@@ -131,15 +129,11 @@ def _ends(head: Head, target: Fit) -> Iterator[Change]:
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     fits = head.config.hidden == target.embedding.shape[1]
-    if fits and not _same(head.embedding, embedding):
+    if fits and not torch.equal(head.embedding, embedding):
         yield "the target's embedding", "the head's own embedding is not the one it was trained on", {"embedding": embedding}
-    if fits and not _same(head.head, own):
+    if fits and not torch.equal(head.head, own):
         yield "the target's own head", "the head's own lm_head belongs to another model", {"head": own}
     if ids is not None:
-        for step, word in ((-1, "lower"), (1, "higher")):
+        for step, word in NEIGHBOURS:
             moved = (ids + step).clamp(0, head.config.vocab_size - 1)
             yield f"draft tokens one {word}", "d2t is off by one", {"draft_ids": moved}
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and bool(torch.equal(first, second))

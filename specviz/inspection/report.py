@@ -25,7 +25,7 @@ from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
 from specviz.inspection import OWN
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force_parallel
 from specviz.inspection.passages import Passage, open_target, passages
-from specviz.inspection.readings import required_layers
+from specviz.inspection.readings import Head, required_layers
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
 from specviz.models.heads.heads import fit_of, load_heads, ours
@@ -36,11 +36,7 @@ from specviz.models.hub.published import Fit, drafting, layout_of, open_reposito
 from specviz.models.room import second_models
 from specviz.models.text.load import LoadedText
 from specviz.models.vision.vision_language import LoadedVisionLanguage
-from specviz.targets.hybrid import HybridTarget
-from specviz.targets.text import TextTarget
-
-Target = TextTarget | HybridTarget
-Head = FeatureHead | BlockFill
+from specviz.targets.hybrid import CausalTarget
 
 
 @dataclass
@@ -75,7 +71,7 @@ class Report:
                 "error": one.error if math.isfinite(one.error) else None,
                 "z": one.evidence_z,
             }
-            for one in (verdict.rounds[0] if verdict.rounds else [])
+            for one in verdict.first
         ]
         return {
             "drafter": self.name,
@@ -123,10 +119,7 @@ class Report:
     def figures(self, theme: str = "light") -> dict[str, Any]:
         """Return Plotly figures by name: acceptance by depth, calibration, and the logit lens if taken."""
         rates = {"as loaded": self.verdict.loaded.rates}
-        rates |= {f"with {one.other.name}": one.foresight.rates for one in self.verdict.steps}
-        others = self.verdict.rounds[0] if self.verdict.rounds else []
-        # After the better readings come those under the conventions on which published heads differ most.
-        for one in sorted(others, key=lambda one: not one.other.name.startswith(("taps one", "norm_before_residual"))):
+        for one in (*self.verdict.steps, *self.verdict.first):
             rates.setdefault(f"with {one.other.name}", one.foresight.rates)
         places = self.verdict.loaded.places
         drawn = {
@@ -290,9 +283,7 @@ def unusual(head: Head) -> str:
 
 
 @torch.inference_mode()
-def lenses(
-    target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
-) -> list[Lens]:
+def lenses(target: CausalTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]) -> list[Lens]:
     """Return one lens per entry of ``layers``, all of which the passages must hold; empty if the model has no final ``norm``."""
     norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
     if norm is None:

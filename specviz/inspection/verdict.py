@@ -55,6 +55,11 @@ class Verdict:
     steps: list[Comparison] = field(default_factory=list)
 
     @property
+    def first(self) -> list[Comparison]:
+        """Comparisons with the head as loaded, the best first."""
+        return self.rounds[0] if self.rounds else []
+
+    @property
     def best(self) -> TeacherForcedStats:
         return self.steps[-1].foresight if self.steps else self.loaded
 

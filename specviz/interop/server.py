@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from specviz.engine.stop import stop_reason
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.interop.chain import ChainSteps, run_of, short_name
 from specviz.interop.client import BrokenOff, Cancelled, Client, address, message
@@ -123,7 +123,7 @@ class Answer:
 
     server: Server
     ask: Ask
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: Stop = field(default_factory=Stop)
     trace: Trace | None = None
     name: str = ""
     """The server's id for this answer, with which the plugin's file name begins."""
@@ -164,7 +164,7 @@ class Answer:
                 self._broken = problem
         broken = ""
         if isinstance(self._broken, Cancelled):
-            broken = stop_reason(self.cancel)
+            broken = self.cancel.why
             self._reason = "time_limit" if broken else "cancelled"
         elif self._broken is not None:
             self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."

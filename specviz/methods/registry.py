@@ -9,7 +9,6 @@ import importlib
 import inspect
 import math
 import pkgutil
-import threading
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -237,7 +236,7 @@ class Card(Generic[Parameters]):
     needs_draft: bool = False
     family: str = "other"
     published: tuple[str, ...] = ()
-    warm_up: Callable[[Any, threading.Event, Callable[[str, float | None], None]], str] | None = None
+    warm_up: Callable[[Any, Any, Callable[[str, float | None], None]], str] | None = None
 
     def __call__(
         self, compose: Callable[[Parameters, Resources], parts.Composition]

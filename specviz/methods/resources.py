@@ -61,7 +61,7 @@ class MethodResources(ABC):
     warp: Warp
     prompt_key: str
     memory: UserMemory
-    draft_name: str = ""
+    draft_name: str | None = None
     uses_shipped_weights: bool = True
     guidance: tuple[float, tuple[int, ...]] | None = None
     grid: tuple[int, int] | None = None
@@ -96,8 +96,7 @@ class MethodResources(ABC):
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
         """Return the object that an earlier run of the same user stored under ``key``; if missing, create it with ``make``."""
-        resource: Kept = self.memory.remember(key, make)
-        return resource
+        return self.memory.remember(key, make)
 
     def tree_file(self, name: str) -> Path:
         """Return the path of the calibration ``name`` in ``assets/trees``."""

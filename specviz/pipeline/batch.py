@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 from specviz.engine.batch_cache import shared
 from specviz.engine.batch_loop import BatchDecoding
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.records import end_record, run_record
@@ -14,7 +14,7 @@ from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
 
-def traces(ready: Sequence[Prepared], every: int, cancel: threading.Event | None = None) -> list[Trace]:
+def traces(ready: Sequence[Prepared], every: int, cancel: Stop | None = None) -> list[Trace]:
     """Decode prepared requests for one target in one batch, each with its own method, seed and budget; return their traces.
 
     Trees sized by the cost of a pass use the cost of a pass over all rows. The shared cache is compacted every ``every``
@@ -25,7 +25,7 @@ def traces(ready: Sequence[Prepared], every: int, cancel: threading.Event | None
         raise BadInput("All runs of a batch must share one target; choose the same target for each.")
     if ready[0].resources.modality != "text":
         raise BadInput(f"{ready[0].loaded.name} reads or draws pictures, so its prompts cannot be batched: run them one by one.")
-    target, cancel = ready[0].target, cancel or threading.Event()
+    target, cancel = ready[0].target, cancel or Stop()
     rows, taps = [], set[int]()
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))

@@ -130,7 +130,7 @@ class DrawingResources(ImageResources):
 
         if not self.draft_name and kind != "eagle":
             raise ModelUnavailable(f"There are no {kind} networks for {loaded.name}; choose a method that needs none.")
-        return cached(loaded.model, f"published {kind} {self.draft_name}" if self.draft_name else "drafter", drafter)
+        return cached(loaded.model, ("drafter", kind, self.draft_name), drafter)
 
     def neighbours(self) -> torch.Tensor:
         return cached(self.loaded.model, "neighbours", lambda: nearest_codes(self.loaded.codebook))
@@ -163,15 +163,6 @@ def prepare(inputs: Inputs) -> Prepared:
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
     costs = target_costs(target, progress)
-    resources = DrawingResources(
-        **inputs.resource_fields(target, costs, repr((loaded.name, prompt)).encode()),
-        guidance=None if target.rows == 1 else (scale, target.unconditional),
-        grid=grid,
-        loaded=loaded,
-        request=request,
-        scale=scale,
-    )
-    book = cached(loaded.model, "map", lambda: codebook_map(loaded, code_patches(loaded)))
     warnings = [f"The prompt is too long for {loaded.name}; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
         warnings.append(warning(loaded.name, request.prompt))
@@ -185,12 +176,19 @@ def prepare(inputs: Inputs) -> Prepared:
         target=target,
         text=CodeText(loaded),
         prompt_ids=prompt,
-        resources=resources,
+        resources=DrawingResources(
+            **inputs.resource_fields(target, costs, repr((loaded.name, prompt)).encode()),
+            guidance=None if target.rows == 1 else (scale, target.unconditional),
+            grid=grid,
+            loaded=loaded,
+            request=request,
+            scale=scale,
+        ),
         budget=loaded.cells,
         run_fields={
             "grid": grid,
             "guidance": scale,
-            "codebook": book,
+            "codebook": cached(loaded.model, "map", lambda: codebook_map(loaded, code_patches(loaded))),
             "tokenizer_hash": loaded.tokenizer_hash,
             "warnings": warnings,
         },

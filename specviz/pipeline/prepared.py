@@ -6,7 +6,6 @@ Each modality has its own ``prepare``; see the other modules of this package.
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
 from specviz.engine.sampling import Noise, Warp
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
@@ -58,9 +58,9 @@ class Inputs:
             "target": target,
             "warp": self.warp,
             "prompt_key": hashlib.sha256(prompt).hexdigest(),
-            "memory": self.memory,
+            "memory": RunMemory(self.memory),
             "costs": RunCosts(costs.times),
-            "draft_name": self.request.draft or "",
+            "draft_name": self.request.draft,
             "uses_shipped_weights": ours(self.request.draft),
             "progress": self.progress,
         }
@@ -101,8 +101,8 @@ class Prepared(Inputs):
         self,
         composition: Composition,
         seed: int,
-        record: str,
-        cancel: threading.Event,
+        record: str = "off",
+        cancel: Stop | None = None,
         trajectory: int = 0,
         progress: Progress = no_progress,
     ) -> Decoding:
@@ -111,7 +111,7 @@ class Prepared(Inputs):
         ``progress`` receives the share of a long prompt that has been read.
         """
         noise = Noise(seed, trajectory, composition.generation)
-        recorder = Recorder(self.text, record, self.resources.grid, frozenset(self.target.eos_ids))
+        recorder, cancel = Recorder(self.text, record, self.resources.grid, frozenset(self.target.eos_ids)), cancel or Stop()
         return Decoding(
             self.target, composition, self.prompt_ids, self.warp, noise, self.budget, recorder, cancel, progress=progress
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import threading
 from datetime import UTC, datetime
 from itertools import takewhile
 from operator import eq
@@ -87,13 +86,12 @@ def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End
     )
 
 
-def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline | None:
+def baseline(prepared: Prepared, end: End, cancel: Stop) -> Baseline | None:
     """Run the target alone after a run that ended with ``end``: same prompt, seed, tier, process and budget.
 
     Returns None if it was stopped or failed, or if a time limit leaves less time than another prefill takes.
     """
-    in_time = cancel.has_time_for(end.prefill_ns / 1e9) if isinstance(cancel, Stop) else not cancel.is_set()
-    if not in_time:
+    if not cancel.has_time_for(end.prefill_ns / 1e9):
         return None
     decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)
     times = tuple(step.time.total for step in decoding.steps())
@@ -114,5 +112,6 @@ def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline 
     except Interrupted:
         return None
     divergence = Divergence(parting, float(best[0] - best[1]))
-    fields = prepared.baseline_fields(output, parting)
-    return Baseline(times, outcome.prefill_ns, False, divergence, capture_ns=outcome.capture_ns, **fields)
+    return Baseline(
+        times, outcome.prefill_ns, False, divergence, capture_ns=outcome.capture_ns, **prepared.baseline_fields(output, parting)
+    )

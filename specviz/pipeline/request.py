@@ -17,10 +17,12 @@ from specviz.methods.registry import build, get
 MOST_NEW_TOKENS = 4096
 MAX_PROMPT_CHARACTERS = 1_000_000
 """Maximum number of characters of a prompt in a trace."""
-_BOUNDS = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
+MOST_ENTRIES = 8
+"""Maximum number of values in the memory of one user's earlier runs."""
+_WHOLE = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
 _TEXTS = ("method", "prompt", "target", "dtype", "device", "tier", "record")
 _SWITCHES = ("raw", "baseline")
-_NUMBERS = ("temperature", "top_p", "guidance")
+_REAL = dict.fromkeys(("temperature", "top_p", "guidance"), (-math.inf, math.inf))
 
 
 @dataclass(frozen=True)
@@ -58,25 +60,18 @@ class Request:
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise BadInput.of_field(name, name, f"is {shown(getattr(self, name))}; give True or False.")
-        for name, (low, high) in _BOUNDS.items():
+        for name, (low, high) in (_WHOLE | _REAL).items():
             value = getattr(self, name)
-            try:
-                whole = operator.index(value)  # accepts numpy's integers, but not 1.5 or "7"
-            except TypeError:
-                whole = low - 1
-            if isinstance(value, bool) or not low <= whole <= high:
-                raise BadInput.of_field(name, name, f"is {shown(value)}; choose a whole number from {low} to {high}.")
-            object.__setattr__(self, name, whole)
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if value is None and name != "top_p":
+            if value is None and name in ("temperature", "guidance"):
                 continue
+            convert = operator.index if name in _WHOLE else float  # the former accepts numpy's integers, but not 1.5
             try:
-                number = math.nan if isinstance(value, bool | str | bytes) else float(value)
+                number = math.nan if isinstance(value, bool | str | bytes) else convert(value)
             except (TypeError, ValueError, OverflowError):
                 number = math.nan
-            if not math.isfinite(number):
-                raise BadInput.of_field(name, name, f"is {shown(value)}; choose a finite number.")
+            if not low <= number <= high or math.isinf(number):
+                kind = f"whole number from {low} to {high}" if name in _WHOLE else "finite number"
+                raise BadInput.of_field(name, name, f"is {shown(value)}; choose a {kind}.")
             object.__setattr__(self, name, number)
         if self.draft is not None:
             _text("draft", self.draft)
@@ -121,14 +116,9 @@ class _Entry:
 class Memory:
     """Memory of one user's earlier runs: n-gram stores, successor matrices. Bounded; evicts the least recently used."""
 
-    def __init__(self, most: int = 8) -> None:
+    def __init__(self) -> None:
         self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
-        self._most = most
         self._lock = threading.Lock()
-
-    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """Return the value of ``key``, built by ``make`` if absent."""
-        return self.entry(key, make).value
 
     def entry(self, key: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
         """Return the entry of ``key``, with its generation, built by ``make`` if absent."""
@@ -136,7 +126,7 @@ class Memory:
             if key not in self._entries:
                 self._entries[key] = _Entry(make())
             self._entries.move_to_end(key)
-            while len(self._entries) > self._most:
+            while len(self._entries) > MOST_ENTRIES:
                 self._entries.popitem(last=False)
             return self._entries[key]
 
@@ -158,7 +148,7 @@ class RunMemory:
         self._entries: list[_Entry] = []
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """As :meth:`Memory.remember`; also records the entry."""
+        """Return the value of ``key``, built by ``make`` if absent, and record its entry."""
         self._entries.append(self._memory.entry(key, make))
         return self._entries[-1].value
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from specviz.engine.sampling import Warp
-from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stop_reason, stoppable
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods, get
@@ -58,7 +56,7 @@ def stream(
     request: Request,
     *,
     memory: Memory | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Stop | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Event]:
     """Yield one Run, then Steps as they happen, then an End; with a baseline, a second End that carries it.
@@ -66,16 +64,15 @@ def stream(
     A request that cannot run, or is stopped before it begins, raises a SpecvizError before the Run. A later fault ends the run:
     see ``End.reason``. A time limit (see :class:`Stop`) covers all computation for the request once its model is loaded.
     """
-    cancel, progress = cancel or threading.Event(), progress or no_progress
+    cancel, progress = cancel or Stop(), progress or no_progress
     with ThreadLimit() as threads:
         try:
             with stoppable(cancel):
                 prepared = prepare(request, memory, progress)
-                if isinstance(cancel, Stop):
-                    cancel.begin()
+                cancel.begin()
                 composition = prepared.compose()
         except Interrupted:
-            raise Stopped(stop_reason(cancel) or NOTHING_RUN) from None
+            raise Stopped(cancel.why or NOTHING_RUN) from None
         try:
             warm_up = prepared.method.warm_up
             warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
@@ -93,8 +90,8 @@ def stream(
             if (alone := baseline(prepared, end, cancel)) is not None:
                 metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
                 yield end.replace(baseline=alone, metrics=metrics, busy=threads.caveat)
-            elif limit := stop_reason(cancel):
-                left_out = f"{limit} That left no time for the baseline."
+            elif cancel.why:
+                left_out = f"{cancel.why} That left no time for the baseline."
                 yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.caveat)
         finally:
             if prepared.costs is not None:
@@ -106,7 +103,5 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
     known = [field.name for field in dataclasses.fields(Request)]
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}."
-            raise BadInput(f"A request has no field {name}{meant}")
+            raise BadInput(f"A request has no field {name}; it has {', '.join(known)}.")
     return collect(stream(Request(**fields), memory=memory, progress=progress))

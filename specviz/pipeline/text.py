@@ -30,19 +30,19 @@ class LanguageModelResources(TextResources):
     progress: Progress
 
     def drafter_weights(self, kind: str) -> Any:
-        return drafting_heads(kind, self.draft_name or None, self.loaded, self.target, self.progress)
+        return drafting_heads(kind, self.draft_name, self.loaded, self.target, self.progress)
 
     def draft_model(self) -> DraftModel:
-        return draft_model(self.draft_name or None, self.loaded, self.target, self.progress)
+        return draft_model(self.draft_name, self.loaded, self.target, self.progress)
 
     def draft_models(self) -> dict[str, DraftModel]:
-        return several_models(self.draft_name, self.loaded, self.target, self.progress)
+        return several_models(self.draft_name or "", self.loaded, self.target, self.progress)
 
     def intermediate(self, kind: str) -> IntermediateModel:
-        return intermediate_model(kind, self.draft_name or None, self.loaded, self.target, self.progress)
+        return intermediate_model(kind, self.draft_name, self.loaded, self.target, self.progress)
 
     def grouped(self, kind: str, group: int) -> GroupedModel:
-        name, model, warnings = layer_parallel(kind, group, self.draft_name or None, self.loaded, self.target, self.progress)
+        name, model, warnings = layer_parallel(kind, group, self.draft_name, self.loaded, self.target, self.progress)
         return grouped_model(name, model, self.target, group, warnings)
 
     def cost_curve_of(self, draft: Target) -> CostCurve:

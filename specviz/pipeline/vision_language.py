@@ -77,7 +77,7 @@ class QuestionResources(VisionLanguageResources):
         return vision_heads(kind, self.loaded, self.target)
 
     def draft_model(self) -> DraftModel:
-        return draft_model(self.draft_name or None, self.loaded, self.target, self.progress)
+        return draft_model(self.draft_name, self.loaded, self.target, self.progress)
 
 
 def prepare(inputs: Inputs) -> PreparedPicture:
@@ -89,9 +89,8 @@ def prepare(inputs: Inputs) -> PreparedPicture:
     limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
     loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
     question = loaded.read(picture.image, request.prompt)
-    family = family_of(loaded.model, loaded.name)
     progress("Encoding the picture", None)
-    seen = sight(loaded.model, question.ids, question.inputs, family.axes)
+    seen = sight(loaded.model, question.ids, question.inputs, family_of(loaded.model, loaded.name).axes)
     target = VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, request.tier)
     ids = list(question.ids)
     loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
@@ -102,18 +101,17 @@ def prepare(inputs: Inputs) -> PreparedPicture:
         )
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
     costs = target_costs(target, progress)
-    resources = QuestionResources(
-        **inputs.resource_fields(target, costs, prompt),
-        picture=Layout(len(ids), question.visual, question.hidden, seen.positions, seen.shift),
-        loaded=loaded,
-    )
     return PreparedPicture(
         **vars(inputs),
         loaded=loaded,
         target=target,
         text=loaded.text,
         prompt_ids=ids,
-        resources=resources,
+        resources=QuestionResources(
+            **inputs.resource_fields(target, costs, prompt),
+            picture=Layout(len(ids), question.visual, question.hidden, seen.positions, seen.shift),
+            loaded=loaded,
+        ),
         budget=request.max_new_tokens,
         run_fields={"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash},
         costs=costs,

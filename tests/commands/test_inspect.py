@@ -98,8 +98,14 @@ def test_a_head_that_cannot_be_read_is_shown_and_refused(tmp_path: Path, model: 
     assert "sha256" in told and "lacks the tensor input_norm.weight" in told
 
 
-@pytest.mark.parametrize(("more", "words"), [(["--depth", "0"], "--depth is 0"), (["--tokens", "5"], "--tokens is 5"),
-                                             (["--prompts", "/nowhere"], "cannot be read")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--depth", "0"], "0 is not a whole number from 1 to 12"),
+        (["--tokens", "5"], "5 is not a whole number from 16 to 1024"),
+        (["--prompts", "/nowhere"], "cannot be read"),
+    ],
+)
 def test_what_makes_no_sense_is_told_at_once(more: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "eagle3", *more]) == 2
     assert words in capsys.readouterr().err

@@ -101,9 +101,8 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     [
         (ENTRY, ["sea"], "describes a run 'sea'; the runs are: sky"),
         ({**ENTRY, "request": {**ENTRY["request"], "spell": 1}}, [], "unknown request fields: spell"),
-        ({**ENTRY, "beside": ["When?"]}, [], "a number of rounds under"),
         ({**ENTRY, "beside": "When?", "every": 4}, [], "Expected `array`, got `str`"),
-        (ENTRY, ["--times", "0"], "at least 1"),
+        (ENTRY, ["--times", "0"], "0 is not a whole number from 1 to 99"),
         (7, [], "does not describe a recorded run"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 
 import pytest
 import torch
@@ -110,7 +109,7 @@ def test_every_prefix_of_a_shipped_tree_is_a_tree(name: str) -> None:
 
 
 def test_stopping_keeps_the_steps_so_far() -> None:
-    target, stop = tiny_target(), threading.Event()
+    target, stop = tiny_target(), Stop()
     run = Decoding(
         target,
         Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()),

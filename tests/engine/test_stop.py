@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specviz.engine import stop as stop_module
-from specviz.engine.stop import Interrupted, Stop, computing, heed, locked, stop_reason, stoppable, waiting
+from specviz.engine.stop import Interrupted, Stop, computing, heed, locked, stoppable, waiting
 from specviz.errors import SpecvizError
 
 
@@ -29,8 +29,7 @@ def test_a_plain_stop_has_no_reason() -> None:
     stop.begin()
     assert not stop.is_set() and not stop.halfway() and stop.has_time_for(1e9)
     stop.set()
-    assert stop.is_set() and stop.halfway() and not stop.has_time_for(0.0) and stop_reason(stop) == ""
-    assert stop_reason(threading.Event()) == ""
+    assert stop.is_set() and stop.halfway() and not stop.has_time_for(0.0) and stop.why == ""
 
 
 def test_time_counts_from_the_beginning_of_the_work_and_not_from_before() -> None:
@@ -45,7 +44,7 @@ def test_time_counts_from_the_beginning_of_the_work_and_not_from_before() -> Non
     clock.now += 2
     assert stop.halfway() and not stop.is_set()
     clock.now += 5
-    assert stop.is_set() and stop_reason(stop) == "10 s are the most."
+    assert stop.is_set() and stop.why == "10 s are the most."
 
 
 def test_a_limit_may_shrink_while_the_run_goes_on() -> None:
@@ -55,7 +54,7 @@ def test_a_limit_may_shrink_while_the_run_goes_on() -> None:
     clock.now += 20
     assert not stop.is_set()
     limit[0] = 5.0
-    assert stop.is_set() and stop_reason(stop) == "5 s"
+    assert stop.is_set() and stop.why == "5 s"
     limit[0] = 60.0
     assert stop.is_set(), "what is over stays over"
 
@@ -66,7 +65,7 @@ def test_what_is_known_to_take_too_long_is_not_begun() -> None:
     stop.begin()
     clock.now += 6
     assert stop.has_time_for(3.0) and not stop.is_set()
-    assert not stop.has_time_for(5.0) and stop.is_set() and stop_reason(stop) == "10 s"
+    assert not stop.has_time_for(5.0) and stop.is_set() and stop.why == "10 s"
 
 
 def test_preparing_has_a_limit_of_its_own_until_the_run_begins() -> None:

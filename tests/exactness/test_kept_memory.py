@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
+from specviz.engine.stop import Stop
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.bandits import ExponentialWeights
 from specviz.methods.hedgespec import NormalHedge, recalled
@@ -167,7 +167,7 @@ def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
 
 
 def written(one: Prepared, composition: Composition) -> tuple[int, ...]:
-    run = one.decoding(composition, one.request.seed, "off", threading.Event())
+    run = one.decoding(composition, one.request.seed)
     for _ in run.steps():
         pass
     assert run.outcome.reason == "budget", run.outcome.message
@@ -233,7 +233,7 @@ def test_an_exp3_run_goes_on_from_the_last_one_with_numbers_of_its_own() -> None
     made = [one.compose() for _ in range(3)]
     assert [composition.generation for composition in made] == [0, 1, 2]
     assert len({id(composition.controller.chooser) for composition in made}) == 1
-    noises = [one.decoding(composition, 5, "off", threading.Event()).noise for composition in made]
+    noises = [one.decoding(composition, 5).noise for composition in made]
     assert [noise.generation for noise in noises] == [0, 1, 2]
     assert noises[0] == Noise(5) and one.compose("autoregressive").generation == 0
 
@@ -251,7 +251,7 @@ def test_matching_writes_the_autoregressive_text_whatever_the_memory_has_seen() 
         for generation in range(3):
             composition = one.compose()
             assert composition.generation == generation
-            run = one.decoding(composition, seed, "tree", threading.Event())
+            run = one.decoding(composition, seed, "tree")
             kept += sum(len(step.path) for step in run.steps())
             assert tuple(run.outcome.output_ids) == alone
     assert kept > 100
@@ -273,7 +273,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
         object.__setattr__(one, "decoding", noted)
         for _ in range(2):
             composition = one.compose()
-            trajectories.decode(one, threading.Event(), no_progress)
+            trajectories.decode(one, Stop(), no_progress)
             written(one, composition)
     assert len(noises) == 18
     # What teaches and what is taught never meet, in whatever order a user asks for seeds; nor does one trajectory another.
@@ -288,7 +288,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
 def test_whoever_waits_hears_which_trajectory_is_decoded() -> None:
     heard: list[tuple[str, float | None]] = []
     one = ready(matching(), 3, rule="match", earlier_trajectories=2)
-    trajectories.decode(one, threading.Event(), lambda message, fraction: heard.append((message, fraction)))
+    trajectories.decode(one, Stop(), lambda message, fraction: heard.append((message, fraction)))
     shares = [fraction for _, fraction in heard if fraction is not None]
     assert heard[0] == ("Earlier try 1 of 2", 0.0) and ("Earlier try 2 of 2", 0.5) in heard
     assert shares == sorted(shares) and heard[-1][0].startswith(f"Earlier try 2 of 2: {one.budget} of at most {one.budget}")

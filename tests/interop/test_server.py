@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import accumulate
 from typing import Any
 
 import pytest
 
 from specviz.__main__ import main
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.interop.server import Answer, Ask, look
 from specviz.interop.server_counters import Counters, counters, read_counters, with_samples
@@ -96,7 +96,7 @@ def test_a_server_that_dies_leaves_a_readable_trace_and_a_sentence() -> None:
 
 
 def test_who_stops_keeps_what_came() -> None:
-    cancel = threading.Event()
+    cancel = Stop()
     with serving(Script(VLLM)) as url:
         answer = Answer(look(url), Ask("Why?"), cancel)
         for event in answer.events():

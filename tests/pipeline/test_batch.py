@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 import specviz
 from specviz.engine.batch_loop import BatchDecoding
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.pipeline import batch
 from specviz.pipeline.request import Memory, Request
@@ -48,7 +47,7 @@ def test_runs_on_different_targets_are_no_batch() -> None:
 def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float32", "parameters": {"nodes": 12, "drafter": "none"}}
     ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS]
-    cancel, played, play = threading.Event(), [0], BatchDecoding._play
+    cancel, played, play = Stop(), [0], BatchDecoding._play
 
     def interrupted(self: BatchDecoding) -> object:
         played[0] += 1

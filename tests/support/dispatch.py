@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import statistics
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -161,7 +160,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
                 title = f"{title}, T = {temperature:g}"
                 try:
                     ready = bench.prepared(name, subject.prompt, temperature, parameters=parameters)
-                    steps = count(device, ready.decoding(ready.compose(), 0, "off", threading.Event()))
+                    steps = count(device, ready.decoding(ready.compose(), 0))
                 except SpecvizError as problem:
                     report.add(Row(title, None, "synchronisations a step", MOST_WAITS, detail=str(problem)))
                     continue

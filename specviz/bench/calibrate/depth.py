@@ -9,7 +9,6 @@ text, so replaying it round by round gives the tokens per round at each depth an
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,7 +128,7 @@ def _positions_by_prompt(name: str, target: str, tokens: int, temperature: float
         composition, collector = ready.compose(), TreeCollector(DEEPEST, WIDTH)
         controller: Any = composition.controller
         alone = replace(composition, controller=SingleDrafter(controller.drafter, collector), acceptance=Match())
-        decoding = ready.decoding(alone, 0, "off", threading.Event())
+        decoding = ready.decoding(alone, 0)
         for _ in decoding.steps():
             pass
         yield positions_of(collector, decoding.outcome.output_ids, DEEPEST)

@@ -5,7 +5,6 @@ The beam masses give the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +91,7 @@ def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens:
     """Decode every calibration prompt greedily and yield the steps, with trees and notes."""
     for prompt in CALIBRATION:
         ready = prepare(Request(method, prompt, target, max_new_tokens=tokens, parameters=parameters))
-        yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())
+        yield list(ready.decoding(ready.compose(), 0, "tree").steps())
 
 
 def medusa(target: str, report: Callable[[str], None] = print) -> Path:

@@ -8,7 +8,6 @@ without verifying a wide tree.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -123,7 +122,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
 def _write(ready: Prepared, seed: int) -> Text:
     listener = RowRecorder()
     composition = Composition(SingleDrafter(listener, RootOnly()), Match())
-    decoding = ready.decoding(composition, seed, "off", threading.Event())
+    decoding = ready.decoding(composition, seed)
     for _ in decoding.steps():
         pass
     return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)

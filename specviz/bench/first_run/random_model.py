@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,8 +131,7 @@ class Bench:
         card = get(method)
         composition = card.compose(build(card.parameters, dict(values or {}), method), self.resources)
         decoding = Decoding(
-            self.target, composition, self.prompt, Warp(), Noise(0), self.sizes.tokens, Recorder(Numbers(), record),
-            threading.Event(),
+            self.target, composition, self.prompt, Warp(), Noise(0), self.sizes.tokens, Recorder(Numbers(), record)
         )  # fmt: skip
         started = time.perf_counter()
         steps = tuple(decoding.steps())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,7 @@ class Parameters:
     lowest_order: int = number(2, 2, 4, "Order of the shortest n-gram to look up; 2 uses only the last token.", "tokens")
 
 
-def warm_up(run: Any, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
+def warm_up(run: Any, cancel: Any, progress: Callable[[str, float | None], None]) -> str:
     """Decode earlier trajectories. Returns a warning if there was not enough time for all, else ""."""
     from specviz.methods.stand.trajectories import decode
 

@@ -5,7 +5,6 @@ A batch takes little more time than a single trajectory, since reading the weigh
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from specviz.engine.batch_cache import MOST_ROWS, shared
 from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.run_state import Outcome
-from specviz.engine.stop import Stop, stop_reason
+from specviz.engine.stop import Stop
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 
@@ -22,7 +21,7 @@ LONGEST_PROMPT = 512
 CUT = frozenset({"cancelled", "time_limit"})
 
 
-def decode(run: Any, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
+def decode(run: Any, cancel: Stop, progress: Callable[[str, float | None], None]) -> str:
     """Decode the ``earlier_trajectories`` of the prepared ``run`` within half of the time limit.
 
     Their noise differs from the noise of runs with any seed: a drafter must not learn from the random numbers that verify it, nor
@@ -39,27 +38,27 @@ def decode(run: Any, cancel: threading.Event, progress: Callable[[str, float | N
         progress(name, (first - 1) / count)
         with closing(rounds):
             for _ in rounds:
-                if late := _half_spent(cancel):
+                if late := cancel.halfway():
                     break
                 tokens = sum(len(outcome.output_ids) for outcome in running) // len(running)
                 share = (first - 1 + len(numbers) * min(1.0, tokens / run.budget)) / count
                 progress(f"{name}: {tokens:,} of at most {run.budget:,} tokens{' each' if several else ''}", share)
         whole = sum(outcome.reason not in CUT for outcome in running)
         complete += 0 if late and not several else whole
-        if _half_spent(cancel) or whole < len(running):
+        if cancel.halfway() or whole < len(running):
             break
-    if complete == count or (cancel.is_set() and not stop_reason(cancel)):
+    if complete == count or (cancel.is_set() and not cancel.why):
         return ""
     return f"{complete} of {count} earlier trajectories fitted into half the time limit."
 
 
-def _alone(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
+def _alone(run: Any, numbers: Sequence[int], cancel: Stop) -> tuple[Generator[object], list[Outcome]]:
     """Return the steps and the outcome of one trajectory."""
     decoding = run.decoding(run.compose(), run.request.seed, "off", cancel, numbers[0])
     return decoding.steps(), [decoding.outcome]
 
 
-def _batch(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
+def _batch(run: Any, numbers: Sequence[int], cancel: Stop) -> tuple[Generator[object], list[Outcome]]:
     """Return the rounds and the outcomes of a batch of trajectories. Tree sizes follow a row's share of the cost of a pass."""
     rows = []
     for number in numbers:
@@ -69,7 +68,3 @@ def _batch(run: Any, numbers: Sequence[int], cancel: threading.Event) -> tuple[G
     taps = sorted({tap for row in rows for tap in row.composition.hidden_state_layers})
     batch = TextRows(run.target, [capacity] * len(rows), taps)
     return BatchDecoding(rows, batch).rounds(), [row.outcome for row in rows]
-
-
-def _half_spent(cancel: threading.Event) -> bool:
-    return cancel.halfway() if isinstance(cancel, Stop) else cancel.is_set()

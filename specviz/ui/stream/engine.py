@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from specviz.engine.stop import Stop, computing, stop_reason
+from specviz.engine.stop import Stop, computing
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.unfinished import unfinished
 from specviz.interop.server import Answer, Ask, look
@@ -85,7 +85,7 @@ def borrowed() -> Stream:
                 if cancel.is_set():
                     events.close()
                     if collector.end is None:  # a closed stream yields none
-                        yield stopped(collector.trace, stop_reason(cancel))
+                        yield stopped(collector.trace, cancel.why)
                     return
         except gr.Error as error:
             # The Space's report that the visitor's quota is used up, or that no GPU is free.

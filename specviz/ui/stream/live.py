@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specviz.engine.stop import NOTHING_RUN, Interrupted, Limit, Stop, stop_reason, stoppable
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Limit, Stop, stoppable
 from specviz.errors import BadTrace, SpecvizError
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
@@ -101,7 +101,7 @@ class StreamSink:
 
     def stopped(self) -> str:
         """Return the reason for a stop that leaves nothing to show."""
-        return stop_reason(self.cancel) or self.nothing
+        return self.cancel.why or self.nothing
 
     def put(self, *, over: bool = False, urgent: bool = False, **news: Any) -> None:
         """Replace these fields of the frame; ``over`` marks the last change."""
@@ -461,7 +461,7 @@ class Live:
             broken = f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
             failure = failure or broken
         if abandoned and trace is not None and trace.end is None:
-            ended = trace.replace(end=stopped(trace, stop_reason(frame.cancel)))
+            ended = trace.replace(end=stopped(trace, frame.cancel.why))
             self.store.append(frame.key, traces.lines(ended)[-1])
             return self._explained(frame, baseline, abandoned=False)
         # The engine goes on with the autoregressive run after a run that ended by itself.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
         return run
 
     object.__setattr__(one, "decoding", noted)
-    warning = trajectories.decode(one, more.get("cancel", threading.Event()), lambda message, share: heard.append(message))
+    warning = trajectories.decode(one, more.get("cancel", Stop()), lambda message, share: heard.append(message))
     return [tuple(outcome.output_ids) for outcome in outcomes], heard, warning
 
 

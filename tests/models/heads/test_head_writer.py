@@ -60,4 +60,4 @@ def test_the_command_writes_a_folder_once(tmp_path: Path, capsys: pytest.Capture
     config = json.loads((folder / "config.json").read_text())
     assert config["speculators_config"]["verifier"]["name_or_path"] == "HuggingFaceTB/SmolLM2-135M-Instruct"
     assert main(["export-drafter", "eagle3", "--to", "flat", "--out", str(folder)]) == 2
-    assert "not an empty folder" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err

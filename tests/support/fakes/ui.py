@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specviz.engine.stop import Stop, stop_reason
+from specviz.engine.stop import Stop
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Memory, Request
@@ -87,7 +87,7 @@ class FakeEngine:
                 raise self.breaks
             if cancel.wait(self.pace) or cancel.is_set():
                 self.cancelled += 1
-                yield stopped(trace.steps[: step.index], stop_reason(cancel))
+                yield stopped(trace.steps[: step.index], cancel.why)
                 return
             yield step
         yield replace(trace.end, baseline=None, metrics=metrics.summarise(trace.steps, "budget", trace.end.prefill_ns))

@@ -270,7 +270,7 @@ def deaf(kind: str, wait: threading.Event, lock: threading.Lock) -> Any:
 
     def stream(request: Request, memory: Any, cancel: threading.Event, progress: Any) -> Generator[Any, None, None]:
         progress("Starting the engine", None)
-        steps = FakeEngine(steps=2)(request, memory, threading.Event(), lambda message, share: None)
+        steps = FakeEngine(steps=2)(request, memory, Stop(), lambda message, share: None)
         with computing(lock, progress):
             if "behind" in kind:
                 yield from islice(steps, 2)
