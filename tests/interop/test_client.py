@@ -63,7 +63,7 @@ def ended(url: str, cancel: threading.Event) -> list[Run | End]:
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_a_stop_ends_an_answer_whatever_the_server_does(manner: str) -> None:
-    cancel = threading.Event()
+    cancel = Stop()
     with serving(MANNERS[manner]) as url:
         threading.Timer(0.3, cancel.set).start()
         run, end = ended(url, cancel)
@@ -80,7 +80,7 @@ def test_a_time_limit_ends_an_answer_and_says_so() -> None:
 
 @pytest.mark.parametrize("path", [b"GET /v1/models", b"GET /metrics"])
 def test_a_stop_ends_every_other_exchange_too(path: bytes) -> None:
-    cancel = threading.Event()
+    cancel = Stop()
     with serving(MANNERS["pings"], path) as url:
         threading.Timer(0.3, cancel.set).start()
         if path == b"GET /v1/models":
@@ -101,7 +101,7 @@ def test_a_stop_ends_every_other_exchange_too(path: bytes) -> None:
 def test_time_and_bytes_are_bounded(limit: str, value: float, manner: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, limit, value)
     with serving(MANNERS[manner]) as url, pytest.raises(BadInput, match=words):
-        list(answer(url, threading.Event()))
+        list(answer(url, Stop()))
 
 
 def test_a_page_is_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,4 +125,4 @@ def test_the_methods_that_take_no_draft_are_those_that_draft_from_the_text() -> 
 
 def test_a_picture_is_kept_of_image_runs_alone(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CLI, "--raw", "--picture", str(tmp_path / "x.png"), "--max-new-tokens", "3"]) == 2
-    assert "draws no picture to write" in capsys.readouterr().err
+    assert "does not generate images" in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_a_run_ends_by_itself_before_the_gpu_is_taken_away(monkeypatch: pytest.M
 
     def spent(request: Request, cancel: Stop) -> Iterator[Any]:
         cancel.begin()
-        began = cancel._began
+        began = cancel._since
         for seconds in (0, 39, 41):
             monkeypatch.setattr(cancel, "_clock", lambda seconds=seconds: began + seconds)
             limits.append(cancel.is_set())
