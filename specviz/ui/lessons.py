@@ -1,19 +1,22 @@
 """Lessons: JSON files that walk a class through a recorded run, with a prediction before every reveal.
 
-A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "pages": [...]}: ``trace`` names the
-recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
-numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
+A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "task", "pages": [...]}: ``trace``
+names the recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
+numbers the texts quote. ``task`` is an exercise with a goal that the page itself shows as reached; it closes the last page.
+A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
 ``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. An ``at``
 that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if one matches.
 ``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. While such a question
 lies ahead, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
-whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.
+whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0. A
+question about the kept tokens says how probable the drafter finds them, if it has probabilities.
 ``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("batch_cache"), or "reveal", which
 delays it until the answer is given.
 
-In every text **x** is bold, *x* is stressed, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own
-numbers, {page2.kept} for those of the step on page 2, and {beside.tau} for those of the other recording.
+In every text **x** is bold, *x* is stressed, `x` is code, arXiv 2211.17192 is a link, and {tau} and the other names of
+:func:`facts` stand for the run's own numbers, {page2.kept} for those of the step on page 2, and {beside.tau} for those of the
+other recording.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from specviz.ui import theme
 PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "first_rejection", "next_rejection")
 MOST_CHOICES = 8
 REVEAL = "reveal"
+ARXIV = r'<a href="https://arxiv.org/abs/\1" target="_blank" rel="noopener noreferrer">\g<0></a>'
 MOST_NODES = 40
 """Maximum number of a draft's nodes on a printed sheet; the rest are only counted."""
 VERDICTS = frozenset(
@@ -66,6 +70,7 @@ class Page:
     ask: Question | None
     reveal: str
     panel: bool | str = False
+    task: str = ""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -110,6 +115,7 @@ class Lesson(msgspec.Struct, frozen=True):
     trace: str = ""
     group: str = ""
     beside: str = ""
+    task: str = ""
 
 
 def load(folder: Path) -> dict[str, Lesson]:
@@ -139,6 +145,7 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
         _question(raw.ask, trace, steps[number], known),
         filled(raw.reveal, known),
         RENAMED_NOTES.get(str(raw.panel), raw.panel),
+        filled(lesson.task, known) if raw is lesson.pages[-1] else "",
     )
 
 
@@ -207,6 +214,16 @@ def mean_depth(step: Step) -> float:
     return fmean(_sent_depths(step) or [0])
 
 
+def likeliest(step: Step) -> tuple[float, ...]:
+    """The drafter's probabilities along the path of which it expects most tokens to be kept; empty if it has none."""
+    best: list[tuple[float, float, tuple[float, ...]]] = [(0, 1, ())]
+    for node in step.nodes[1:]:
+        expected, reached, path = best[node.parent]
+        q = (node.status != PRUNED and node.q) or 0
+        best.append((expected + reached * q, reached * q, (*path, q)))
+    return max(best)[-1]
+
+
 def _sent_depths(step: Step) -> list[int]:
     """Depth of every drafted token sent to the target."""
     return [depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status not in (ROOT, PRUNED)]
@@ -261,6 +278,7 @@ def step_facts(step: Step) -> dict[str, str]:
         "path": show_whitespace("".join(step.nodes[node].text for node in step.path)),
         "mean_depth": f"{mean_depth(step):.1f}",
         "ends": str(sum(node.status not in (ROOT, PRUNED) for at, node in enumerate(step.nodes) if at not in parents)),
+        "pass_ms": f"{step.time.verify / 1e6:.1f}",
     }
 
 
@@ -299,7 +317,8 @@ def filled(text: str, known: Mapping[str, str]) -> str:
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(text))
     stressed = re.sub(r"\*(\w.*?)\*", r"<em>\1</em>", bold)
     code = re.sub(r"`(.+?)`", r"<code>\1</code>", stressed)
-    return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], code)
+    linked = re.sub(r"arXiv (\d{4}\.\d{4,5})", ARXIV, code)
+    return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], linked)
 
 
 def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Question | None:
@@ -314,7 +333,11 @@ def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str,
         deepest = max(_sent_depths(step), default=0)
         size = -(-(deepest + 1) // MOST_CHOICES)
         counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
-        question = f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row. How many will the target keep?"
+        sure = ", ".join(map("{:.2f}".format, likeliest(step)))
+        hint = f" Along its likeliest path it gives them {sure}." if sure else ""
+        question = (
+            f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row.{hint} How many will the target keep?"
+        )
         choices = [str(low) if low == high else f"{low} to {high}" for low, high in counts]
         return Question(question, tuple(choices), step.accepted // size)
     if step.bonus is None:
@@ -364,6 +387,7 @@ def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
             answers.append(_answer(number + 1, printed))
     title, about = markup(lesson.title), markup(lesson.about)
     run = markup(f"{trace.run.title} on {trace.run.target}: {trace.run.prompt}")
+    sections.append(f"<section><h2>★</h2><p><b>Task.</b> {printed.task}</p></section>" if printed.task else "")
     return (
         f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{theme.source('lesson_sheet.css')}</style>"
         f"<h1>{title}</h1><p>{about}</p><p><small>Recorded run: {run}</small></p>{''.join(sections)}"

@@ -33,7 +33,8 @@ SEEK = """(at) => {
 PATH = (
     '<div class="sp-path" aria-hidden="true"></div><div class="sp-learned"><span role="status"></span>'
     '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
-    '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>'
+    '<button type="button" class="sp-link" data-do="print">Print sheet</button>'
+    '<button type="button" class="sp-link" data-do="notes">Teacher’s notes</button></div>'
 )
 """HTML of the visitor's progress through the lessons."""
 
@@ -94,11 +95,13 @@ class LearnTab(TabParts):
         """Picker of lessons; its value is the chosen lesson's name, and ``input`` fires when the visitor chooses one."""
 
         def sheet(name: str) -> str:
-            """Return a lesson's sheet as HTML; empty for an unknown one."""
+            """Return a lesson's sheet as HTML, the teacher's notes for no name; empty for what is not here."""
             try:
+                if not name:
+                    return (self.shared.settings.lessons / "notes.html").read_text("utf-8")
                 lesson = self.lessons[name]
                 return lessons.sheet(lesson, *self.traces(lesson))
-            except (KeyError, SpecvizError):
+            except (KeyError, OSError, SpecvizError):
                 return ""
 
         return controls.choice(
@@ -136,6 +139,7 @@ class LearnTab(TabParts):
             words = f"<p>{markup(head)}<b>Answer:</b> {markup(answer)}</p><p>{page.reveal}</p>"
             verdict = f'<div class="sp-reveal" role="status">{words}</div>'
         if last and not asks:
+            verdict += f'<p class="sp-task"><b>Task.</b> {page.task}</p>' if page.task else ""
             onward = "This was the last lesson."
             if following:
                 onward = f"Next: <b>{markup(following.title)}</b>. {markup(following.about)}"
@@ -163,7 +167,8 @@ class LearnTab(TabParts):
         if filled_before:
             return {self.filled: True}
         name, at = request.query_params.get("lesson", ""), request.query_params.get("at", "")
-        if name not in self.lessons:
+        name = next((each for each in self.lessons if each.lstrip("0123456789") == name.lstrip("0123456789")), "")
+        if not name:
             name, at = first, ""
         number = int(at[:5]) if at.isascii() and at.isdecimal() else 1
         return self.page(name, min(max(number, 1), len(self.lessons[name].pages)) - 1) | {self.filled: True}

@@ -20,9 +20,12 @@ for (const [group, lessons] of JSON.parse(select.dataset.groups)) {
 }
 const marks = [...path.querySelectorAll("button")];
 const titles = new Map([...select.options].map((option) => [option.value, option.textContent]));
+const bare = (name) => name.replace(/^\d+/, "");
 let learned = {};
 try {
-  learned = JSON.parse(localStorage.getItem(KEY)) || {};
+  // A lesson's number is its place in the course, which may have changed since.
+  const now = new Map([...titles.keys()].map((name) => [bare(name), name]));
+  for (const [name, entry] of Object.entries(JSON.parse(localStorage.getItem(KEY)) || {})) learned[now.get(bare(name)) || name] = entry;
 } catch { /* a private window keeps nothing */ }
 
 const keep = () => {
@@ -62,9 +65,13 @@ function choose(name) {
   trigger("input");
 }
 
-/** Print the sheet, a document of its own, from a hidden frame. */
-async function print() {
-  const html = await server.sheet(props.value);
+/** Print a lesson's sheet, or the teacher's notes for no name: a document of its own, from a hidden frame. */
+async function print(name) {
+  const html = await server.sheet(name);
+  if (!html) {
+    status.textContent = "There are no notes in this folder of lessons.";
+    return;
+  }
   let frame = element.querySelector("iframe");
   if (frame) frame.remove();
   frame = document.createElement("iframe");
@@ -80,7 +87,8 @@ element.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.lesson) choose(button.dataset.lesson);
-  if (button.dataset.do === "print") print();
+  if (button.dataset.do === "print") print(props.value);
+  if (button.dataset.do === "notes") print("");
   if (button.dataset.do !== "forget") return;
   learned = {};
   keep();
