@@ -221,6 +221,8 @@ def test_a_lesson_is_printed_as_a_sheet_of_its_own(visitor: AppPage) -> None:
     visitor.until("document.querySelector('#sp-lesson-choice iframe').contentDocument.querySelector('.answers')")
     sheet = visitor.page.frame_locator("#sp-lesson-choice iframe")
     assert sheet.locator(".boxes li").count() > 4 and sheet.locator(".draft code").count() > 2
+    visitor.page.get_by_role("button", name="Teacher’s notes").click()
+    expect(sheet.locator("h1")).to_have_text("Teacher's notes")
 
 
 def test_two_runs_move_in_step(visitor: AppPage) -> None:

@@ -115,7 +115,7 @@ def test_on_a_chain_every_outcome_is_that_of_block_verification(seed: int, monke
 
 # Where a later sibling goes on and an earlier one does not, the rule may accept less.
 
-LESSON = Path(__file__).parents[2] / "assets" / "lessons" / "08-from-the-leaves.json"
+LESSON = Path(__file__).parents[2] / "assets" / "lessons" / "10-from-the-leaves.json"
 
 
 @pytest.mark.parametrize(
