@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,18 +14,17 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.errors import BadInput
-from specviz.trace import metrics, store
-from specviz.trace.schema import REJECTED, RESAMPLED, Note, Step, Trace
+from specviz.trace import store
+from specviz.trace.schema import REJECTED, RESAMPLED, Note, Trace
 from specviz.ui import lessons
 from specviz.ui.app_state import AppState, make
-from specviz.ui.archive import Gallery
 from specviz.ui.lessons import Lesson, Question, Template
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import learn_tab
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
+from tests.support.lessons import SHIPPED, shipped
 from tests.support.traces.samples import sample_trace
 
-SHIPPED = lessons.load(Settings().lessons)
 EVERY_PAGE = [(name, number) for name, lesson in SHIPPED.items() for number in range(len(lesson.pages))]
 
 
@@ -160,13 +158,6 @@ def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
     assert not notes[0] and notes[1]
 
 
-@cache
-def shipped(name: str) -> tuple[Lesson, Trace, Trace | None]:
-    """A lesson with the recordings that ship with it."""
-    one, recordings = SHIPPED[name], Gallery(Settings().traces)
-    return one, recordings.get(one.trace).trace, recordings.get(one.beside).trace if one.beside else None
-
-
 @pytest.mark.spread(6)
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> None:
@@ -226,139 +217,6 @@ def test_every_place_that_a_lesson_names_is_in_its_recording(name: str) -> None:
             assert step.accepted == max(other.accepted for other in trace.steps[step.index :] if other.cut is None)
 
 
-EXAMPLES = {
-    "03-chance": {0.8, 0.4, 0.4 / 0.8},
-    "04-speed": {3 / 2, round(4 / 3, 2)},
-    "10-from-the-leaves": {1.08, 0.96, 1.34, 1.27, 1.56, 1.42},
-    "13-three-states-one-token": {3.1, 5.37, 6.13, 4.05},
-    "15-practising-on-trees": {2.0, 1.5, (2.0 + 1.5) / 2, 6.52, 6.07},
-    "20-three-in-a-chain": {0.96, round(0.96**8, 2)},
-    "27-look-alikes": {0.04, 0.35, 0.05, 0.08, 0.09, round(0.04 / 0.35, 2), round(0.08 / 0.35, 2)},
-    "28-coarse-first": {0.01, 0.06, 0.07, 0.5, 0.01 / 0.5},
-}
-"""Decimals that a lesson may have typed: worked examples, and what a paper measured. Those of lesson 10 are proven in
-tests/exactness/test_traversal.py."""
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_measured_numbers_are_taken_from_the_recording(name: str) -> None:
-    raw = msgspec.json.encode([replace(page, at=page.at and "first") for page in SHIPPED[name].pages]).decode()
-    raw = re.sub(r"arXiv \d{4}\.\d{4,5}", "", raw)
-    assert {float(number) for number in re.findall(r"\d+\.\d+", raw)} <= EXAMPLES.get(name, set())
-    assert not re.search(r"\d *×", raw), "a speed-up that was typed"
-
-
-def told(name: str, number: int, kind: str) -> Any:
-    """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
-    one, trace, _ = shipped(name)
-    at = lessons.places(one, trace)[number - 1]
-    return next(note.data for note in trace.steps[at].notes if note.type == kind)
-
-
-def test_panels_show_what_the_texts_beside_them_say() -> None:
-    """Counts that are a method's own, in words in the lesson and in numbers in the recording."""
-    mass = told("09-how-deep", 2, "beam_mass")
-    assert list(mass["mass"]) == sorted(mass["mass"], reverse=True), "the mass only falls"
-    short = told("09-how-deep", 4, "beam_mass")
-    deepest = mass["stopped"] or len(mass["mass"]) + 1  # none: it went as deep as it may
-    assert short["stopped"] < deepest and short["mass"][-1] < short["threshold"], "the drafter could have known"
-    assert told("14-two-at-a-time", 2, "blocks")["width"] == 2
-    lattice = told("17-through-the-lattice", 2, "lattice")
-    assert lattice["weight"] == 0.5 and max(len(beam["picks"]) for beam in lattice["beams"]) == 3
-    gauge = told("17-through-the-lattice", 5, "lattice")["gauge"]
-    assert gauge["length"] < gauge["longest"], "its blocks stay short"
-    assert told("18-only-the-last-token", 3, "last_state")["probed"]
-    arms = told("19-judged-in-hindsight", 3, "drafter_selection")
-    assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
-    groups = told("21-side-by-side", 2, "layer_groups")["groups"]
-    assert len(groups[0]) == len(groups[-1]) == 1 < min(len(group) for group in groups[1:-1])
-    mask = told("23-trees-on-states", 3, "decay_mask")
-    assert mask["taps"] == 4 and mask["replay_bytes"] < mask["per_node_bytes"]
-    picture = told("25-a-picture-kept-back", 2, "visual_tokens")
-    seen = sum(last - first + 1 for first, last in picture["visual"])
-    assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
-    assert "without" in told("25-a-picture-kept-back", 4, "step_embeddings")
-
-
-def test_the_price_of_a_pass_is_what_the_lesson_reckons_with() -> None:
-    one, trace, _ = shipped("05-a-wide-pass")
-    narrow, wide, wider = (trace.steps[at] for at in lessons.places(one, trace)[:3])
-    rows = [step.verified + 1 for step in (narrow, wide, wider)]
-    assert rows[0] == 2 and rows[1] == 6 * rows[0] and rows[2] == 2 * rows[1]
-    times = [step.time.verify for step in (narrow, wide, wider)]
-    assert 1 < times[1] / times[0] < 2 and 1.05 < times[2] / times[1] < 1.5
-    plain = trace.end.baseline.token_ns
-    assert times[2] < 2 * sum(plain) / len(plain) and wider.accepted == wider.verified == 23
-    read, computed, rows_to_corner = 2 / 3e12, 2 / 900e12, 300
-    assert read == pytest.approx(rows_to_corner * computed), "the corner of the roofline"
-
-
-def test_the_lesson_on_the_mask_says_what_its_tree_is() -> None:
-    one, trace, _ = shipped("06-who-may-look-at-whom")
-    step = trace.steps[lessons.places(one, trace)[0]]
-    first = max((node for node, drafted in enumerate(step.nodes) if drafted.parent == 0), key=lambda node: step.nodes[node].q)
-    assert step.nodes[first].status == REJECTED and step.accepted > 1
-    parents = dict(zip("RABCDE", (None, "R", "R", "A", "A", "B"), strict=True))
-    for token, row in re.findall(r"`(\w) ([1·]{6})`", one.pages[1].reveal):
-        path = {token}
-        while parents[token]:
-            path.add(token := parents[token])
-        assert row == "".join("1" if other in path else "·" for other in parents)
-
-
-def test_the_lesson_on_dream_says_what_its_drafter_looked_at() -> None:
-    kept = told("26-looking-while-drafting", 2, "visual_tokens")
-    assert [sum(count for _, count in kept[spans]) for spans in ("visual", "kept")] == [64, 48]
-    looks = {tuple(look["texts"]): look["picture"] for look in told("26-looking-while-drafting", 3, "attention_entropy")["looks"]}
-    assert looks[(" large",)] == pytest.approx(0.5, abs=0.05) and looks[(" large", " donut")] < 0.1
-    one, trace, beside = shipped("26-looking-while-drafting")
-    step = trace.steps[lessons.places(one, trace)[3]]
-    assert "".join(step.pieces[: step.accepted]) == " right there is a" and trace.run.prompt == beside.run.prompt
-    assert told("26-looking-while-drafting", 1, "picture") == told("25-a-picture-kept-back", 1, "picture")
-
-
-def test_the_lesson_on_mulo_sd_counts_its_islands_and_passes() -> None:
-    coarse = told("28-coarse-first", 1, "coarse_codes")
-    assert len(coarse["codes"]) == 8 and len(coarse["fine"]) == 32
-    verdict = told("28-coarse-first", 3, "local_verification")
-    assert [len(island) for island in verdict["islands"]] == [3, 3] and len(verdict["failed"]) == 3
-    assert max(verdict["waves"]) == 3 and verdict["passes"] == 4 and verdict["rewritten"] and verdict["radius"] == 1
-
-
-def test_the_histories_compare_runs_on_what_they_say() -> None:
-    _, states, blocks = shipped("30-from-states-to-blocks")
-    assert states.run.prompt == blocks.run.prompt and states.run.parameters["depth"] == 6
-    assert max(step.verified for step in states.steps) == 22
-    assert blocks.run.parameters["drafter"] == "deer", "a block drafter that reads no states"
-    _, chains, heads = shipped("29-from-heads-to-trees")
-    assert chains.run.prompt != heads.run.prompt
-    _, three, _ = shipped("13-three-states-one-token")
-    reached = metrics.accepted_by_depth(three.steps)
-    assert min(reached[:5]) > 0.85, "level with depth"
-
-
-READABLE = 0.5
-"""Probability below which a reader expects the drafter to fail."""
-
-
-def test_a_prediction_of_what_is_kept_can_be_reasoned() -> None:
-    """Whoever stops at the first probability below one half is right within one token on nearly all pages that name them."""
-    misses, pages = [], 0
-    for name, one in SHIPPED.items():
-        _, trace, _ = shipped(name)
-        for number, (raw, at) in enumerate(zip(one.pages, lessons.places(one, trace), strict=True)):
-            sure = lessons.likeliest(trace.steps[at or 0])
-            if not (raw.ask and raw.ask.about == "kept" and sure):
-                continue
-            expected = next((depth for depth, q in enumerate(sure) if q < READABLE), len(sure))
-            pages += 1
-            question = lessons.page(one, number, trace).ask.question
-            assert ", ".join(f"{q:.2f}" for q in sure) in question, "the page names them"
-            if abs(expected - trace.steps[at].accepted) > 1:
-                misses.append(f"{name}, page {number + 1}")
-    assert len(misses) <= pages / 8, misses
-
-
 def test_every_lesson_ends_with_a_task_on_its_page_and_its_sheet(tmp_path: Path) -> None:
     for name, one in SHIPPED.items():
         _, trace, beside = shipped(name)
@@ -387,67 +245,6 @@ def test_an_old_address_still_opens_a_lesson_that_was_renumbered(tmp_path: Path)
 def test_readme_says_how_many_lessons_there_are() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
     assert f"*Learn* has {len(SHIPPED)} short lessons" in readme
-
-
-def solutions() -> dict[int, set[int]]:
-    """Steps, counted from 1, that solve a lesson's task on its recording."""
-
-    def steps(number: int) -> tuple[Step, ...]:
-        return next(shipped(name)[1].steps for name in SHIPPED if name.startswith(f"{number:02d}-"))
-
-    def noted(step: Step, kind: str) -> Any:
-        return next((note.data for note in step.notes if note.type == kind), None)
-
-    def refused(step: Step) -> list[Any]:
-        return [node for node in step.nodes if node.status in (REJECTED, RESAMPLED)]
-
-    def favourite(step: Step) -> int:
-        return max((at for at, node in enumerate(step.nodes) if at and node.parent == 0), key=lambda at: step.nodes[at].q or 0)
-
-    def climbed(step: Step) -> list[int]:
-        """Ranks in their columns of the tokens on DiffuSpec's path, the last one first."""
-        ranks, at = [], 0
-        for beam in reversed(noted(step, "lattice")["beams"]):
-            ranks, at = [*ranks, beam["picks"][at]], beam["parents"][at]
-        return ranks
-
-    empty = [step.index + 1 for step in steps(24) if not step.accepted]
-    drafters = [noted(step, "drafter_selection")["drafted"] for step in steps(19)]
-    rows = [len(noted(step, "batch_cache")["rows"]) for step in steps(22)]
-    drift = [step for step in steps(9) if noted(step, "beam_mass")["stopped"] == 5 == step.accepted]
-    most = max(steps(28), key=lambda step: noted(step, "local_verification")["passes"])
-    return {
-        1: {step.index + 1 for step in steps(1) if step.verified and not step.accepted and step.nodes[favourite(step)].q > 0.6},
-        3: {step.index + 1 for step in steps(3) if any((node.threshold or 0) > 0.5 for node in refused(step))},
-        6: {step.index + 1 for step in steps(6)[6:] if step.accepted > 1 and step.path[0] != favourite(step)},
-        8: {step.index + 1 for step in steps(8) if lessons.step_facts(step)["ends"] == "1"},
-        9: {step.index + 1 for step in drift},
-        10: {step.index + 1 for step in steps(10)[:33] if noted(step, "traversal")["rescued"]},
-        14: {step.index + 1 for step in steps(14) if step.accepted == 4},
-        15: {
-            step.index + 1
-            for step in steps(15)
-            if step.accepted == 5 and noted(step, "tree_reward")["before"] > noted(step, "tree_reward")["reward"]
-        },
-        16: {step.index + 1 for step in steps(16) if any(node.p > 0.7 for node in refused(step))},
-        17: {step.index + 1 for step in steps(17) if step.accepted == 3 and any(climbed(step)[-3:])},
-        19: {step for step in range(10, 24) if drafters[step - 1] == 0},
-        20: {step.index + 1 for step in steps(20) if step.accepted == 1},
-        22: {rows.index(3) + 1},
-        23: {step.index + 1 for step in steps(23) if not step.accepted},
-        24: {step for step in empty if {step, step + 1, step + 2} <= {*empty}},
-        25: {step.index + 1 for step in steps(25) if step.accepted < 5},
-        26: {step.index + 1 for step in steps(26) if not step.accepted},
-        28: {most.index + 1},
-    }
-
-
-def test_the_teacher_s_notes_solve_the_tasks() -> None:
-    notes = (Settings().lessons / "notes.html").read_text("utf-8")
-    rows = dict(re.findall(r"<tr><td>(\d+)</td><td>([^<]*)</td></tr>", notes))
-    for number, steps in solutions().items():
-        said = {int(step) for step in re.findall(r"\b\d+\b", rows[str(number)])}
-        assert steps and (steps <= said or {min(steps), max(steps)} <= said), (number, steps, rows[str(number)])
 
 
 def test_the_teacher_s_plans_name_the_lessons_and_fill_their_minutes(tmp_path: Path) -> None:
