@@ -55,7 +55,7 @@ DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
     "acceptance": 5_181,
-    "bench": 24_854,
+    "bench": 24_852,
     "commands": 7_795,
     "drafting": 63_859,
     "engine": 22_120,
@@ -63,11 +63,11 @@ BUDGETS = {
     "inspection": 7_042,
     "interop": 20_262,
     "methods": 45_875,
-    "models": 43_417,
-    "pipeline": 7_156,
+    "models": 43_344,
+    "pipeline": 7_155,
     "specviz": 1_503,
     "targets": 13_628,
-    "trace": 14_275,
+    "trace": 14_206,
     "training": 69_539,
     "ui": 37_109,
     "viewer": 3_121,

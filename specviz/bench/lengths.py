@@ -13,7 +13,7 @@ from specviz.bench.kit import Arm, Bencher, Prompts
 from specviz.bench.report import Report
 from specviz.bench.suites import DIARY, VALUES, Suite
 from specviz.prompts import prompts
-from specviz.trace.lengths import Curve, LengthCurves, measured_on
+from specviz.trace.lengths import Curve, LengthCurves
 
 LENGTHS = (64, 256, 1024, 4096)
 LENGTH_TREE = {"depth": 4, "width": 6, "nodes": 16}
@@ -78,4 +78,4 @@ def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: 
         asked = f"{len(prompts('questions'))} questions and {len(prompts('copies'))} copies"
         source = f"{asked} after a diary, 96 greedy tokens each, {tree}"
         measured = LengthCurves(loaded, source, report.where["date"], LENGTHS, tuple(curves))
-        report.say(f"Wrote {measured.after(measured_on(loaded)).save()}.")
+        report.say(f"Wrote {measured.save()}.")

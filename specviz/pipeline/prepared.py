@@ -110,11 +110,11 @@ class Prepared(Inputs):
 
         ``progress`` receives the share of a long prompt that has been read.
         """
-        noise = Noise(seed, trajectory, composition.generation)
         recorder, cancel = Recorder(self.text, record, self.resources.grid, frozenset(self.target.eos_ids)), cancel or Stop()
         return Decoding(
-            self.target, composition, self.prompt_ids, self.warp, noise, self.budget, recorder, cancel, progress=progress
-        )
+            self.target, composition, self.prompt_ids, self.warp, Noise(seed, trajectory, composition.generation), self.budget,
+            recorder, cancel, progress=progress,
+        )  # fmt: skip
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """Return the step for the trace; ``output`` holds all tokens up to the step's end."""

@@ -89,17 +89,16 @@ def prepare(inputs: Inputs) -> PreparedPicture:
     limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
     loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
     question = loaded.read(picture.image, request.prompt)
+    ids, most = list(question.ids), loaded.text.context_length
+    if len(ids) + request.max_new_tokens > most:
+        raise ContextFull(
+            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the "
+            f"{most}-token context of {loaded.name}. Ask for fewer tokens or a shorter question, or use a smaller picture."
+        )
     progress("Encoding the picture", None)
     seen = sight(loaded.model, question.ids, question.inputs, family_of(loaded.model, loaded.name).axes)
     target = VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, request.tier)
-    ids = list(question.ids)
     loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
-    if len(ids) + request.max_new_tokens > target.context_length:
-        raise ContextFull(
-            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the "
-            f"{target.context_length}-token context of {loaded.name}. Ask for fewer tokens."
-        )
-    prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
     costs = target_costs(target, progress)
     return PreparedPicture(
         **vars(inputs),
@@ -108,7 +107,7 @@ def prepare(inputs: Inputs) -> PreparedPicture:
         text=loaded.text,
         prompt_ids=ids,
         resources=QuestionResources(
-            **inputs.resource_fields(target, costs, prompt),
+            **inputs.resource_fields(target, costs, repr((loaded.name, ids)).encode() + question.picture.tobytes()),
             picture=Layout(len(ids), question.visual, question.hidden, seen.positions, seen.shift),
             loaded=loaded,
         ),

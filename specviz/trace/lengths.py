@@ -7,7 +7,6 @@ not speeds, since counts do not depend on the machine.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -46,14 +45,6 @@ class LengthCurves(Frozen, frozen=True):
             if len(curve.tau) != len(self.lengths):
                 raise ValueError(f"the curve of {curve.method} for {curve.kind} does not have one τ per length")
 
-    def after(self, earlier: LengthCurves | None) -> LengthCurves:
-        """Return the curves of ``earlier`` that these do not replace, then these; only these if source or lengths differ."""
-        if earlier is None or (self.source, self.lengths) != (earlier.source, earlier.lengths):
-            return self
-        again = {(curve.method, curve.kind) for curve in self.curves}
-        older = tuple(curve for curve in earlier.curves if (curve.method, curve.kind) not in again)
-        return self.replace(curves=older + self.curves)
-
     @staticmethod
     def load(path: Path) -> LengthCurves:
         """Read a file. Raises BadInput, with the remedy, if it is damaged."""
@@ -66,18 +57,16 @@ class LengthCurves(Frozen, frozen=True):
             ) from problem
 
     def save(self, folder: Path = FOLDER) -> Path:
-        """Write the target's file and return its path."""
+        """Write the target's file and return its path. Its earlier curves of other methods stay, if source and lengths agree."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.target).name).strip(".-") + ".json")
-        path.write_bytes(json.format(json.encode(self), indent=1) + b"\n")
+        path, curves = folder / f"{Path(self.target).name}.json", {(one.method, one.kind): one for one in self.curves}
+        earlier = self.load(path) if path.exists() else self
+        if (earlier.source, earlier.lengths) == (self.source, self.lengths):
+            curves = {(one.method, one.kind): one for one in earlier.curves} | curves
+        path.write_bytes(json.format(json.encode(self.replace(curves=tuple(curves.values()))), indent=1) + b"\n")
         return path
 
 
 def measured(folder: Path = FOLDER) -> list[LengthCurves]:
     """Return every target's measured curves. Raises BadInput if a file is damaged."""
     return [LengthCurves.load(path) for path in sorted(folder.glob("*.json"))]
-
-
-def measured_on(target: str, folder: Path = FOLDER) -> LengthCurves | None:
-    """Return this target's curves, or None if they were not measured."""
-    return next((curves for curves in measured(folder) if curves.target == target), None)

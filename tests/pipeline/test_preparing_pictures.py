@@ -124,7 +124,7 @@ def test_a_draft_whose_layout_nobody_reads_is_refused(tiny: Any) -> None:
 def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:
     with pytest.raises(ContextFull, match="Ask for fewer tokens"):
         ran(max_new_tokens=110)
-    with pytest.raises(ContextFull, match="shorter question"):
+    with pytest.raises(ContextFull, match="a shorter question"):
         ran(prompt="why " * 60)
 
 

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trace.lengths import measured, measured_on
+from specviz.trace.lengths import measured
 from tests.support.traces.length_curves import MADE_UP
 
 
 def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:
-    assert measured(tmp_path / "none") == [] and measured_on("tiny", tmp_path) is None
+    assert measured(tmp_path / "none") == []
     other = MADE_UP.replace(target="a/folder of mine")
     assert MADE_UP.save(tmp_path) == tmp_path / "tiny.json"
-    assert other.save(tmp_path).name == "folder-of-mine.json"
-    assert measured_on("tiny", tmp_path) == MADE_UP and measured_on("a/folder of mine", tmp_path) == other
-    assert measured_on("folder of mine", tmp_path) is None
+    assert other.save(tmp_path).name == "folder of mine.json"
+    assert measured(tmp_path) == [other, MADE_UP]
 
 
 @pytest.mark.parametrize(

@@ -85,18 +85,19 @@ class TokenizerText:
         """Token ids of ``prompt``: as a user turn and the start of the answer, or with ``raw`` as text to continue.
 
         Raises BadInput for a prompt without text or with a token that the model has no embedding for. Raises ContextFull for a
-        prompt longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
+        prompt far longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
         """
         refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to continue.")
         if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
-            raise self._too_long(f"{len(prompt)} characters")
+            raise ContextFull(
+                f"The prompt has {len(prompt)} characters; {self.name} reads at most {self.context_length} tokens, "
+                "its own answer included. Shorten the prompt."
+            )
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
         if not ids:
             raise ModelUnavailable(f"{self.name} turns this prompt into no tokens. Use raw continuation, or another prompt.")
         self.refuse_unembedded(ids)
-        if len(ids) >= self.context_length:
-            raise self._too_long(f"{len(ids)} tokens")
         return ids
 
     def refuse_unembedded(self, ids: Iterable[int]) -> None:
@@ -120,12 +121,6 @@ class TokenizerText:
         if not wrapped:
             raise ModelUnavailable(f"{self.name}'s chat template renders nothing. Use raw continuation.")
         return list(wrapped)
-
-    def _too_long(self, length: str) -> ContextFull:
-        return ContextFull(
-            f"The prompt is {length} long; {self.name} reads at most {self.context_length} tokens, its own answer "
-            "included. Shorten the prompt."
-        )
 
 
 def refuse_unreadable(text: str, what: str, empty: str) -> None:

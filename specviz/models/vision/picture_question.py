@@ -19,9 +19,8 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoProcessor, Idefics3Processor, Qwen2_5_VLProcessor
 
-from specviz.errors import ContextFull, ModelUnavailable
+from specviz.errors import ModelUnavailable
 from specviz.models.hub.opening import LOCAL, first_line
-from specviz.models.text.load import context_length_of
 from specviz.models.text.text import refuse_unreadable
 from specviz.models.vision.pictures import on_white
 
@@ -89,12 +88,12 @@ class PictureReader:
 
     def __init__(self, processor: Any, name: str, model: Any, frame: Callable[[Image.Image], Image.Image] = on_white) -> None:
         self.processor, self.name, self.config, self.frame = processor, name, model.config, frame
-        self.context_length, self.device, self.dtype = context_length_of(model), model.device, model.dtype
+        self.device, self.dtype = model.device, model.dtype
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
         """Return the prompt. ``picture`` is any PIL image, already limited in size and with its EXIF orientation applied.
 
-        Raises BadInput, ContextFull, or ModelUnavailable for a processor that takes no such picture."""
+        Raises BadInput, or ModelUnavailable for a processor that takes no such picture."""
         image, words = self.frame(picture), question.strip()
         refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")
         for token in self.processor.tokenizer.all_special_tokens:  # typed text is never tokenized as a picture's token
@@ -115,11 +114,6 @@ class PictureReader:
                 f"The processor of {self.name} does not take this picture ({first_line(problem)})."
             ) from problem
         ids = tuple(inputs.pop("input_ids")[0].tolist())
-        if len(ids) >= self.context_length:
-            raise ContextFull(
-                f"Picture and question are {len(ids)} tokens; {self.name} reads at most {self.context_length}, its own answer "
-                "included. Ask a shorter question or use a smaller picture."
-            )
         visual = tuple(place for place, token in enumerate(ids) if token == self.config.image_token_id)
         if not visual:
             raise ModelUnavailable(f"The processor of {self.name} produced no picture tokens. Choose another model.")
