@@ -14,7 +14,6 @@ from specviz.methods.registry import all_methods, get
 from specviz.ui.app_state import AppState
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.widgets import controls
 
 SWITCHES = ("raw", "baseline")
 """Boolean arguments, for which text is refused."""
@@ -88,4 +87,4 @@ def asked(
 
 def methods() -> list[dict[str, Any]]:
     """List every method: its name, title, description, guarantee, and parameters with their bounds."""
-    return [{**method.plain(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
+    return [{**method.plain(), "parameters": request_form.fields(method.parameters)} for method in all_methods().values()]

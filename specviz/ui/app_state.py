@@ -16,9 +16,8 @@ import gradio as gr
 
 from specviz.paths import IMPORTED_FROM
 from specviz.trace.store import TraceStore
-from specviz.ui.access import Presence
+from specviz.ui.access import PageSessions, Presence
 from specviz.ui.archive import Archive, Gallery, Result
-from specviz.ui.session import PageSessions
 from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
 from specviz.ui.stream.engine import Stream, borrowed, local, with_servers
 from specviz.ui.stream.live import Live, RunQueue

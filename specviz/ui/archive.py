@@ -218,14 +218,6 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The run stored from a file: its name and its title."""
-
-    name: str
-    title: str
-
-
-@dataclass(frozen=True)
 class Archive:
     """Recorded runs and stored runs under one naming scheme."""
 
@@ -234,8 +226,8 @@ class Archive:
     pool: Pool = field(default_factory=Pool)
     """The only reader of stored runs."""
     seconds: float = SECONDS
-    _known: dict[str, Opened] = field(default_factory=dict)
-    """Files in the store, by the digest of their content."""
+    _known: dict[str, str] = field(default_factory=dict)
+    """Names of the runs stored from files, by the digest of the file's content."""
 
     def text(self, name: str) -> str:
         """Return the trace file's text. Raises BadInput if no run has that name any more."""
@@ -281,24 +273,25 @@ class Archive:
         note = self.note(name)
         return control("recorded", name, **{"watch": note} if note else {}) + self.text(name) if name else ""
 
-    async def open(self, path: str | Path, owner: str = "") -> Opened:
-        """Read the run in an uploaded file. Raises BadTrace naming the invalid line and field, BadInput when the pool is full."""
+    async def open(self, path: str | Path, owner: str = "") -> str:
+        """Store the run in an uploaded file and return its name.
+
+        Raises BadTrace naming the invalid line and field, and BadInput when the pool is full.
+        """
         return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: self._lines(Path(path)), owner)
 
-    async def take(self, read: Callable[[], Trace], key: str, owner: str = "") -> Opened:
+    async def take(self, read: Callable[[], Trace], key: str, owner: str = "") -> str:
         """Store the run that ``read`` restores, in the pool, from the text ``key`` kept by a page. Raises like :meth:`open`."""
         digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
         return await self._opened(digest, lambda: traces.lines(read()), owner)
 
-    async def _opened(self, digest: str, read: Callable[[], list[str]], owner: str) -> Opened:
-        def keep() -> Opened:
-            lines = read()
-            name = MINE + self.store.new(lines, checked=True)
-            self._known[digest] = Opened(name, title(Trace(outline(lines).run, ())))
+    async def _opened(self, digest: str, read: Callable[[], list[str]], owner: str) -> str:
+        def keep() -> str:
+            self._known[digest] = MINE + self.store.new(read(), checked=True)
             return self._known[digest]
 
-        for other, known in list(self._known.items()):
-            if known.name.removeprefix(MINE) not in self.store:
+        for other, name in list(self._known.items()):
+            if name.removeprefix(MINE) not in self.store:
                 self._known.pop(other, None)
         return self._known[digest] if digest in self._known else await self.pool.do(keep, digest, owner)
 
@@ -329,20 +322,19 @@ def _digest(path: Path) -> str:
         raise BadInput(LOST) from None
 
 
-def title(trace: Trace) -> str:
+def title(run: Run) -> str:
     """One line that tells a session's runs apart."""
-    run = trace.run
     prompt = " ".join(run.prompt.split())
     temperature = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
     return f"{run.title}{temperature} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
 
 
-def join(runs: Titles, name: str, trace: Trace) -> bool:
+def join(runs: Titles, name: str, run: Run) -> bool:
     """Add a run to this session's. Returns False if it is there already."""
     if any(name == listed for _, listed in runs):
         return False
-    alike = sum(listed.startswith(title(trace)) for listed, _ in runs)  # a drop-down tells entries apart by their titles
-    runs.append((f"{title(trace)} ({alike + 1})" if alike else title(trace), name))
+    alike = sum(listed.startswith(title(run)) for listed, _ in runs)  # a drop-down tells entries apart by their titles
+    runs.append((f"{title(run)} ({alike + 1})" if alike else title(run), name))
     return True
 
 

@@ -73,7 +73,7 @@ class RunTabs:
             return {}
         owner = self.shared.presence.address_of(request)
         try:
-            name = (await self.shared.archive.take(part.run, part.lines, owner)).name
+            name = await self.shared.archive.take(part.run, part.lines, owner)
             return await self.shared.read([name], lambda: tab.show(name, session_runs, request.session_hash, True), request)
         except SpecvizError as error:
             return {tab.banner: panels.banner(f"The run that this page had stored could not be restored. {error}")}

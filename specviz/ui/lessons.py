@@ -5,8 +5,8 @@ names the recording; if it is missing, ``method`` selects that method's first re
 numbers the texts quote. ``task`` is an exercise with a goal that the page itself shows as reached; it closes the last page.
 A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
-``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. An ``at``
-that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if one matches.
+``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES`, or a step's number, counted from 0. An
+``at`` that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if any.
 ``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. While such a question
 lies ahead, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0. A
@@ -21,13 +21,10 @@ other recording.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -52,29 +49,8 @@ VERDICTS = frozenset(
 """Note types that reveal a step's verdict or the target's output; a veiled step omits them."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """Question before a reveal; ``answer`` is the index of the right choice."""
-
-    question: str
-    choices: tuple[str, ...]
-    answer: int
-
-
-@dataclass(frozen=True)
-class Page:
-    """One page, with every number filled in. ``step`` is the step on the stage, None to keep the current one."""
-
-    text: tuple[str, ...]
-    step: int | None
-    ask: Question | None
-    reveal: str
-    panel: bool | str = False
-    task: str = ""
-
-
 class Ask(msgspec.Struct, frozen=True):
-    """Question of a template: ``about`` the step, or with a question and choices of its own."""
+    """Question before a reveal: ``about`` the step, or with a question and choices of its own and the index of the right one."""
 
     about: str = ""
     question: str = ""
@@ -82,19 +58,21 @@ class Ask(msgspec.Struct, frozen=True):
     answer: int = 0
 
 
-class Template(msgspec.Struct, frozen=True):
-    """A page as stored in its file, which :func:`page` fills from a trace."""
+class Page(msgspec.Struct, frozen=True):
+    """A page as stored in its file; :func:`page` fills it from a trace, ``at`` with the step on the stage."""
 
     text: tuple[str, ...]
-    at: Any = None
+    at: str | int | None = None
     veiled: bool = False
     ask: Ask | None = None
     reveal: str = ""
     panel: bool | str = False
+    task: str = ""
+    """The lesson's task, on its last page."""
 
     def __post_init__(self) -> None:
         ask, placed = self.ask, self.at is not None
-        if not self.text or not (not placed or self.at in PLACES or isinstance(self.at, dict)):
+        if not self.text or (isinstance(self.at, str) and self.at not in PLACES):
             raise ValueError(f"It needs a text, and its at must be one of {', '.join(PLACES)} or a step")
         if self.veiled and not (ask and placed):
             raise ValueError("It is veiled, so it needs a question and an at")
@@ -110,7 +88,7 @@ class Lesson(msgspec.Struct, frozen=True):
     title: str
     about: str
     method: str
-    pages: tuple[Template, ...]
+    pages: tuple[Page, ...]
     name: str = ""
     trace: str = ""
     group: str = ""
@@ -139,24 +117,25 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
         if step is not None:
             known |= {f"page{earlier}.{name}": value for name, value in step_facts(trace.steps[step]).items()}
     known |= {f"beside.{name}": value for name, value in (facts(beside, None) if beside else {}).items()}
-    return Page(
-        tuple(filled(paragraph, known) for paragraph in raw.text),
-        steps[number],
-        _question(raw.ask, trace, steps[number], known),
-        filled(raw.reveal, known),
-        RENAMED_NOTES.get(str(raw.panel), raw.panel),
-        filled(lesson.task, known) if raw is lesson.pages[-1] else "",
+    return replace(
+        raw,
+        text=tuple(filled(paragraph, known) for paragraph in raw.text),
+        at=steps[number],
+        veiled=False,
+        ask=_question(raw.ask, trace, steps[number], known),
+        reveal=filled(raw.reveal, known),
+        panel=RENAMED_NOTES.get(str(raw.panel), raw.panel),
+        task=filled(lesson.task, known) if raw is lesson.pages[-1] else "",
     )
 
 
 def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
     """Return each page's step, None without ``at``. A repeated ``at`` has the same step, a new one a later step if possible."""
-    by_place: dict[str, int] = {}
-    written = [json.dumps(raw.at) for raw in lesson.pages]
-    for raw, place in zip(lesson.pages, written, strict=True):
-        if raw.at is not None and place not in by_place:
-            by_place[place] = find(trace, raw.at, max(by_place.values(), default=-1))
-    return tuple(map(by_place.get, written))
+    by_place: dict[str | int | None, int] = {}
+    for raw in lesson.pages:
+        if raw.at is not None and raw.at not in by_place:
+            by_place[raw.at] = find(trace, raw.at, max(by_place.values(), default=-1))
+    return tuple(by_place.get(raw.at) for raw in lesson.pages)
 
 
 def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> tuple[Trace, int]:
@@ -179,7 +158,7 @@ def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> 
     return trace, at
 
 
-def find(trace: Trace, at: Any, after: int = -1) -> int:
+def find(trace: Trace, at: str | int, after: int = -1) -> int:
     """Return the index of the step that ``at`` selects, after step ``after`` if one matches there.
 
     Without a match, returns the first step that drafted something. Raises BadInput for a trace without steps.
@@ -187,8 +166,8 @@ def find(trace: Trace, at: Any, after: int = -1) -> int:
     steps = trace.steps
     if not steps:
         raise BadInput("This recording has no step to look at.")
-    if isinstance(at, dict):
-        return min(max(int(at["step"]), 0), len(steps) - 1)
+    if isinstance(at, int):
+        return min(max(at, 0), len(steps) - 1)
     if at == "last":
         return len(steps) - 1
     drafted = [step for step in steps if step.verified]
@@ -321,11 +300,9 @@ def filled(text: str, known: Mapping[str, str]) -> str:
     return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], linked)
 
 
-def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Question | None:
-    if ask is None:
-        return None
-    if not ask.about:
-        return Question(ask.question, ask.choices, ask.answer)
+def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Ask | None:
+    if ask is None or not ask.about:
+        return ask
     assert at is not None
     step = trace.steps[at]
     piece = "code" if trace.run.modality == "image" else "token"
@@ -339,7 +316,7 @@ def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str,
             f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row.{hint} How many will the target keep?"
         )
         choices = [str(low) if low == high else f"{low} to {high}" for low, high in counts]
-        return Question(question, tuple(choices), step.accepted // size)
+        return Ask("", question, tuple(choices), step.accepted // size)
     if step.bonus is None:
         return None
     place = step.bonus.parent  # the end of the walk: the target's ranked tokens and the drafted ones are the choices
@@ -349,7 +326,7 @@ def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str,
     choices = sorted([step.bonus.text, *others[: MOST_CHOICES - 1]])
     walk = f"It kept {known['kept']} of them: “{known['path']}”" if step.path else "It kept none of them"
     question = f"{walk}. Which {piece} of its own does the target add?"
-    return Question(question, tuple(show_whitespace(text) for text in choices), choices.index(step.bonus.text))
+    return Ask("", question, tuple(show_whitespace(text) for text in choices), choices.index(step.bonus.text))
 
 
 def veiled(trace: Trace, at: int) -> Trace:
@@ -371,17 +348,17 @@ def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
     After the first question, pages that ask nothing are printed with the answers."""
     sections: list[str] = []
     answers: list[str] = []
-    drawn: set[int | None] = set()
+    steps, drawn = places(lesson, trace), set[int | None]()
     for number in range(len(lesson.pages)):
         printed = page(lesson, number, trace, beside)
         if printed.ask or not answers:
-            draft = lesson.pages[number].veiled and printed.step is not None and printed.step not in drawn
+            draft = lesson.pages[number].veiled and steps[number] not in drawn
             boxes = ""
             if printed.ask:
                 choices = "".join(f"<li>{markup(choice)}</li>" for choice in printed.ask.choices)
                 boxes = f"<p><b>{markup(printed.ask.question)}</b></p><ul class='boxes'>{choices}</ul>"
-            drawn.update([printed.step] if draft else [])
-            body = _paragraphs(printed) + (_draft(trace.steps[printed.step or 0]) if draft else "") + boxes
+            drawn.update([steps[number]] if draft else [])
+            body = _paragraphs(printed) + (_draft(trace.steps[steps[number] or 0]) if draft else "") + boxes
             sections.append(f"<section><h2>{number + 1}</h2><div>{body}</div></section>")
         if printed.ask or answers:
             answers.append(_answer(number + 1, printed))

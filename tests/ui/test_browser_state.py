@@ -21,7 +21,7 @@ from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.run_tab import TextTab, VisionTab
-from specviz.ui.widgets import controls, examples
+from specviz.ui.widgets import examples
 from tests.support.fakes.ui import VISITOR, app, asked, changed
 from tests.support.traces.samples import lines, sample_trace
 
@@ -57,7 +57,7 @@ def values(form_text: str) -> dict[str, Any]:
 
 def test_the_forms_come_back_as_they_stood(shared: AppState, tab: TextTab) -> None:
     plain = asked(shared)
-    own = changed(controls.method_answer("prompt_lookup"), copied=7)
+    own = changed(request_form.method_answer("prompt_lookup"), copied=7)
     written = form(shared, basics=changed(plain.basics, max_new_tokens="33", unheard_of=1), own=own)
     updates = arrived(tab, {"sp": {"form": written, "lines": ""}})
     assert (updates[tab.method], updates[tab.prompt], updates[tab.target]) == ("prompt_lookup", "My own prompt.", plain.target)
@@ -107,7 +107,7 @@ def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared: AppSta
     written = form(shared, draft="smollm2-360m-instruct")
     assert arrived(tab, {"sp": {"form": written}})[tab.draft]["value"] == "smollm2-360m-instruct"
     written[TextTab.kept.index("method")] = "speculative_sampling"
-    written[TextTab.kept.index("own")] = controls.method_answer("speculative_sampling")
+    written[TextTab.kept.index("own")] = request_form.method_answer("speculative_sampling")
     draft = arrived(tab, {"sp": {"form": written}})[tab.draft]
     assert draft["value"] == "smollm2-360m-instruct" and draft["visible"]
 
@@ -126,7 +126,7 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
     picture = tab.bring(str(tmp_path / "photo.png"))[tab.picture]
     assert len(picture) <= examples.MOST_KEPT
     settings = shared.settings
-    forms = (request_form.forms(settings)[0], request_form.forms(settings)[1], controls.method_answer("hivis"))
+    forms = (request_form.forms(settings)[0], request_form.forms(settings)[1], request_form.method_answer("hivis"))
     written = ["hivis", "scenes-vlm", "What is it?", *forms, examples.preview(picture)]
     run_tabs = RunTabs(shared, gr.Tabs(), {"vision": tab})
     updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))

@@ -18,7 +18,7 @@ from specviz.trace import store
 from specviz.trace.schema import REJECTED, RESAMPLED, Note, Trace
 from specviz.ui import lessons
 from specviz.ui.app_state import AppState, make
-from specviz.ui.lessons import Lesson, Question, Template
+from specviz.ui.lessons import Ask, Lesson, Page
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import learn_tab
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
@@ -62,7 +62,7 @@ def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, see
 
 def test_a_place_is_looked_for_behind_the_steps_that_were_shown() -> None:
     trace = sample_trace(40, method="token_recycling")
-    pages = tuple(Template(("a",), at) for at in ("longest", "next_rejection", "longest", "none_kept"))
+    pages = tuple(Page(("a",), at) for at in ("longest", "next_rejection", "longest", "none_kept"))
     first, later, again, last = lessons.places(Lesson("", "", "", pages), trace)
     assert first is not None and later is not None and last is not None
     assert first == again < later < last
@@ -72,15 +72,15 @@ def test_a_place_is_looked_for_behind_the_steps_that_were_shown() -> None:
     )
 
 
-def right(ask: Question | None) -> str:
+def right(ask: Ask | None) -> str:
     return ask.choices[ask.answer]
 
 
 @pytest.mark.parametrize("step", range(12))
 def test_the_answer_is_what_the_run_did(step: int) -> None:
     trace = sample_trace(12, method="token_recycling", cut=False)
-    kept = lessons.page(lesson(at={"step": step}, ask={"about": "kept"}), 0, trace).ask
-    bonus = lessons.page(lesson(at={"step": step}, ask={"about": "bonus"}), 0, trace).ask
+    kept = lessons.page(lesson(at=step, ask={"about": "kept"}), 0, trace).ask
+    bonus = lessons.page(lesson(at=step, ask={"about": "bonus"}), 0, trace).ask
     assert right(kept) == str(trace.steps[step].accepted)
     said = trace.steps[step].bonus
     assert right(bonus) == lessons.show_whitespace(said.text)
@@ -173,7 +173,7 @@ def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> No
             assert step == at == len(seen.steps) - 1 and seen.end is None, f"page {later + 1} asks about what is seen"
             assert not hidden.path and not hidden.emitted and hidden.bonus is None and not hidden.rows
             assert not {note.type for note in hidden.notes} & lessons.VERDICTS
-    stays = lessons.page(one, number, trace, beside).step
+    stays = lessons.page(one, number, trace, beside).at
     assert stays is None or lessons.shown(one, number, trace, True)[1] == stays, "the step that the text speaks of"
 
 
@@ -296,7 +296,7 @@ def test_a_sheet_has_every_question_and_the_answers_apart(name: str) -> None:
     asked = [made for made in pages if made.ask]
     assert questions.count("class='boxes'") == len(asked) <= answers.count("<li value=")
     assert all(made.reveal in answers and made.reveal not in questions for made in asked)
-    veiled = {made.step for made, raw in zip(pages, one.pages, strict=True) if raw.veiled}
+    veiled = {made.at for made, raw in zip(pages, one.pages, strict=True) if raw.veiled}
     assert questions.count("class='draft'") == len(veiled)
     asking = next(number for number, made in enumerate(pages) if made.ask)
     later = [made for made in pages[asking:] if not made.ask]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specviz.errors import BadInput, SpecvizError
-from specviz.ui.session import PageSessions
+from specviz.ui.access import PageSessions
 
 
 def test_two_pages_share_nothing() -> None:

@@ -12,7 +12,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.trace import store as traces
 from specviz.trace.store import TraceStore
 from specviz.ui import archive
-from specviz.ui.archive import Archive, Gallery, Opened, Pool
+from specviz.ui.archive import Archive, Gallery, Pool
 from specviz.ui.tabs import traces_tab
 from specviz.ui.widgets import examples as scene_shelf
 from tests.support.fakes.ui import app
@@ -50,7 +50,7 @@ def files(folder: Path, count: int) -> list[Path]:
     return [dump(folder / f"{seed}.spectrace.jsonl", sample_trace(2, seed=seed)) for seed in range(count)]
 
 
-async def all_of(reader: Archive, paths: list[Path], gate: Gate | None = None) -> list[Opened | BaseException]:
+async def all_of(reader: Archive, paths: list[Path], gate: Gate | None = None) -> list[str | BaseException]:
     """What each of them comes to when all are brought at once."""
     asked = [asyncio.ensure_future(reader.open(path)) for path in paths]
     if gate is not None:
@@ -64,7 +64,7 @@ async def all_of(reader: Archive, paths: list[Path], gate: Gate | None = None) -
 def test_no_more_are_read_at_once_than_there_are_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     found = asyncio.run(all_of(reader_of(TraceStore(), Pool(2)), files(tmp_path, 9), gate))
-    assert gate.most == 2 and all(isinstance(one, Opened) for one in found)
+    assert gate.most == 2 and all(isinstance(one, str) for one in found)
 
 
 def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path
     found = asyncio.run(all_of(reader, [one] * 30))
     assert [each for each in found if each != found[0]] == [] and gate.reads == 1
     asyncio.run(reader.open(other))  # which takes the only place in the store
-    assert asyncio.run(reader.open(one)).name.removeprefix("mine:") in store and gate.reads == 3
+    assert asyncio.run(reader.open(one)).removeprefix("mine:") in store and gate.reads == 3
 
 
 def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
     bad = tmp_path / "bad.spectrace.jsonl"
     bad.write_text("{}", encoding="utf-8")
     found = asyncio.run(all_of(reader, [bad, *files(tmp_path, 1), bad]))
-    assert [isinstance(one, Opened) for one in found] == [False, True, False]
+    assert [isinstance(one, str) for one in found] == [False, True, False]
     assert not reader.pool.jobs
 
 
@@ -112,7 +112,7 @@ def test_a_kept_run_is_told_from_its_ends_alone(tmp_path: Path) -> None:
     shared = app(tmp_path)
     for ended in (True, False):
         trace = sample_trace(5, ended=ended)
-        name = asyncio.run(shared.archive.open(dump(tmp_path / f"{ended}.spectrace.jsonl", trace))).name
+        name = asyncio.run(shared.archive.open(dump(tmp_path / f"{ended}.spectrace.jsonl", trace)))
         found = shared.archive.outline(name)
         assert (found.run, found.end, found.steps) == (trace.run, trace.end, 5)
         assert found.tokens == sum(len(step.emitted) for step in trace.steps)

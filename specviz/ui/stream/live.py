@@ -20,8 +20,7 @@ from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.wire import TraceWriter
-from specviz.ui.access import Caller
-from specviz.ui.session import PageSession
+from specviz.ui.access import Caller, PageSession
 from specviz.ui.stream.engine import Progress, Stream, stopped
 from specviz.ui.stream.sse import EventStreams
 from specviz.viewer.component import control

@@ -29,7 +29,6 @@ from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import Runs, RunTab
-from specviz.ui.widgets import controls
 from specviz.viewer import pair
 from specviz.viewer.component import Race, Stage, control
 
@@ -55,13 +54,13 @@ def requests(shared: AppState, form_state: FormState, names: Pair) -> list[Reque
         raise BadInput("Choose what to run on both sides.")
     left, right = (shared.archive.run(name) for name in names)
     length = min(left.max_new_tokens, shared.settings.max_new_tokens)
-    basics = controls.replaced(form_state.basics, "max_new_tokens", length)
-    advanced = controls.replaced(form_state.advanced, "seed", left.sampling.seed)
+    basics = request_form.replaced(form_state.basics, "max_new_tokens", length)
+    advanced = request_form.replaced(form_state.advanced, "seed", left.sampling.seed)
     listed = []
     for run in (left, right):
         if run.method not in all_methods() or "text" not in all_methods()[run.method].modality:
             raise BadInput(f"{run.title} writes no text; run it in its own tab.")
-        own = controls.method_answer(run.method, dict(run.parameters))
+        own = request_form.method_answer(run.method, dict(run.parameters))
         form = replace(form_state, method=run.method, basics=basics, advanced=advanced, own=own)
         listed.append(replace(request_form.request(form, shared.settings), baseline=True))
     return listed
@@ -296,7 +295,7 @@ class CompareTab(TabParts):
     ) -> Iterator[Updates]:
         """Run both in turn, on the prompt and temperature of this tab."""
         shared, names, form = self.shared, (left or "", right or ""), FormState(*values)
-        asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
+        asked = replace(form, prompt=prompt, basics=request_form.replaced(form.basics, "temperature", temperature))
         yield from self.merged(self.running(shared.presence.caller(request), asked, names, list(runs)))
 
     def running(self, caller: Caller, form_state: FormState, names: Pair, runs: Runs) -> Iterator[Updates]:
@@ -331,7 +330,7 @@ class CompareTab(TabParts):
                         updates: Updates = {self.stages[side]: frame.feed} | failure
                         if frame.begun:
                             names[side] = MINE + frame.key
-                        if frame.trace and join(runs, names[side], frame.trace):
+                        if frame.trace and join(runs, names[side], frame.trace.run):
                             updates[self.runs] = runs
                         yield updates
                 stopped = frame.trace is not None and frame.trace.end is not None and frame.trace.end.reason == "cancelled"

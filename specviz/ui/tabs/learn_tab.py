@@ -16,10 +16,10 @@ from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui import lessons, theme
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import Groups
 from specviz.ui.lessons import Lesson
 from specviz.ui.tabs.events import QUIET, TabParts, Updates
-from specviz.ui.widgets import controls
-from specviz.ui.widgets.controls import Groups
+from specviz.ui.widgets import panels
 from specviz.viewer.component import Stage, control
 
 SEEK = """(at) => {
@@ -104,7 +104,7 @@ class LearnTab(TabParts):
             except (KeyError, OSError, SpecvizError):
                 return ""
 
-        return controls.choice(
+        return panels.drop_down(
             groups(self.lessons), next(iter(self.lessons)), "Lesson", elem_id="sp-lesson-choice",
             script="tabs/lesson_path.js", below=PATH, server_functions=[sheet],
         )  # fmt: skip

@@ -1,23 +1,117 @@
-"""Form of a run: from the controls to a checked request, and from a recorded run back to the controls."""
+"""Form of a run: controls made from parameter dataclasses, from them to a checked request, and from a recorded run back to them.
+
+A form's value is JSON text: {"of", "fields", "values", "given"}. ``given`` are the values as the page filled them in; values that
+differ from these, or have none there, are the visitor's edits.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gradio as gr
 from msgspec.structs import asdict
 
 from specviz.errors import BadInput
-from specviz.methods import registry
-from specviz.methods.registry import build, choice, number, switch
+from specviz.methods.registry import build, choice, describe, get, number, switch
 from specviz.models import room
 from specviz.models.hub import catalog
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
+from specviz.ui import theme
 from specviz.ui.archive import Titles
 from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import SERVED
-from specviz.ui.widgets import controls
+
+FORM_LETTERS = 20_000
+"""Maximum number of characters in a form's answer; the page's own answers are far shorter."""
+
+
+def title(name: str) -> str:
+    """Title of a parameter on the page."""
+    words = name.replace("_", " ")
+    return str(theme.texts()["titles"].get(name, words[:1].upper() + words[1:]))
+
+
+def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """Fields of the form for a dataclass. ``high`` lowers upper bounds, by parameter."""
+    listed = []
+    for parameter in describe(parameters):
+        field = {"name": parameter.name, "kind": parameter.kind, "title": title(parameter.name)} | vars(parameter.bounds)
+        listed.append(field | ({"high": high[parameter.name]} if high and parameter.name in high else {}))
+    return listed
+
+
+def answer(
+    of: str, parameters: type, values: Mapping[str, Any] | None = None, high: Mapping[str, float] | None = None, own: bool = False
+) -> str:
+    """The form's value: its fields, and ``values`` over the defaults, without those that have no field. ``own``: those that
+    differ from a default are the visitor's edits."""
+    defaults = {parameter.name: parameter.default for parameter in describe(parameters)}
+    chosen = {name: (values or {}).get(name, default) for name, default in defaults.items()}
+    return json.dumps({"of": of, "fields": fields(parameters, high), "values": chosen, "given": defaults if own else chosen})
+
+
+def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
+    """The form of a method's own parameters."""
+    return answer(method, get(method).parameters, values)
+
+
+def _read(payload: str | None, of: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a form's values as typed and as given; empty, for the defaults, if it shows another method's fields."""
+    try:
+        if not isinstance(payload, str) or len(payload) > FORM_LETTERS:
+            raise ValueError
+        form = json.loads(payload)
+        return (dict(form["values"]), dict(form.get("given", ()))) if form["of"] == of else ({}, {})
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.") from None
+
+
+def values(payload: str | None, of: str) -> dict[str, Any]:
+    """Return a form's values as typed; empty, for the defaults, if it shows another method's fields. Raises BadInput."""
+    return _read(payload, of)[0]
+
+
+def replaced(payload: str, name: str, value: Any) -> str:
+    """Return the form with one value replaced; unchanged if it is not a valid form."""
+    try:
+        form_state = json.loads(payload)
+        form_state["values"][name] = value
+        return json.dumps(form_state)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return payload
+
+
+def filled(offered: str, now: str, edits: bool = False) -> str:
+    """Return the form ``offered`` with the values of the form ``now``, or with ``edits`` only the edited ones.
+
+    A value stays an edit as long as it is in the form, whatever the page fills in meanwhile. Raises BadInput for a bad form.
+    """
+    form = json.loads(offered)
+    typed, given = _read(now, form["of"])
+    kept = {
+        name: value
+        for name, value in typed.items()
+        if name in form["values"] and not (edits and _same(value, given.get(name)))
+    }  # fmt: skip
+    before = {name: given.get(name) for name in kept}
+    return json.dumps(form | {"values": form["values"] | kept, "given": form["given"] | before})
+
+
+def _same(typed: Any, given: Any) -> bool:
+    """Whether two values are equal; the page sends numbers as they were typed."""
+    try:
+        return typed == given or float(typed) == float(given)
+    except (TypeError, ValueError):
+        return False
+
+
+def form(value: str, **more: Any) -> gr.HTML:
+    """A form on the page."""
+    return theme.html(value, "widgets/form.js", html_template='<div class="sp-form"></div>', **more)
 
 
 @dataclass(frozen=True)
@@ -118,7 +212,7 @@ class FormState:
 
 def request(form_state: FormState, settings: Settings) -> Request:
     """Build the request. Raises BadInput naming the control and its permitted values."""
-    form, method = FORMS[form_state.modality], registry.get(form_state.method or "")
+    form, method = FORMS[form_state.modality], get(form_state.method or "")
     chosen = _checked(form.basics, form_state.basics, "basics") | _checked(form.advanced, form_state.advanced, "advanced")
     if chosen.get("max_new_tokens", 0) > settings.max_new_tokens:
         raise BadInput(f"New tokens is {chosen['max_new_tokens']}; the maximum here is {settings.max_new_tokens}.")
@@ -134,7 +228,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
         draft=model(form_state.draft, settings) if method.needs_draft and form_state.draft else None,
         raw=chosen.pop("prompt_as", "") == "raw",
         guidance=chosen.pop("guidance", 0.0) or None,
-        parameters=controls.values(form_state.own, method.name),
+        parameters=values(form_state.own, method.name),
         image=form_state.picture,
         **{"device": settings.device} | chosen,
     )
@@ -151,11 +245,11 @@ def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> No
 def _checked(parameters: type, payload: str, of: str) -> dict[str, Any]:
     """Return the form's values, checked, over the defaults. Raises BadInput naming a control by its title on the page."""
     try:
-        return dict(vars(build(parameters, controls.values(payload, of), "this run")))
+        return dict(vars(build(parameters, values(payload, of), "this run")))
     except BadInput as error:
         if error.field is None:
             raise
-        raise BadInput.of_field(controls.title(error.field), error.field, error.problem) from None
+        raise BadInput.of_field(title(error.field), error.field, error.problem) from None
 
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
@@ -209,6 +303,6 @@ def forms(settings: Settings, run: Run | None = None, modality: str = "text", ow
         values |= {"prompt_as": "chat" if run.chat_template else "raw", "guidance": run.guidance or 0.0}
     form, high = FORMS[modality], {"max_new_tokens": settings.max_new_tokens}
     return (
-        controls.answer("basics", form.basics, values, high, own),
-        controls.answer("advanced", form.advanced, values, own=own),
+        answer("basics", form.basics, values, high, own),
+        answer("advanced", form.advanced, values, own=own),
     )

@@ -22,7 +22,7 @@ from specviz.ui.stream.live import Frame
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.widgets import controls, examples, panels
+from specviz.ui.widgets import examples, panels
 from specviz.ui.widgets.figures import Figures
 from specviz.viewer.component import Race, Stage
 
@@ -62,7 +62,7 @@ class RunTab(TabParts):
         self.stage_filled = gr.State(tab_page is None)
         self.target_before = gr.State("")
         """Target chosen before a method switched to one that it runs on; else empty."""
-        self.recording = controls.choice(  # chooses the stage's run, in the header's free corner
+        self.recording = panels.drop_down(  # chooses the stage's run, in the header's free corner
             grouped(self.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
         )
         with gr.Row(elem_classes="sp-room"):
@@ -97,7 +97,7 @@ class RunTab(TabParts):
 
     def add_method(self, method: str, note: str = "") -> None:
         """Make the controls for method and target; ``note`` describes the recorded run."""
-        self.method = controls.choice(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
+        self.method = panels.drop_down(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
             self.targets(), value=self.default_target, label="Target", allow_custom_value=self.shared.settings.any_model,
@@ -113,11 +113,11 @@ class RunTab(TabParts):
     def add_forms(self, method: str, run: Run | None = None) -> None:
         """Make the basic form, the method's own, and the advanced one, folded, with the settings of a run."""
         basics, advanced = self.forms(run)
-        own = controls.method_answer(method, dict(run.parameters) if run else None)
-        self.basics = controls.form(basics, elem_id=f"{self.prefix}-basics")
-        self.own = controls.form(own, elem_id=f"{self.prefix}-own")
+        own = request_form.method_answer(method, dict(run.parameters) if run else None)
+        self.basics = request_form.form(basics, elem_id=f"{self.prefix}-basics")
+        self.own = request_form.form(own, elem_id=f"{self.prefix}-own")
         with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-            self.advanced = controls.form(advanced, elem_id=f"{self.prefix}-advanced")
+            self.advanced = request_form.form(advanced, elem_id=f"{self.prefix}-advanced")
 
     def targets(self) -> Titles:
         """Title and name of every target that the tab offers."""
@@ -161,7 +161,9 @@ class RunTab(TabParts):
         updates = self.of_method(method)
         offered = (*self.forms(), updates[self.own])
         try:
-            forms = [controls.filled(one, form[name]) for one, name in zip(offered, ("basics", "advanced", "own"), strict=True)]
+            forms = [
+                request_form.filled(one, form[name]) for one, name in zip(offered, ("basics", "advanced", "own"), strict=True)
+            ]
         except BadInput:
             return {}
         updates |= self.filled(form["prompt"], forms) | {self.own: forms[2], self.method: method}
@@ -177,7 +179,7 @@ class RunTab(TabParts):
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
         """Updates that depend on the method alone."""
-        return {self.summary: panels.summary(name, note), self.own: controls.method_answer(name, values)}
+        return {self.summary: panels.summary(name, note), self.own: request_form.method_answer(name, values)}
 
     def show(self, name: str, runs: Runs, session: str | None, joins_session: bool = False) -> Updates:
         """Play a run, recorded or kept, and set the controls to its settings. ``joins_session`` adds it to ``runs``."""
@@ -244,9 +246,9 @@ class RunTab(TabParts):
     def named(self, name: str, runs: Runs, joins: Trace | None) -> Updates:
         """Updates that list the run on the stage, and add it to ``runs`` if it joins them."""
         updates: Updates = {self.run_name: name}
-        if joins is not None and join(runs, name, joins):
+        if joins is not None and join(runs, name, joins.run):
             updates[self.runs] = runs
-        return updates | {self.recording: controls.listing(grouped(self.archive, runs, self.modality), name)}
+        return updates | {self.recording: panels.listing(grouped(self.archive, runs, self.modality), name)}
 
     def explained(self, trace: Trace, timing: bool = False) -> Updates:
         """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
@@ -282,7 +284,7 @@ class RunTab(TabParts):
             return {self.banner: gr.skip()}
         prompt, temperature = example
         if temperature is not None:
-            basics = controls.replaced(basics, "temperature", temperature)
+            basics = request_form.replaced(basics, "temperature", temperature)
         return {self.prompt: prompt, self.basics: basics}
 
     async def play_chosen(self, name: str, runs: Runs, request: gr.Request) -> Updates:
@@ -302,7 +304,7 @@ class RunTab(TabParts):
             recording = self.archive.gallery.of_method(method, self.modality)
             run = recording.run if recording else None
             offered = zip(self.forms(run), (basics, advanced), strict=True)
-            basics, advanced = (controls.filled(*pair, edits=True) for pair in offered)
+            basics, advanced = (request_form.filled(*pair, edits=True) for pair in offered)
             own_prompt = prompt.strip() != given.strip()
             given = given if own_prompt or run is None else run.prompt
             if recording is None:

@@ -17,7 +17,7 @@ from specviz.trace.store import Outline
 from specviz.ui import theme
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import choices
+from specviz.ui.archive import choices, title
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream.engine import COMPUTING, Progress
 from specviz.ui.tabs import request_form
@@ -84,10 +84,9 @@ class TracesTab(TabParts):
         name, message = now, ""
         try:
             if path is not None:
-                opened = await self.shared.archive.open(path, self.shared.presence.address_of(request))
-                name = opened.name
+                name = await self.shared.archive.open(path, self.shared.presence.address_of(request))
                 if all(name != session_run for _, session_run in session_runs):
-                    session_runs = [*session_runs, (f"opened: {opened.title}", name)]
+                    session_runs = [*session_runs, (f"opened: {title(self.shared.archive.run(name))}", name)]
         except SpecvizError as error:
             message = f"That file was not opened. {error}"
         return await self.enter(name, session_runs, request, message) | {self.runs: session_runs, self.upload: None}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 import gradio as gr
 
@@ -14,6 +16,7 @@ from specviz.methods.registry import Method, all_methods, families
 from specviz.trace import metrics
 from specviz.trace.schema import PHASES, End, Run, Trace
 from specviz.ui import theme
+from specviz.ui.archive import Groups
 
 BASELINE = "autoregressive"
 """The method against which all others are timed; it has no speed-up over itself."""
@@ -147,3 +150,20 @@ def measured(run: Run, end: End | None, name: str) -> str:
     where = f"{run.target}, {run.machine or run.device}"
     sentence = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
     return f'{markup(sentence)} <a href="?trace={markup(name)}">play it</a>'
+
+
+def drop_down(
+    groups: Groups, value: str, label: str, *, elem_id: str, script: str = "widgets/choice.js", below: str = "", **more: Any
+) -> gr.HTML:  # fmt: skip
+    """Drop-down with headings, for long lists: the browser's native one, which works with keyboards and phones. Its value
+    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one. ``below`` is HTML for ``script``
+    to fill."""
+    name = f"{elem_id}-choice"
+    template = f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
+    template += f'<select id="{name}" data-groups="{markup(json.dumps(list(groups.items())))}"></select></div>{below}'
+    return theme.html(value, script, html_template=template, elem_id=elem_id, **more)
+
+
+def listing(groups: Groups, name: str) -> str:
+    """Value that replaces a drop-down's entries and chooses one: in a tab that was never open, only values can be updated."""
+    return json.dumps({"groups": list(groups.items()), "name": name})

@@ -24,7 +24,6 @@ from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import Progress
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import image_trace
 from tests.support.traces.recordings import beginning, said
 from tests.support.traces.samples import KINDS, sample_trace
@@ -146,7 +145,7 @@ def asked(shared: AppState, method: str = "stand", prompt: str = "Say something.
     settings = shared.settings
     given = {
         "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": request_form.forms(settings)[0],
-        "advanced": request_form.forms(settings)[1], "own": controls.method_answer(method),
+        "advanced": request_form.forms(settings)[1], "own": request_form.method_answer(method),
     }  # fmt: skip
     return FormState(**{**given, **changes})
 

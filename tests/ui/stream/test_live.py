@@ -19,8 +19,7 @@ from specviz.trace import store
 from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore
 from specviz.ui import access
-from specviz.ui.access import Caller
-from specviz.ui.session import PageSession
+from specviz.ui.access import Caller, PageSession
 from specviz.ui.stream import live
 from specviz.ui.stream.engine import Progress
 from specviz.ui.stream.live import Frame, Live, RunQueue

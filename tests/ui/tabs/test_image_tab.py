@@ -28,7 +28,7 @@ from specviz.ui.archive import MINE
 from specviz.ui.tabs import events, request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import ImageTab
-from specviz.ui.widgets import controls, examples
+from specviz.ui.widgets import examples
 from tests.support.fakes.ui import changed
 from tests.support.traces.image_runs import GRID, tiny_models
 
@@ -37,7 +37,7 @@ SESSION = "somebody"
 
 def asked(prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any) -> FormState:
     basic_form, advanced = request_form.forms(settings.Settings(), modality="image")
-    forms = (changed(basic_form, **basics), changed(advanced, baseline=False), controls.method_answer(method, own or {}))
+    forms = (changed(basic_form, **basics), changed(advanced, baseline=False), request_form.method_answer(method, own or {}))
     return FormState(method, "emoji-64", prompt, *forms, modality="image")
 
 

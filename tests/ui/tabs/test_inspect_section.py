@@ -11,9 +11,8 @@ import pytest
 
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.pipeline.request import Request
-from specviz.ui.access import Caller
+from specviz.ui.access import Caller, PageSession
 from specviz.ui.app_state import AppState
-from specviz.ui.session import PageSession
 from specviz.ui.tabs import traces_tab
 from tests.support.fakes.inspection import report
 from tests.support.fakes.ui import FakeEngine, app

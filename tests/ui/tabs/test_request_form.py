@@ -13,7 +13,6 @@ from specviz.models import room
 from specviz.ui.app_state import AppState
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form
-from specviz.ui.widgets import controls
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import sample_trace
 
@@ -39,7 +38,7 @@ def test_every_control_reaches_the_request(shared: AppState) -> None:
             request_form.forms(shared.settings)[1], top_p="0.9", top_k="40", seed="7", prompt_as="raw", dtype="float32",
             device="cpu", tier="eager", baseline=False,
         ),
-        own=changed(controls.method_answer("stand"), nodes="12"),
+        own=changed(request_form.method_answer("stand"), nodes="12"),
     )  # fmt: skip
     request = request_form.request(given, shared.settings)
     assert (request.temperature, request.max_new_tokens, request.top_p, request.top_k) == (0.7, 33, 0.9, 40)
@@ -115,7 +114,7 @@ def test_the_app_s_own_target_is_on_its_list() -> None:
 
 
 def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: AppState) -> None:
-    late = asked(shared, "stand", own=controls.method_answer("prompt_lookup"))
+    late = asked(shared, "stand", own=request_form.method_answer("prompt_lookup"))
     assert request_form.request(late, shared.settings).parameters == all_methods()["stand"].parameters()
 
 
@@ -157,7 +156,7 @@ def test_a_page_offers_what_its_owner_names_and_nothing_else(shared: AppState) -
 
 @pytest.mark.parametrize("name", sorted(all_methods()))
 def test_every_parameter_of_every_method_is_a_field_with_its_bounds(name: str) -> None:
-    form = json.loads(controls.method_answer(name))
+    form = json.loads(request_form.method_answer(name))
     parameters = describe(all_methods()[name].parameters)
     assert [field["name"] for field in form["fields"]] == [one.name for one in parameters]
     for field, one in zip(form["fields"], parameters, strict=True):
@@ -169,21 +168,21 @@ def test_every_parameter_of_every_method_is_a_field_with_its_bounds(name: str) -
 @pytest.mark.parametrize("form", request_form.FORMS.values())
 def test_the_common_controls_come_from_dataclasses_too(form: request_form.Form) -> None:
     for parameters in (form.basics, form.advanced):
-        assert build(parameters, json.loads(controls.answer("any", parameters))["values"], "it") == parameters()
+        assert build(parameters, json.loads(request_form.answer("any", parameters))["values"], "it") == parameters()
 
 
 def test_an_upper_bound_can_be_lowered_for_one_app() -> None:
-    listed = controls.fields(request_form.Basics, {"max_new_tokens": 64})
+    listed = request_form.fields(request_form.Basics, {"max_new_tokens": 64})
     assert {field["name"]: field["high"] for field in listed} == {"temperature": 2.0, "max_new_tokens": 64}
 
 
 def test_values_of_a_recording_that_a_method_no_longer_has_are_left_out() -> None:
-    form = json.loads(controls.method_answer("stand", {"nodes": 24, "gone": 1}))
+    form = json.loads(request_form.method_answer("stand", {"nodes": 24, "gone": 1}))
     assert form["values"]["nodes"] == 24 and "gone" not in form["values"]
 
 
 def test_one_value_of_a_form_can_be_changed_and_a_broken_form_stays_as_it_is() -> None:
-    form = controls.method_answer("stand", {"nodes": 24, "lowest_order": 3})
-    assert controls.values(controls.replaced(form, "nodes", 30), "stand")["nodes"] == 30
-    assert controls.values(controls.replaced(form, "nodes", 30), "stand")["lowest_order"] == 3
-    assert [controls.replaced(broken, "nodes", 30) for broken in ("{", "[]", '{"values": 1}')] == ["{", "[]", '{"values": 1}']
+    form = request_form.method_answer("stand", {"nodes": 24, "lowest_order": 3})
+    assert request_form.values(request_form.replaced(form, "nodes", 30), "stand")["nodes"] == 30
+    assert request_form.values(request_form.replaced(form, "nodes", 30), "stand")["lowest_order"] == 3
+    assert [request_form.replaced(broken, "nodes", 30) for broken in ("{", "[]", '{"values": 1}')] == ["{", "[]", '{"values": 1}']

@@ -14,7 +14,6 @@ from specviz.errors import BadTrace
 from specviz.trace.schema import Trace
 from specviz.trace.store import outlined
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import Opened
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import traces_tab
 from specviz.ui.tabs.run_tab import TextTab
@@ -27,7 +26,7 @@ def shared(tmp_path: Path) -> AppState:
     return app(tmp_path)
 
 
-def opened(shared: AppState, file: Path) -> Opened:
+def opened(shared: AppState, file: Path) -> str:
     return asyncio.run(shared.archive.open(str(file)))
 
 

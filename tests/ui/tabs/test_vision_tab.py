@@ -16,7 +16,6 @@ from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import VisionTab
-from specviz.ui.widgets import controls
 from specviz.ui.widgets import examples as scene_shelf
 from tests.support.fakes.ui import app
 from tests.support.traces.recordings import beginning
@@ -79,7 +78,7 @@ def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_pa
 
 
 def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> FormState:
-    forms = (*request_form.forms(settings), controls.method_answer(method))
+    forms = (*request_form.forms(settings), request_form.method_answer(method))
     return FormState(method, target, "What is there?", *forms, picture=picture, modality="vision_language")
 
 

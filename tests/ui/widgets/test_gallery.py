@@ -85,7 +85,7 @@ def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -
     trace = sample_trace(4, method="prompt_lookup")
     name = MINE + archive.store.new(lines(trace))
     assert archive.trace(name) == trace and '"mode":"recorded"' in archive.feed(name)
-    assert choices(archive, [("old", "mine:1"), (title(trace), name)])[0] == (title(trace), name)
+    assert choices(archive, [("old", "mine:1"), (title(trace.run), name)])[0] == (title(trace.run), name)
     with pytest.raises(BadInput, match="no longer kept"):
         archive.text(MINE + "guess")
 
