@@ -250,10 +250,10 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     prompt = visitor.page.locator("#sp-both-prompt :is(input, textarea)")
     expect(visitor.page.locator(".sp-warm input")).to_have_value("0.8")
     prompt.fill("My own prompt.")
-    visitor.choose("#sp-two", "Autoregressive (live only)")
-    expect(visitor.page.locator(".sp-verdict")).to_contain_text("press Run both")
+    visitor.choose("#sp-two", "A run of speculative_sampling")
+    visitor.until(f"{right}.trace.run.method === 'speculative_sampling'")
     visitor.button("Run both").click()
-    visitor.until(f"{left}.feed.name && {left}.trace.end && {right}.trace.end && {right}.trace.run.method === 'autoregressive'")
+    visitor.until(f"{left}.trace.mode === 'live' && {left}.trace.end && {right}.trace.mode === 'live' && {right}.trace.end")
     assert visitor.run("trace.run.prompt", "#sp-left") == visitor.run("trace.run.prompt", "#sp-right") == "My own prompt."
     expect(visitor.page.locator(".sp-verdict")).to_contain_text("Measured alternately, 2 times each")
     visitor.until(f"{left}.span > 0 && {right}.span > 0")

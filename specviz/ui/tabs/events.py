@@ -32,7 +32,7 @@ class TabParts:
 
     def busy(self, running: bool) -> Updates:
         """Updates of the buttons, during a run or after it. During a run, the stop button keeps what a click made of it."""
-        stop = gr.Button(visible=True) if running else gr.Button("Stop", visible=False, interactive=True)
+        stop = gr.Button(visible=True) if running else gr.Button("Stop", visible=False)
         return {self.run: gr.Button(self.verb[running]), self.stop: stop}
 
     def merged(self, updates: Iterator[Updates]) -> Iterator[Updates]:
@@ -63,7 +63,7 @@ def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look:
 
     def halt(request: gr.Request) -> gr.Button:
         stop(shared, request.session_hash)
-        return gr.Button("Stopping", interactive=False)
+        return gr.Button("Stopping")  # still enabled, in case this answer comes after the run's last one
 
     with gr.Row(elem_classes="sp-go"):
         run = gr.Button(verb, variant="primary", elem_id=elem_id, **look)

@@ -31,6 +31,8 @@ from tests.support.traces.samples import KINDS, sample_trace
 HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
 VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None)
 """The request of a visitor's page, as far as a handler looks at it."""
+PAIR = ("prompt_lookup", "token_recycling")
+"""Recorded runs that can be compared."""
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 
 
@@ -130,7 +132,8 @@ def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
     for name in names:
         (folder / f"{name}.spectrace.jsonl").write_text(written(name), encoding="utf-8")
         (folder / f"{name}.json").write_text(json.dumps({"title": f"A run of {name}"}), encoding="utf-8")
-    (folder / "index.json").write_text(json.dumps({"first": {"text": names[0]}}), encoding="utf-8")
+    pair = [name for name in PAIR if name in names]
+    (folder / "index.json").write_text(json.dumps({"first": {"text": names[0]}, "pair": pair}), encoding="utf-8")
     return folder
 
 
