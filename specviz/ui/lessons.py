@@ -5,7 +5,7 @@ names the recording; if it is missing, ``method`` selects that method's first re
 numbers the texts quote. ``task`` is an exercise with a goal that the page itself shows as reached; it closes the last page.
 A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
-``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES`, or a step's number, counted from 0. An
+``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES`, or {"step": 4}, counted from 0. An
 ``at`` that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if any.
 ``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. While such a question
 lies ahead, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
@@ -25,9 +25,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from specviz.errors import BadInput
 from specviz.figures.theme import markup, show_whitespace
@@ -62,7 +63,7 @@ class Page(msgspec.Struct, frozen=True):
     """A page as stored in its file; :func:`page` fills it from a trace, ``at`` with the step on the stage."""
 
     text: tuple[str, ...]
-    at: str | int | None = None
+    at: Any = None
     veiled: bool = False
     ask: Ask | None = None
     reveal: str = ""
@@ -71,8 +72,10 @@ class Page(msgspec.Struct, frozen=True):
     """The lesson's task, on its last page."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.at, dict):
+            force_setattr(self, "at", self.at.get("step"))
         ask, placed = self.ask, self.at is not None
-        if not self.text or (isinstance(self.at, str) and self.at not in PLACES):
+        if not self.text or not (not placed or isinstance(self.at, int) or self.at in PLACES):
             raise ValueError(f"It needs a text, and its at must be one of {', '.join(PLACES)} or a step")
         if self.veiled and not (ask and placed):
             raise ValueError("It is veiled, so it needs a question and an at")
@@ -131,7 +134,7 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
 
 def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
     """Return each page's step, None without ``at``. A repeated ``at`` has the same step, a new one a later step if possible."""
-    by_place: dict[str | int | None, int] = {}
+    by_place: dict[Any, int] = {}
     for raw in lesson.pages:
         if raw.at is not None and raw.at not in by_place:
             by_place[raw.at] = find(trace, raw.at, max(by_place.values(), default=-1))
