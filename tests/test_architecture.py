@@ -55,13 +55,13 @@ DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
     "acceptance": 5_181,
-    "bench": 24_852,
-    "commands": 7_795,
+    "bench": 24_822,
+    "commands": 7_789,
     "drafting": 63_859,
     "engine": 22_120,
     "figures": 9_708,
     "inspection": 7_042,
-    "interop": 20_262,
+    "interop": 20_121,
     "methods": 45_875,
     "models": 43_344,
     "pipeline": 7_155,
@@ -69,7 +69,7 @@ BUDGETS = {
     "targets": 13_628,
     "trace": 14_206,
     "training": 69_539,
-    "ui": 36_894,
+    "ui": 36_869,
     "viewer": 3_121,
 }
 # Which libraries stay out of which rooms: (library, where it may be).

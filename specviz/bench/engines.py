@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from specviz.errors import BadInput, SpecvizError
-from specviz.interop.server import Answer, Ask, Server, look
+from specviz.interop.server import Answer, Server, look
 from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import run
 from specviz.prompts import kinds
@@ -43,15 +43,11 @@ def measure(prompts: Sequence[str], servers: dict[str, Server]) -> dict[str, lis
 
 def _trace(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
     if name in servers:
-        answer = Answer(servers[name], Ask(prompt, TOKENS))
-        for _ in answer.events():
-            pass
+        answer = Answer(servers[name], Request("autoregressive", prompt, max_new_tokens=TOKENS))
+        list(answer.events())
         assert answer.trace is not None
         return answer.trace
-    method = name.removeprefix("specviz ")
-    request = Request(method, prompt, max_new_tokens=TOKENS, temperature=0.0)
-    fields = {field: getattr(request, field) for field in ("method", "prompt", "max_new_tokens", "temperature")}
-    return run(memory=Memory(), **fields)
+    return run(method=name.removeprefix("specviz "), prompt=prompt, max_new_tokens=TOKENS, memory=Memory())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     prompts = [prompt for of_kind in kinds().values() for prompt in of_kind[:2]]
     run(method="autoregressive", prompt=prompts[0], max_new_tokens=8, memory=Memory())  # loads the model
     for server in servers.values():
-        list(Answer(server, Ask(prompts[0], 8)).events())
+        list(Answer(server, Request("autoregressive", prompts[0], max_new_tokens=8)).events())
     traces = measure(prompts, servers)
     plain = [trace.end.text.strip() if trace.end else "" for trace in traces["specviz autoregressive"]]
     for name, found in traces.items():

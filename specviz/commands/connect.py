@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from specviz.commands.console import Stopping, print_message, print_result, read_prompts
 from specviz.errors import BadInput
 from specviz.figures.theme import number
+from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Step
 
 if TYPE_CHECKING:
-    from specviz.interop.server import Ask, Server
+    from specviz.interop.server import Server
 
 MOST_PROMPTS = 256
 
@@ -24,19 +25,16 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.interop import server as servers
     from specviz.interop.server_counters import counters
 
-    asks = [
-        servers.Ask(
-            prompt, options.max_new_tokens, options.temperature, options.seed, options.raw, logprobs=not options.no_logprobs
-        )
-        for prompt in ([options.prompt] if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS))
-    ]
+    prompts = [options.prompt] if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS)
+    sampling = {name: getattr(options, name) for name in ("max_new_tokens", "temperature", "seed", "raw")}
+    asks = [Request("autoregressive", prompt, **sampling) for prompt in prompts]
     server = servers.look(options.url, options.key)
     print_message(f"{server.model} on {server.title} at {server.url}")
     before = counters(server.url, server.key)
     with Stopping() as stopping:
         traces = []
         for ask in asks:
-            answer = servers.Answer(server, ask, stopping.event)
+            answer = servers.Answer(server, ask, stopping.event, not options.no_logprobs)
             for event in answer.events():
                 stopping.started = True
                 if isinstance(event, Step):
@@ -63,11 +61,11 @@ def execute(options: argparse.Namespace) -> int:
             f"By the server's counters, {counts.accepted} of {counts.drafted} drafted tokens were accepted; by position: {rates}."
         )
     if options.baseline and not stopping.event.is_set():
-        _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds)
+        _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds, not options.no_logprobs)
     return 0
 
 
-def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int) -> None:
+def _speedup(server: Server, baseline: Server, asks: Sequence[Request], rounds: int, logprobs: bool) -> None:
     """Compare both servers' seconds per token, with each prompt sent to both in turn."""
     from specviz.interop import server as servers
 
@@ -81,7 +79,7 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int)
             pair = [server, baseline] if turn % 2 == 0 else [baseline, server]
             spent, texts = {}, {}
             for one in pair:
-                answer = servers.Answer(one, ask)
+                answer = servers.Answer(one, ask, logprobs=logprobs)
                 list(answer.events())
                 assert answer.trace and answer.trace.end
                 spent[one.url] = max(1, sum(step.time.total for step in answer.trace.steps)) / len(answer.trace.end.output_ids)

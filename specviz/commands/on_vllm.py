@@ -74,15 +74,13 @@ def _run_on_server(
     options: argparse.Namespace, request: Request, server: Server, match: Match, remarks: list[str]
 ) -> tuple[Trace, tuple[int, ...]]:
     """Return the server's run and the token ids of the prompt as the server read it; add to the ``remarks`` on the run."""
-    from specviz.interop.server import Answer, Ask
+    from specviz.interop.server import Answer
 
-    temperature = request.temperature or 0.0
-    ask = Ask(request.prompt, request.max_new_tokens, temperature, request.seed, request.raw, request.top_p, request.top_k)
     if options.compare:
-        list(Answer(server, Ask(WARM_UP, WARM_TOKENS, temperature)).events())
+        list(Answer(server, replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS)).events())
     live = TerminalView(quiet=options.json)
     with Stopping() as stopping:
-        answer = Answer(server, ask, stopping.event)
+        answer = Answer(server, request, stopping.event)
         for event in answer.events():
             stopping.started = True
             live.take(_as_request(event, request, match) if isinstance(event, Run) else event)

@@ -35,6 +35,7 @@ from specviz.interop.responses import (
     rounds_by_counts,
 )
 from specviz.interop.server_counters import Sampler, with_samples
+from specviz.pipeline.request import Request
 from specviz.trace.schema import MAX_TEXT, End, Line, Run, Sampling, Step, Trace
 
 TOP = 3
@@ -58,30 +59,6 @@ class Server:
     def title(self) -> str:
         """The kind's displayed name."""
         return KINDS[self.kind]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A prompt for a server. ``raw`` sends it as text to continue, else as a user's turn. Without ``logprobs`` none are
-    requested, and p stays unknown."""
-
-    prompt: str
-    max_new_tokens: int = 128
-    temperature: float = 0.0
-    seed: int = 0
-    raw: bool = False
-    top_p: float = 1.0
-    top_k: int = 0
-    logprobs: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.prompt.strip():
-            raise BadInput("The prompt is empty; give some text.")
-        if len(self.prompt) > 1_000_000:
-            raise BadInput(f"The prompt has {len(self.prompt)} characters; give 1000000 at most.")
-        for name, least, most in (("seed", -(2**63), 2**63 - 1), ("max_new_tokens", 1, 4096), ("temperature", 0, 5)):
-            if not least <= (value := getattr(self, name)) <= most:
-                raise BadInput(f"{name} is {value}; choose a number from {least} to {most}.")
 
 
 class _Model(Struct):
@@ -119,11 +96,16 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
 
 @dataclass
 class Answer:
-    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have corrected."""
+    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have corrected.
+
+    Of the request ``ask`` the server gets prompt, length and sampling. Without ``logprobs`` it is asked for none, and p stays
+    unknown.
+    """
 
     server: Server
-    ask: Ask
+    ask: Request
     cancel: Stop = field(default_factory=Stop)
+    logprobs: bool = True
     trace: Trace | None = None
     name: str = ""
     """The server's id for this answer, with which the plugin's file name begins."""
@@ -137,7 +119,7 @@ class Answer:
 
     def __post_init__(self) -> None:
         self._reader = TokenReader(doubtful=self.server.kind == "llama.cpp")
-        self._unweighed = not self.ask.logprobs
+        self._unweighed = not self.logprobs
 
     def events(self) -> Iterator[Run | Step | End]:
         """Yield the run, one step per arrival, and the end. If the server breaks off, the end has the steps so far and the
@@ -232,7 +214,8 @@ class Answer:
     def _body(self) -> dict[str, Any]:
         ask, kind = self.ask, self.server.kind
         body: dict[str, Any] = {
-            "model": self.server.model, "max_tokens": ask.max_new_tokens, "temperature": ask.temperature, "seed": ask.seed,
+            "model": self.server.model, "max_tokens": ask.max_new_tokens, "temperature": ask.temperature or 0.0,
+            "seed": ask.seed,
             "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         body |= {"prompt": ask.prompt} if ask.raw else {"messages": [{"role": "user", "content": ask.prompt}]}
@@ -262,7 +245,7 @@ class Answer:
             short_name(server.model),
             f"served_{server.kind.replace('.', '_')}",
             f"Served by {server.title}",
-            Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),
+            Sampling(ask.temperature or 0.0, ask.top_k, ask.top_p, ask.seed),
             ask.max_new_tokens,
             device="server",
             prompt=ask.prompt,

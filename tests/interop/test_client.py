@@ -11,7 +11,8 @@ from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.interop import client
 from specviz.interop.client import BrokenOff, Cancelled, Client, address
-from specviz.interop.server import Answer, Ask, Server, look
+from specviz.interop.server import Answer, Server, look
+from specviz.pipeline.request import Request
 from specviz.trace.schema import End, Run
 from tests.support.fakes.rude_server import HEAD, MANNERS, serving
 
@@ -48,7 +49,7 @@ def test_what_is_no_address_is_refused_in_one_sentence(given: str) -> None:
 
 
 def answer(url: str, cancel: threading.Event) -> Iterator[Run | End]:
-    return Answer(Server(url, "vllm", "m"), Ask("Why?"), cancel).events()  # type: ignore[return-value]
+    return Answer(Server(url, "vllm", "m"), Request("autoregressive", "Why?"), cancel).events()  # type: ignore[return-value]
 
 
 def ended(url: str, cancel: threading.Event) -> list[Run | End]:

@@ -10,8 +10,9 @@ import pytest
 from specviz.__main__ import main
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput
-from specviz.interop.server import Answer, Ask, look
+from specviz.interop.server import Answer, look
 from specviz.interop.server_counters import Counters, counters, read_counters, with_samples
+from specviz.pipeline.request import Request
 from specviz.trace import metrics, store
 from specviz.trace.notes.models import CounterSample
 from specviz.trace.schema import ACCEPTED, End, Run, Step, Trace
@@ -35,7 +36,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{e="0",position="1"}} {}
 def answered(script: Script, **asked: Any) -> tuple[list[Run | Step | End], Trace, End]:
     """What an answer brought, and its trace with the end."""
     with serving(script) as url:
-        answer = Answer(look(url), Ask("Why is the sky blue?", **asked))
+        answer = Answer(look(url), Request("autoregressive", "Why is the sky blue?", **asked))
         events = list(answer.events())
     assert answer.trace is not None and answer.trace.end is not None
     text = store.text(answer.trace)
@@ -98,7 +99,7 @@ def test_a_server_that_dies_leaves_a_readable_trace_and_a_sentence() -> None:
 def test_who_stops_keeps_what_came() -> None:
     cancel = Stop()
     with serving(Script(VLLM)) as url:
-        answer = Answer(look(url), Ask("Why?"), cancel)
+        answer = Answer(look(url), Request("autoregressive", "Why?"), cancel)
         for event in answer.events():
             if isinstance(event, Step):
                 cancel.set()
@@ -110,11 +111,9 @@ def test_what_is_wrong_is_said_with_a_way_out() -> None:
     with pytest.raises(BadInput, match="Is the server running"):
         look("http://127.0.0.1:9")
     with serving(Script([], status=404)) as url, pytest.raises(BadInput, match="status 404, no such model"):
-        list(Answer(look(url), Ask("Why?")).events())
+        list(Answer(look(url), Request("autoregressive", "Why?")).events())
     with serving(Script([])) as url, pytest.raises(BadInput, match="without a token"):
-        list(Answer(look(url), Ask("Why?")).events())
-    with pytest.raises(BadInput, match="prompt is empty"):
-        Ask(" ")
+        list(Answer(look(url), Request("autoregressive", "Why?")).events())
 
 
 def test_counters_are_read_and_subtracted() -> None:

@@ -22,9 +22,10 @@ import pytest
 from specviz.__main__ import main
 from specviz.errors import BadInput
 from specviz.interop import client
-from specviz.interop.server import Answer, Ask, Server, look
+from specviz.interop.server import Answer, Server, look
 from specviz.interop.server_counters import Counters, counters
 from specviz.interop.vllm_plugin.labels import DRAFTER
+from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import ACCEPTED, Step, Trace
 
@@ -112,7 +113,7 @@ def answers(running: Running, prompts: list[str]) -> list[Trace]:
     """All prompts at once, as a client sees the answers."""
 
     def ask(prompt: str) -> Trace:
-        answer = Answer(running.server, Ask(prompt, 48))
+        answer = Answer(running.server, Request("autoregressive", prompt, max_new_tokens=48))
         for _ in answer.events():
             pass
         assert answer.trace is not None
@@ -200,7 +201,7 @@ def one_text(trace: Trace, step: Step) -> bool:
 
 def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path: Path) -> None:
     with vllm(tmp_path, WAYS["ngram"]) as running:
-        answer = Answer(running.server, Ask("Write a long story about a lighthouse.", 400))
+        answer = Answer(running.server, Request("autoregressive", "Write a long story about a lighthouse.", max_new_tokens=400))
         for number, event in enumerate(answer.events()):
             if isinstance(event, Step) and number == 12:
                 _kill(running.process)

@@ -28,7 +28,7 @@ from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import Nanoseconds, Sampling
 from specviz.trace.store import SUFFIX
 from specviz.trace.validate import MAX_FILE, Intake
-from specviz.trace.wire import MAX_LINE, Record, TraceWriter
+from specviz.trace.wire import MAX_LINE, Record, line
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import TokenText  # which imports torch
@@ -140,7 +140,7 @@ class _File:
         self, out: TextIO, text: TokenText, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
     ) -> None:
         self._out, self._size = out, 0
-        self._writer, self._intake = TraceWriter(), Intake()
+        self._intake = Intake()
         self._ends = frozenset(asked["ends"])
         self._steps = ChainSteps(text, prompt[-1], len(prompt), self._ends, "ratio" if asked["temperature"] else "greedy")
         self._most, self._least = asked["max_tokens"] or 1 << 30, asked["min_tokens"]
@@ -159,9 +159,9 @@ class _File:
 
     def _write(self, record: Record) -> None:
         """Write a record, validated as a reader would. Raises BadTrace for an invalid one."""
-        line = self._writer.add(record)
-        self._intake.take(line)
-        self._size += self._out.write(line + "\n")
+        text = line(record, self._intake.count)
+        self._intake.take(text)
+        self._size += self._out.write(text + "\n")
         self._out.flush()
 
     def add(self, round_: ChainRound, sampled_p: Sequence[float], batch: int) -> None:

@@ -12,7 +12,7 @@ import gradio as gr
 from specviz.engine.stop import Stop, computing
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.unfinished import unfinished
-from specviz.interop.server import Answer, Ask, look
+from specviz.interop.server import Answer, look
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import Collector, closed
 from specviz.trace.schema import End, Run, Step, Trace
@@ -26,7 +26,7 @@ PUT_TOGETHER = "Its picture has the finished rows; the codes after them are squa
 """Message on a stopped picture when the model that decodes its codes was lost with the GPU."""
 
 
-NOT_SENT = "The server drafts as configured: the form's method, its parameters, draft, top-k, top-p and device were not sent."
+NOT_SENT = "The server drafts as configured: the form's method, its parameters, draft and device were not sent."
 SERVED = "server:"
 """Prefix of the name of a target that is a server; its address follows."""
 
@@ -139,9 +139,7 @@ def _asked(url: str, request: Request, cancel: Stop, progress: Progress) -> Gene
     progress(f"Asking {url}", None)
     server = look(url, cancel=cancel)
     progress(f"Waiting for {server.title}", None)
-    answer = Answer(
-        server, Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw), cancel
-    )
+    answer = Answer(server, request, cancel)
     cancel.begin()
     for event in answer.events():
         if isinstance(event, End):
