@@ -37,6 +37,8 @@ Groups = dict[str, Titles]
 """The entries under their headings."""
 OTHERS = "Other methods"
 """Heading of recorded runs whose method is unknown to this version."""
+ON_GPU = "Recorded on a GPU"
+"""Heading of runs recorded on a GPU, whatever their method."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -137,12 +139,13 @@ class Gallery:
 
     def by_family(self, *modalities: str) -> Groups:
         """Title and name of each run, of these modalities if given, by the title of their method's family, as in the drop-down of
-        methods."""
+        methods. Runs on a GPU are a group of their own."""
         family = {method.name: title for title, methods in families().items() for method in methods}
         rank = {name: at for at, name in enumerate(family)}
         grouped = Groups()
         for one in sorted(self.of(*modalities), key=lambda one: rank.get(one.run.method, len(rank))):
-            grouped.setdefault(family.get(one.run.method, OTHERS), []).append((one.title, one.name))
+            heading = ON_GPU if one.run.device.startswith("cuda") else family.get(one.run.method, OTHERS)
+            grouped.setdefault(heading, []).append((one.title, one.name))
         return grouped
 
     def of(self, *modalities: str) -> list[Recording]:

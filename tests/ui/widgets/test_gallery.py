@@ -24,6 +24,14 @@ def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None
     assert other.name == "prompt_lookup" and found.of_method("autoregressive") is None
 
 
+def test_runs_recorded_on_a_gpu_are_a_group_of_their_own(tmp_path: Path) -> None:
+    folder = gallery(tmp_path, ("stand", "prompt_lookup"))
+    run = folder / "stand.spectrace.jsonl"
+    run.write_text(run.read_text("utf-8").replace('"device":"cpu"', '"device":"cuda:0"', 1), encoding="utf-8")
+    found = Gallery(folder).by_family()
+    assert found["Recorded on a GPU"] == [("A run of stand", "stand")] and len(found) == 2
+
+
 def test_the_page_opens_on_a_greedy_run_that_is_twice_as_fast_and_writes_the_baseline_s_text() -> None:
     opening = Gallery(Settings().traces).default
     assert opening.run.sampling.temperature == 0 and "chosen among" in opening.note
