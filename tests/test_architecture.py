@@ -61,7 +61,7 @@ BUDGETS = {
     "engine": 22_120,
     "figures": 9_708,
     "inspection": 7_042,
-    "interop": 20_121,
+    "interop": 20_114,
     "methods": 45_875,
     "models": 43_344,
     "pipeline": 7_155,

@@ -119,7 +119,6 @@ class Answer:
 
     def __post_init__(self) -> None:
         self._reader = TokenReader(doubtful=self.server.kind == "llama.cpp")
-        self._unweighed = not self.logprobs
 
     def events(self) -> Iterator[Run | Step | End]:
         """Yield the run, one step per arrival, and the end. If the server breaks off, the end has the steps so far and the
@@ -188,9 +187,9 @@ class Answer:
         try:
             yield from client.events(path, self._body())
         except BrokenOff as refusal:
-            if self._unweighed or refusal.status not in REFUSING:
+            if not self.logprobs or refusal.status not in REFUSING:
                 raise
-            self._unweighed = True
+            self.logprobs = False
             yield from client.events(path, self._body())
 
     def _keep(self, event: Response) -> None:
@@ -219,7 +218,7 @@ class Answer:
             "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         body |= {"prompt": ask.prompt} if ask.raw else {"messages": [{"role": "user", "content": ask.prompt}]}
-        if not self._unweighed:
+        if self.logprobs:
             body |= {"logprobs": TOP} if ask.raw else {"logprobs": True, "top_logprobs": TOP}
         if ask.top_p < 1:
             body["top_p"] = ask.top_p
@@ -239,7 +238,7 @@ class Answer:
         warnings = ["Times are gaps between arrivals: drafting, the pass and the network together."]
         if server.kind in ("openai", "sglang"):
             warnings.append("A round is the tokens that arrived together: this server does not mark rounds.")
-        if self._unweighed:
+        if not self.logprobs:
             warnings.append("The server gives no log probabilities: p is not known.")
         return run_of(
             short_name(server.model),
