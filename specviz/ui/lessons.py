@@ -14,9 +14,9 @@ question about the kept tokens says how probable the drafter finds them, if it h
 ``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("batch_cache"), or "reveal", which
 delays it until the answer is given.
 
-In every text **x** is bold, *x* is stressed, `x` is code, arXiv 2211.17192 is a link, and {tau} and the other names of
-:func:`facts` stand for the run's own numbers, {page2.kept} for those of the step on page 2, and {beside.tau} for those of the
-other recording.
+In every text **x** is bold, *x* is stressed, `x` is code, [x](?tab=learn) and arXiv 2211.17192 are links; {tau} and the other
+names of :func:`facts` stand for the run's own numbers, {page2.kept} for those of the step on page 2, and {beside.tau} for those
+of the other recording.
 """
 
 from __future__ import annotations
@@ -300,6 +300,7 @@ def filled(text: str, known: Mapping[str, str]) -> str:
     stressed = re.sub(r"\*(\w.*?)\*", r"<em>\1</em>", bold)
     code = re.sub(r"`(.+?)`", r"<code>\1</code>", stressed)
     linked = re.sub(r"arXiv (\d{4}\.\d{4,5})", ARXIV, code)
+    linked = re.sub(r"\[(.+?)\]\((\?tab=[\w&;=-]+)\)", r'<a href="\2">\1</a>', linked)
     return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], linked)
 
 

@@ -59,6 +59,13 @@
       event.preventDefault();
       [...all(".specviz-host .specviz")].find((one) => one.getClientRects().length)?.focus();
     }
+    // A link to another tab, such as in a lesson.
+    const link = closest(event, 'a[href^="?tab="]');
+    if (link) {
+      event.preventDefault();
+      history.replaceState(history.state, "", String(link.getAttribute("href")));
+      tabs().find((tab) => word(tab) === query().get("tab"))?.click();
+    }
     const opener = closest(event, "[data-sp-open]");
     if (opener) unfold(String(opener.dataset.spOpen));
     // On a phone the stage is above the button, out of sight.
@@ -146,6 +153,7 @@
     const set = (name, value) => { if (value === null) url.searchParams.delete(name); else url.searchParams.set(name, value); };
     const tab = openTab();
     if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
+    if (tab && word(tab) !== "play") set("play", null);
     if (seeking) return url.href;
     const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
     /** @param {Stage | null | undefined} viewer */
@@ -330,6 +338,12 @@
     align: (left, right, how) => { if (window.SpecvizViewer) window.SpecvizViewer.align(left, right, how); },
     go: goTo,
     address: (path) => `${base()}/${path}`,
+    /** Fetch the Play tab's script, which then fills the element. */
+    play: (element, path) => {
+      const script = Object.assign(document.createElement("script"), { src: `${base()}/${path}` });
+      script.onload = () => window.SpecvizViewer?.play?.(element);
+      document.head.append(script);
+    },
     stage,
     remember: (prefix, values) => { forms[prefix] = values; },
   };

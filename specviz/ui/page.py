@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, partial
@@ -45,9 +45,9 @@ KEPT = "public, max-age=31536000, immutable"
 
 
 @cache
-def script_address() -> str:
-    """Path of the viewer's script below the app's address; it changes with the script."""
-    return f"{FOLDER}/{hashlib.sha256(bundle.script().encode()).hexdigest()[:16]}.js"
+def script_address(script: Callable[[], str] = bundle.script) -> str:
+    """Path of a script of the viewer below the app's address; it changes with the script."""
+    return f"{FOLDER}/{hashlib.sha256(script().encode()).hexdigest()[:16]}.js"
 
 
 ARRIVING = """<script>(() => {{
@@ -64,10 +64,10 @@ def head(tabs: Mapping[str, str]) -> str:
     return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
 
-def script_route() -> Route:
-    """Route that serves the script."""
+def script_route(script: Callable[[], str] = bundle.script) -> Route:
+    """Route that serves a script."""
     headers = {"Cache-Control": KEPT}
-    return Route(f"/{script_address()}", lambda request: Response(bundle.script(), headers=headers, media_type="text/javascript"))
+    return Route(f"/{script_address(script)}", lambda request: Response(script(), headers=headers, media_type="text/javascript"))
 
 
 @dataclass(eq=False)
@@ -120,6 +120,13 @@ aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 
 <span aria-hidden="true">◐</span></button>
 """
 
+PLAY = """new IntersectionObserver((seen, self) => {
+if (!seen[0].isIntersecting) return;
+self.disconnect();
+window.specvizPage.play(element, "%s");
+}).observe(element)"""
+"""Loads the Play tab's script the first time that the tab is seen."""
+
 
 def build(shared: AppState) -> gr.Blocks:
     """Build the page, ready to launch."""
@@ -135,6 +142,8 @@ def build(shared: AppState) -> gr.Blocks:
             run_tabs = RunTabs(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as opened:
                 CompareTab(shared, opened, text)
+            with gr.Tab("Play", id="play"):
+                gr.HTML("", js_on_load=PLAY % script_address(bundle.play), apply_default_css=False)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn") as opened:
                     learn_tab.LearnTab(shared, playable, opened)
@@ -198,6 +207,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 sse.route(shared.live.streams, shared.presence.address_in),
                 downloads.route(shared.archive, shared.presence.address_in),
                 script_route(),
+                script_route(bundle.play),
                 examples.route(),
             ],
             "middleware": [

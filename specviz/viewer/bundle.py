@@ -13,6 +13,7 @@ from msgspec import to_builtins
 
 from specviz import palette
 from specviz.palette import Theme
+from specviz.paths import ASSETS
 from specviz.trace import metrics
 from specviz.trace.lengths import LengthCurves, measured
 from specviz.trace.schema import MAX_PRUNED
@@ -48,14 +49,19 @@ def style() -> str:
     for status, look in list(palette.LOOKS.items())[1:]:  # no edge leads to the root
         dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
         edges += f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n"
-    sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES["sheets"])
     return (
         rule(".specviz", light | {"mono": palette.MONO, "sans": palette.SANS})
         + rule(".dark .specviz", colours(palette.DARK, STYLES))
         + rule(".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)", {name: light[name] for name in STYLES["marks"]})
         + edges
-        + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
+        + _sheets(STYLES["sheets"])
     )
+
+
+def _sheets(names: list[str]) -> str:
+    """These style sheets in one, slimmed."""
+    sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in names)
+    return _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
 
 
 def colours(theme: Theme, names: dict[str, Any]) -> dict[str, str]:
@@ -77,9 +83,21 @@ def script() -> str:
 
 def written(lengths: list[LengthCurves]) -> str:
     """The same script, with these curves of tokens per pass by length."""
+    return _wrapped(lengths, False) + "SpecvizViewer.modules = modules;\n})();\n"
+
+
+@cache
+def play() -> str:
+    """Script of the Play tab with its stylesheet, which a page with ``script`` loads once the tab is opened."""
+    return _wrapped([], True) + "Object.assign(SpecvizViewer.modules, modules);\n})();\n"
+
+
+def _wrapped(lengths: list[LengthCurves], playing: bool) -> str:
+    """The modules of the Play tab, or all others, in a function that is still open."""
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
-    body = _BREAK.sub(r"\1", _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources))))
-    return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'
+    made = modules.ordered({"generated": _generated(lengths), "play/measured": _measured()} | sources)
+    body = modules.classic([one for one in made if one.name.startswith("play/") == playing])
+    return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body))
 
 
 def _generated(lengths: list[LengthCurves]) -> str:
@@ -95,6 +113,23 @@ def _generated(lengths: list[LengthCurves]) -> str:
         "SHAPES": _shapes(),
         "CSS": style(),
     }
+    return _constants(values)
+
+
+def _measured() -> str:
+    """Source of ``play/measured.js``, likewise: the style sheet, and passes of a large model as the benchmark measured them."""
+    found = json.loads((ASSETS / "results.json").read_text(encoding="utf-8"))
+    table = found["tables"]["gpu_layers"]
+    passes = {
+        "rows": [1, 8, 64],
+        "milliseconds": [table["rows"][f"large_{rows}"][1] for rows in (1, 8, 64)],
+        "machine": found["machines"][table["machine"]],
+        "date": table["date"],
+    }
+    return _constants({"CSS": _sheets(STYLES["play"]), "PASSES": passes})
+
+
+def _constants(values: dict[str, Any]) -> str:
     compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     return "".join(f"export const {name} = {embedded(compact(value))};\n" for name, value in values.items())
 

@@ -79,15 +79,18 @@ def ordered(sources: Mapping[str, str]) -> list[Module]:
 
 
 def classic(modules: Sequence[Module]) -> str:
-    """Bundle ``modules``, in the order of their imports, into a script. Its ``modules`` holds each one's exports by name."""
+    """Bundle ``modules``, in the order of their imports, into a script. Its ``modules`` holds each one's exports by name.
+
+    Modules that they import from outside are taken from ``SpecvizViewer.modules``, those of a script that is already there.
+    """
     # Short names: there are several hundred imports, and the script travels with every page.
     short = {module.name: f"${place}" for place, module in enumerate(modules)}
-    script = ""
+    script, outside = "", 'SpecvizViewer.modules["{}"]'
     for module in modules:
         bindings = []
         for line in module.imports:
             names = ",".join(exported if exported == local else f"{exported}:{local}" for exported, local in line.names)
-            bindings.append(f"{line.namespace or f'{{{names}}}'}={short[line.module]}")
+            bindings.append(f"{line.namespace or f'{{{names}}}'}={short.get(line.module, outside.format(line.module))}")
         head = f"const {','.join(bindings)};\n" if bindings else ""
         exports = ",".join(module.exports)
         script += f"const {short[module.name]} = (() => {{\n{head}{module.body}return {{{exports}}};\n}})();\n"

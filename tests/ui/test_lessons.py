@@ -106,6 +106,8 @@ def test_token_text_cannot_become_markup() -> None:
         "Say <code>&lt;img src=1 onerror=alert(1)&gt;</code>"
     )
     assert lessons.filled("{unknown} {x.__class__}", {"x": "1"}) == "{unknown} {x.__class__}"
+    linked = '<a href="?tab=play&amp;play=one">drag</a>'
+    assert lessons.filled('[drag](?tab=play&play=one) [x](https://x) [y](?tab=a" onclick=b)', {}).startswith(f"{linked} [x](")
 
 
 def test_a_panel_may_have_the_name_that_its_note_had_before() -> None:

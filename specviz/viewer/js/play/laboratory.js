@@ -1,0 +1,163 @@
+// @ts-check
+// The cost laboratory: acceptance, draft, machine and batch to move, the speed-up of every draft length, and the bill of one step.
+import * as dom from "../kit/dom.js";
+import * as costs from "./bill.js";
+import * as plots from "./plots.js";
+import { chips, slider, task, two } from "./dials.js";
+import { MACHINES, SCENES, roof } from "./machines.js";
+import { page } from "./world.js";
+
+const STAGES = ["#sp-stage", "#sp-see-stage", "#sp-image-stage", "#sp-left", "#sp-right", "#sp-lesson"];
+
+/** Runs on the page's stages that were timed beside their autoregressive run. */
+function runsOnPage() {
+  const { stage } = /** @type {any} */ (window.specvizPage || {});
+  const found = STAGES.map((id) => stage && stage(id)).flatMap((viewer) => (viewer ? [costs.ofRun(viewer.trace)] : []));
+  return found.flatMap((run, at) => (run && run.accept.length && found.findIndex((other) => other && other.title === run.title && other.measured === run.measured) === at ? [run] : []));
+}
+/** @typedef {NonNullable<ReturnType<typeof costs.ofRun>>} Run */
+
+/** @returns {import("./world.js").Level} */
+export function laboratory() {
+  let scene = SCENES[0];
+  let machine = MACHINES[0];
+  /** @type {import("./bill.js").Setting} */
+  let setting;
+  let at = 3;
+  /** @type {Run[]} */
+  let runs = [];
+  /** @type {Set<number> | null} */
+  let seen = null;
+
+  const gains = plots.gains((depth) => (seen?.add(depth), (at = depth), draw()));
+  const handles = plots.handles((depth, value) => {
+    setting.accept = setting.accept.map((one, place) => (place === depth ? value : one));
+    scenes.press("");
+    draw();
+  });
+  const [clock, roofline] = [plots.clock(), plots.roofline()];
+  const formula = dom.h("p", { class: "svp-formula", role: "status" });
+  const why = dom.h("p", { class: "svp-why" });
+  const source = dom.h("p", { class: "svp-source" });
+  const says = dom.h("span");
+  const own = dom.h("div", { class: "svp-own" });
+
+  function draw() {
+    const found = costs.speedups(setting);
+    const { gains: all, best: length } = found;
+    at = Math.min(at, setting.accept.length);
+    const now = costs.terms(setting, at);
+    gains.show({ all, best: length, at, seen, runs, dots: scene.dots || [] });
+    handles.show({ accept: setting.accept, at });
+    clock.show({ ...now, at });
+    roofline.show({ machine, batch: setting.batch, rows: now.rows });
+    const term = (kind, words, value) => dom.h("span", { class: kind }, `${words} ${two(value)}`);
+    formula.replaceChildren(
+      dom.h("b", {}, `${two(now.speedup)}×`), " = ", term("svp-term-tau", "τ", now.tau), " ÷ ( ", term("svp-term-draft", "draft", now.draft), " + ",
+      term("svp-term-verify", "verify", now.verify), " + ", term("svp-term-rest", "rest", now.rest), " )",
+    );
+    const rows = setting.batch * now.rows;
+    const next = costs.passCost(setting.curve, rows + setting.batch) - costs.passCost(setting.curve, rows);
+    const price = `one more guess would cost ${two(next / costs.passCost(setting.curve, setting.batch))} of a pass`;
+    const [free, partly] = [now.verify < 1.12, now.verify < 1.5];
+    dom.say(why, machine.name === "flat"
+      ? "Here what verifying costs is inside the price of a level."
+      : `${free ? "Nearly free" : partly ? "Not quite free" : "Not free"}: ${free ? `weights are read once, for ${rows} rows as for ${setting.batch}, and the arithmetic hides behind the reading` : `${rows} rows ${partly ? "begin to take" : "take"} longer to compute than the weights to read`}; ${price}.`);
+    dom.say(source, `Pass cost: ${machine.source}.`);
+    second.element.toggleAttribute("inert", setting.width < 2);
+    ridge.element.hidden = machine.name !== "roof";
+  }
+
+  function use(name) {
+    machine = name === "page" ? machine : MACHINES.find((one) => one.name === name) || MACHINES[0];
+    if (machine.name === "roof") machine = roof(100), ridge.set(100);
+    setting.curve = machine.curve;
+    choice.value = name;
+  }
+
+  function begin(name) {
+    scene = SCENES.find((one) => one.name === name) || SCENES[0];
+    const { accept, draft, rest, width, batch } = scene;
+    setting = { accept: [...accept], draft, rest, width, second: 0.3, batch, curve: machine.curve };
+    use(scene.machine);
+    sync();
+    dom.say(says, scene.says);
+    scenes.press(scene.name);
+    draw();
+  }
+
+  /** Take the figures of a run: its acceptance by depth, its draft's cost, its passes. @param {Run} run */
+  function take(run) {
+    const depth = Math.max(1, Math.round(run.depth));
+    const curve = costs.curveOf(run.passes);
+    const mean = curve ? run.passes.reduce((sum, { rows }) => sum + rows, 0) / run.passes.length : 2;
+    const width = Math.min(8, Math.max(1, Math.round((mean - 1) / depth)));
+    scene = { ...SCENES[0], name: "" };
+    if (curve) machine = { name: "page", words: "", source: `measured in this run on ${run.device}`, curve, upto: curve.rows[curve.rows.length - 1] };
+    setting = { accept: run.accept.slice(0, 12), draft: run.draft / depth, rest: run.rest, width, second: 0, batch: 1, curve: machine.curve };
+    at = Math.min(depth, setting.accept.length);
+    choice.value = "page";
+    sync();
+    dom.say(says, `${run.title} on this page: measured ${two(run.measured)}×, by its own terms ${two(run.predicted)}× (τ ${two(run.tau)} ÷ (${two(run.draft)} + ${two(run.verify)} + ${two(run.rest)})).`);
+    scenes.press("");
+    draw();
+  }
+
+  const sync = () => {
+    draft.set(setting.draft);
+    width.set(setting.width);
+    second.set(setting.second);
+    batch.set(Math.log2(setting.batch));
+  };
+  const scenes = chips("Settings to begin with", SCENES.map(({ name, words }) => [name, words]), begin);
+  const draft = slider("Draft, a level", { min: 0, max: 0.6, step: 0.01, value: 0, show: two, title: "In passes of the target" }, (value) => ((setting.draft = value), draw()));
+  const width = slider("Siblings a level", { min: 1, max: 8, value: 1 }, (value) => ((setting.width = value), draw()));
+  const second = slider("Second chance", { min: 0, max: 0.8, step: 0.05, value: 0.3, show: two, title: "Of what its elders missed, each further sibling catches this share" }, (value) => ((setting.second = value), draw()));
+  const batch = slider("Requests in a pass", { min: 0, max: 7, value: 0, show: (value) => String(2 ** value) }, (value) => ((setting.batch = 2 ** value), draw()));
+  const ridge = slider("Rows a read hides", { min: 4, max: 256, step: 4, value: 100 }, (value) => ((machine = roof(value)), (setting.curve = machine.curve), draw()));
+  const choice = dom.h("select", { "aria-label": "What a pass costs" }, MACHINES.map(({ name, words }) => dom.h("option", { value: name }, words)), dom.h("option", { value: "page", hidden: true }, "The run on this page"));
+  choice.addEventListener("change", () => (use(choice.value), draw()));
+
+  const here = dom.button("It pays most here", "", () => {
+    const { gains: all, best: length } = costs.speedups(setting);
+    if (at === length) {
+      seen = null;
+      here.hidden = true;
+      quest.check(true);
+      draw();
+    } else dom.say(formula, `γ = ${at} gives ${two(all[at])}×. There is a better one.`);
+  });
+  here.hidden = true;
+  const quest = task("The curve is hidden. At which γ does drafting pay most?", () => {
+    begin(SCENES[Math.floor(Math.random() * 3)].name);
+    setting.accept = setting.accept.map((one) => one * (0.85 + 0.15 * Math.random()));
+    at = 1;
+    seen = new Set([1]);
+    here.hidden = false;
+    draw();
+  }, "Found. Left of it a pass is worth more guesses; right of it the last guess costs more than its chance.", () => {
+    seen = null;
+    here.hidden = true;
+  });
+  quest.element.append(here);
+
+  begin("head");
+  return {
+    element: page({
+      question: "How many tokens should a drafter guess before the target checks?",
+      text: says,
+      figure: [
+        gains.host, formula,
+        dom.h("div", { class: "svp-pair" }, dom.h("div", {}, clock.host, dom.h("p", { class: "svp-why" }, "Time as length, in passes of the target that score one row. The dots are what is saved.")), dom.h("div", {}, roofline.host, why, source)),
+      ],
+      tools: [scenes.element, own, dom.h("p", { class: "svp-why" }, "Acceptance by depth: drag"), handles.host, dom.h("div", { class: "svp-two" }, draft.element, batch.element, width.element, second.element), dom.h("div", { class: "svp-two" }, dom.h("label", { class: "svp-slider" }, dom.h("span", {}, "What a pass costs"), choice), ridge.element), quest.element],
+    }),
+    quest,
+    reset() {},
+    show() {
+      runs = runsOnPage();
+      own.replaceChildren(...runs.map((run) => dom.button(`${run.title}: ${two(run.measured)}×`, "Take this run's own figures", () => take(run), { class: "svp-run" })));
+      draw();
+    },
+  };
+}

@@ -1,0 +1,71 @@
+// @ts-check
+// The Play tab: its levels, the address of each, and their first opening. SpecvizViewer.play(element) puts it into the page.
+import * as dom from "../kit/dom.js";
+import { CSS } from "./measured.js";
+import { chain } from "./chain.js";
+import { laboratory } from "./laboratory.js";
+import { lookAlikes, oneToken } from "./one.js";
+import { tree } from "./tree.js";
+import { SHADES, WORDS, makeWorld } from "./world.js";
+
+/** @typedef {import("./world.js").World} World */
+/** Name in the address, title, what it begins with, and how it is made. @type {[string, string, typeof WORDS, (world: World) => import("./world.js").Level][]} */
+export const LEVELS = [
+  ["one", "One token", WORDS, oneToken],
+  ["chain", "A chain", WORDS, chain],
+  ["tree", "A tree", WORDS, tree],
+  ["look-alikes", "Look-alikes", SHADES, lookAlikes],
+  ["cost", "What it costs", WORDS, laboratory],
+];
+
+/** @param {HTMLElement} host */
+function play(host) {
+  if (!document.getElementById("specviz-play-style")) document.head.append(dom.h("style", { id: "specviz-play-style" }, CSS));
+  /** @type {Record<string, import("./world.js").Level>} */
+  const levels = {};
+  let open = "";
+  const changed = () => {
+    const level = levels[open];
+    if (!level) return;
+    level.reset();
+    level.show();
+    for (const { heard, preset } of worlds.values()) for (const press of heard) press(preset);
+  };
+  const worlds = new Map([WORDS, SHADES].map((from) => [from, makeWorld(changed, from)]));
+  const room = dom.h("div", { class: "svp-room" });
+  const tabs = LEVELS.map(([name, title]) => dom.button(title, "", () => show(name), { "data-level": name }));
+  const nav = dom.h("nav", { class: "svp-nav", "aria-label": "Levels" }, tabs);
+  const root = dom.h("section", { class: "specviz svp", tabindex: "-1", "aria-label": "Playground" }, nav, room);
+
+  function show(name, write = true) {
+    const found = LEVELS.find(([other]) => other === name) || LEVELS[0];
+    const left = levels[open];
+    if (left && left.quest.on()) {
+      left.quest.drop();
+      for (const world of worlds.values()) world.free();
+    }
+    open = found[0];
+    const level = (levels[open] = levels[open] || found[3](/** @type {World} */ (worlds.get(found[2]))));
+    room.replaceChildren(level.element);
+    for (const tab of tabs) {
+      tab.setAttribute("aria-current", String(tab.dataset.level === open));
+      if (tab.dataset.level === open) nav.scrollLeft = tab.offsetLeft - 60;
+    }
+    changed();
+    if (level.fit) level.fit();
+    if (!write) return;
+    const url = new URL(location.href);
+    url.searchParams.set("play", open);
+    history.replaceState(history.state, "", url.href);
+  }
+
+  host.replaceChildren(root);
+  show(new URL(location.href).searchParams.get("play") || "", false);
+  // A link to a level anywhere on the page, such as in a lesson.
+  document.addEventListener("click", (event) => {
+    const link = dom.closest(event, 'a[href*="play="]');
+    if (link) show(new URL(String(link.getAttribute("href")), location.href).searchParams.get("play") || "");
+  });
+}
+
+Object.assign(globalThis.SpecvizViewer || {}, { play });
