@@ -1,4 +1,4 @@
-"""Training of the weights in assets/: ``train("small_draft", minutes=90)``. Listing the recipes imports no torch."""
+"""Training of the weights in assets/: ``train("small_draft", minutes=90)``. Listing recipes does not import torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Acceptance on held-out greedy answers that the target itself wrote: the evaluation that all families share.
+"""Acceptance on held-out greedy answers of the target.
 
-A greedy answer is the target's argmax at every position. Drafting along it is therefore speculative decoding at T = 0, without
-another run of the target. A family supplies the rank of each true token in its drafter's list; this module counts the rest.
+A greedy answer is the target's argmax at every position, so drafting along it amounts to speculative decoding at T = 0 without
+running the target. A family supplies the rank of each true token among the drafter's predictions; this module does the counting.
 Axis names: ``start`` (positions that draft), ``depth``.
 """
 
@@ -19,13 +19,15 @@ from specviz.training.data import Dialogues, Markers
 from specviz.training.features import DialogueFeatures
 
 BREADTH = 5
-"""Number of drafts ranked; a token beyond them counts as not found."""
+"""Number of top predictions that are ranked."""
 Path = tuple[int, ...]
 
 
 def ranks_of(logits: Tensor, truth: Tensor, ids: Tensor | None = None, breadth: int = BREADTH) -> Tensor:
-    """Return the rank of each true token [...] in ``logits`` [..., draft], or ``breadth`` if it is not among the ``breadth``
-    likeliest. ``ids`` [draft] are the draft vocabulary's tokens."""
+    """Return the rank of each token of ``truth`` [...] in ``logits`` [..., draft]; ``breadth`` for ranks of ``breadth`` or more.
+
+    ``ids`` [draft]: token ids of the draft vocabulary; None: the whole vocabulary.
+    """
     best = logits.topk(min(breadth, logits.shape[-1])).indices
     hit = (best if ids is None else ids[best]) == truth[..., None]
     return torch.where(hit.any(-1), hit.int().argmax(-1), breadth)
@@ -36,8 +38,11 @@ def chain_ranks(
     dialogues: Iterable[DialogueFeatures], depth: int, draft: Callable[[DialogueFeatures, Tensor], Iterable[Tensor]],
     ids: Tensor | None = None, breadth: int = BREADTH,
 ) -> Tensor:  # fmt: skip
-    """Return the ranks [start, depth] of chains drafted from every position of greedy answers with ``depth`` tokens left.
-    ``draft`` returns the logits [start, draft] of each step along the truth; start i drafts token i + 2 first."""
+    """Return the ranks [start, depth] of chains from every position of greedy answers with ``depth`` tokens left.
+
+    ``draft(dialogue, starts)``: function that returns the logits [start, draft] of every draft step, given the true tokens. The
+    first draft token from start i is token i + 2.
+    """
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for dialogue in dialogues:
         tokens = dialogue.tokens
@@ -51,10 +56,10 @@ def chain_ranks(
 def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = False) -> dict[str, float]:
     """Return the acceptance of chains and trees from ``ranks`` [start, depth].
 
-    ``tau`` is the number of tokens that a step of chain drafting emits, the bonus included. ``first1``, ... are the shares of
-    starts with the true token ranked first at that depth, among those whose shallower drafts are all right. ``five1``, ...
-    accept any of the first five ranks; ``alone1``, ... (with ``alone``) are shares of all starts. ``tree`` is the number of
-    tokens per step with a tree of the rank paths ``paths``.
+    ``tau``: tokens per step of chain drafting, with the bonus token. ``first1``, ``first2``, ...: share of starts with the true
+    token on top at that depth, given top ranks at all shallower depths. ``five1``, ...: the same with the true token among the
+    top five. ``alone1``, ... (if ``alone``): share of all starts with the true token on top. ``tree`` (if ``paths``): tokens per
+    step with a tree of the rank paths ``paths``.
     """
     right = (ranks == 0).int().cumprod(1)
     reached = torch.cat((torch.ones_like(right[:, :1]), right[:, :-1]), 1)
@@ -69,7 +74,7 @@ def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = 
 
 
 def path_counts(ranks: Tensor, breadth: int = 10) -> Counter[Path]:
-    """Count how often each rank path matched the true tokens."""
+    """Return how often each rank path matched the true tokens."""
     counts: Counter[Path] = Counter()
     for row, times in Counter(map(tuple, ranks.tolist())).items():
         for depth, rank in enumerate(row, start=1):
@@ -84,11 +89,11 @@ def steps_along(
     dialogues: Dialogues, chosen: Iterable[int], markers: Markers, depth: int, runs: int,
     drafter: Callable[[Tensor, int], Callable[[int], Tensor]], device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """Return the ranks [step, depth] of speculating along ``chosen`` greedy answers, at most ``runs`` steps.
+    """Return the ranks [step, depth] of speculative decoding along the ``chosen`` greedy answers, for about ``runs`` steps.
 
-    Each step starts where the last one ended; steps that would pass the answer's end are left out. ``drafter`` receives a text
-    [token] and the index of its answer's first token. It returns a function from a number of answer tokens to the ranks [depth]
-    of the drafts after them.
+    A step starts where the last step ended; steps beyond the end of an answer are left out. ``drafter(text, first)``: function of
+    a text [token] and the index of the first answer token. It returns a function from a number of answer tokens to the ranks
+    [depth] of the chain drafted after these tokens.
     """
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for number in chosen:
@@ -106,7 +111,7 @@ def steps_along(
 def chain_agreement(
     model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, depth: int, runs: int = 4000
 ) -> dict[str, float]:
-    """Speculate along ``chosen`` greedy answers with chains of ``depth``."""
+    """Return :func:`figures` and the number of steps for chains that ``model`` drafts along the ``chosen`` greedy answers."""
 
     def drafter(text: Tensor, first: int) -> Callable[[int], Tensor]:
         features = model.features(F.pad(text[None, :-2], (1, 0)), text[None, :-1])[0, first - 1 :]

@@ -1,4 +1,4 @@
-"""The target's own dialogues as training data: files, the held-out split, packing into rows, reserved and repeated texts.
+"""Dialogues of the target as training data: files, held-out split, packing into rows, and filters for duplicate texts.
 
 Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
 """
@@ -29,14 +29,14 @@ PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 TURN = "\n<|im_start|>user\n"
 HELD_OUT_EVERY = 20
-"""Coprime to the number of turns in a round of `train dialogues`, so that some turns of every kind are held out."""
+"""One dialogue in this many is held out. Coprime to the length of a cycle of kinds, so that every kind has held-out turns."""
 UNREAD_EVERY = 12
 IGNORED = -100
-"""The label of a token outside the draft vocabulary or the loss."""
+"""Label of a token outside the draft vocabulary or the loss."""
 
 
 class Markers(NamedTuple):
-    """The chat template's fixed ids: before the first user turn, between two dialogues, and at a turn's end."""
+    """Token ids of the chat template: before the first user turn, before a later user turn, and at the end of a turn."""
 
     prefix: tuple[int, ...]
     turn: tuple[int, ...]
@@ -44,7 +44,7 @@ class Markers(NamedTuple):
 
 
 class Dialogue(NamedTuple):
-    """One question (with earlier turns and the separator after it) and one answer, as ids."""
+    """One question and one answer, as token ids. The question includes earlier turns and the separator before the answer."""
 
     question: tuple[int, ...]
     answer: tuple[int, ...]
@@ -55,9 +55,10 @@ class Dialogue(NamedTuple):
 
 @dataclass
 class Dialogues:
-    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is the length of each question.
+    """Concatenated dialogues.
 
-    By default every ``kind`` [dialogue] is the last one, the target's own turns, and every twentieth dialogue is ``held_out``.
+    ``tokens`` [token]: all dialogues. ``starts`` [dialogue + 1]: bounds of the dialogues. ``prompt`` [dialogue]: length of the
+    question. ``kind`` [dialogue]: index into KINDS; None: the last kind. ``held_out`` [dialogue]: None: every twentieth dialogue.
     """
 
     tokens: np.ndarray
@@ -77,31 +78,31 @@ class Dialogues:
         return len(self.prompt)
 
     def of(self, dialogue: int) -> np.ndarray:
-        """All tokens of one dialogue, the user turn first, without the fixed prefix."""
+        """Return the tokens of a dialogue, without the prefix of the chat template."""
         return self.tokens[self.starts[dialogue] : self.starts[dialogue + 1]]
 
     def answer(self, dialogue: int) -> np.ndarray:
-        """The answer's tokens."""
+        """Return the tokens of an answer."""
         return self.of(dialogue)[self.prompt[dialogue] :]
 
 
 class Row(NamedTuple):
-    """A packed row: ``tokens`` [token + 1] and, for each target token [token], whether the loss counts it."""
+    """A packed row. ``tokens`` [token + 1]; ``counts`` [token]: whether the loss counts the prediction of the next token."""
 
     tokens: np.ndarray
     counts: np.ndarray
 
 
 def place(path: str | None = None) -> Path:
-    """The path of the dialogue file: the given one, else $SPECVIZ_DATA, else one in the cache."""
+    """Return the path of the dialogue file: ``path``, else $SPECVIZ_DATA, else a file in the cache."""
     file_name = path or os.environ.get("SPECVIZ_DATA")
     return Path(file_name).expanduser() if file_name else cache_folder() / "data" / "smollm2_dialogues.npz"
 
 
 def find(paths: Sequence[str] = ()) -> list[Path]:
-    """The dialogue files at these paths; by default the one in $SPECVIZ_DATA, else those that ship and the one in the cache.
+    """Return the dialogue files: ``paths``, else $SPECVIZ_DATA, else the shipped files and the file in the cache.
 
-    Raises BadInput if one is missing.
+    Raises BadInput if a file is missing.
     """
     files = [place(path) for path in paths] or [place()]
     if not paths and "SPECVIZ_DATA" not in os.environ:
@@ -109,28 +110,28 @@ def find(paths: Sequence[str] = ()) -> list[Path]:
     for file in files:
         if not file.is_file():
             raise BadInput(
-                f"There are no dialogues at {file}: make some with `python -m specviz train dialogues`, "
-                "or set SPECVIZ_DATA to a file."
+                f"There is no dialogue file {file}: create one with `python -m specviz train dialogues`, or set SPECVIZ_DATA "
+                "to the path of one."
             )
     return files
 
 
 def read(path: Path) -> Dialogues:
-    """Read a dialogue file. Raises BadInput if an array is missing or the lengths do not match."""
+    """Read a dialogue file. Raises BadInput if an array is missing or the lengths are inconsistent."""
     with np.load(path) as file:
         missing = {"tokens", "length", "prompt_length", "temperature"} - set(file.files)
         if missing:
-            raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: make it again with `train dialogues`.")
+            raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: recreate the file with `train dialogues`.")
         tokens, length = file["tokens"].astype(np.int64), file["length"].astype(np.int64)
         prompt, temperature = file["prompt_length"].astype(np.int64), file["temperature"].astype(np.float32)
         told = [file[name] for name in ("kind", "held_out") if name in file.files]
     if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
-        raise BadInput(f"{path.name} is damaged: its lengths do not add up. Make it again with `train dialogues`.")
+        raise BadInput(f"{path.name} is damaged: the lengths are inconsistent. Recreate the file with `train dialogues`.")
     return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, *told)
 
 
 def read_all(files: Sequence[Path]) -> Dialogues:
-    """The dialogues of several files, without those whose answer nearly repeats an earlier one."""
+    """Read several dialogue files, and leave out dialogues with an answer that nearly repeats an earlier answer."""
     if len(files) == 1:
         return read(files[0])
     every, known = (dialogue for file in files for dialogue in dialogues_of(read(file))), KnownTexts()
@@ -152,7 +153,7 @@ def packed(dialogues: Sequence[Dialogue]) -> Dialogues:
 
 
 def dialogues_of(stored: Dialogues) -> Iterator[Dialogue]:
-    """Yield the dialogues stored in the arrays."""
+    """Yield the dialogues of ``stored``."""
     for number, (prompt, temperature) in enumerate(zip(stored.prompt.tolist(), stored.temperature.tolist(), strict=True)):
         ids = tuple(stored.of(number).tolist())
         kind, held_out = KINDS[stored.kind[number]], bool(stored.held_out[number])
@@ -160,7 +161,7 @@ def dialogues_of(stored: Dialogues) -> Iterator[Dialogue]:
 
 
 def write(path: Path, dialogues: Dialogues) -> None:
-    """Write a dialogue file for :func:`read`, atomically."""
+    """Write a dialogue file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {
         "tokens": dialogues.tokens.astype(np.uint16), "length": np.diff(dialogues.starts).astype(np.uint16),
@@ -173,7 +174,7 @@ def write(path: Path, dialogues: Dialogues) -> None:
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """The indices of training and held-out dialogues; no held-out question is also in training."""
+    """Return the indices of training and held-out dialogues. Held-out dialogues with a question from training are left out."""
     questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
     held_out, training = (np.flatnonzero(part).tolist() for part in (dialogues.held_out, ~dialogues.held_out))
     trained_questions = {questions[number] for number in training}
@@ -181,31 +182,34 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
 
 
 def greedy_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
-    """The held-out dialogues whose answers are the target's argmax. The reported kinds alternate, so that any beginning of the
-    list is balanced. If no dialogue is of a reported kind, returns the greedy ones of other kinds."""
+    """Return the held-out dialogues with greedy answers.
+
+    The kinds in REPORTED alternate, so that any prefix of the list is balanced. Dialogues of other kinds are returned only if
+    there are none of these kinds.
+    """
     numbers = [number for number in held_out if dialogues.temperature[number] == 0]
     piles = by_kind(dialogues, numbers).values()
     return [number for several in zip_longest(*piles) for number in several if number is not None] or numbers
 
 
 def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
-    """Group these dialogue numbers by reported kind; kinds without any are left out."""
+    """Group dialogue ``numbers`` by kind, for the kinds in REPORTED; empty kinds are left out."""
     piles = {kind: [number for number in numbers if KINDS[dialogues.kind[number]] == kind] for kind in REPORTED}
     return {kind: pile for kind, pile in piles.items() if pile}
 
 
 def split_unread(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Split the training dialogues into those that drafters learn from and one in twelve that stay unread.
+    """Split training dialogues into those that drafters learn from, and one in twelve for later fine-tuning.
 
-    A change to a drafter, such as GTO's, gains nothing on text that the initial drafter has memorised. The split depends only on
-    a dialogue's tokens, so it stays the same when the file grows.
+    Fine-tuning, such as GTO's, gains nothing on text that the initial drafter has memorised. The split depends only on the tokens
+    of a dialogue, so it does not change when the file grows.
     """
     unread = {number for number in training if zlib.crc32(dialogues.of(number).astype("<i8").tobytes()) % UNREAD_EVERY == 0}
     return [number for number in training if number not in unread], sorted(unread)
 
 
 def draft_index(ids: Tensor, vocab: int) -> Tensor:
-    """int64 [vocab]: a token's index in the draft vocabulary ``ids``, or IGNORED outside it."""
+    """Return int64 [vocab] the index of each token in the draft vocabulary ``ids``, or IGNORED for a token outside."""
     places = torch.full((vocab,), IGNORED, dtype=torch.long, device=ids.device)
     places[ids] = torch.arange(len(ids), device=ids.device)
     return places
@@ -214,7 +218,10 @@ def draft_index(ids: Tensor, vocab: int) -> Tensor:
 def draft_vocabulary(
     dialogues: Dialogues, training: Sequence[int], size: int, vocab: int, needed: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ``size`` most frequent tokens of the training answers, ascending and with all of ``needed``, and their counts."""
+    """Return the ``size`` most frequent tokens of the training answers, ascending, and their counts.
+
+    The tokens ``needed`` are always included.
+    """
     count = np.zeros(vocab, dtype=np.int64)
     for number in training:
         count += np.bincount(dialogues.answer(number), minlength=vocab)
@@ -225,9 +232,9 @@ def draft_vocabulary(
 
 
 def cycle_shuffled(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
-    """Return elements ``start`` to ``start + count`` of endless passes over ``chosen``, each pass in its own random order.
+    """Return elements ``start`` to ``start + count`` of an endless sequence of passes over ``chosen``, each in random order.
 
-    Every number occurs once before any occurs again, and any ``start`` continues the same sequence.
+    The sequence depends only on ``seed`` and the length of ``chosen``.
     """
     places, size = range(start, start + count), len(chosen)
     orders = {turn: np.random.default_rng([*seed, turn, size]).permutation(size) for turn in {place // size for place in places}}
@@ -237,10 +244,10 @@ def cycle_shuffled(chosen: Sequence[int], start: int, count: int, seed: Sequence
 def rows(
     dialogues: Dialogues, chosen: Sequence[int], markers: Markers, length: int, generator: np.random.Generator
 ) -> Iterator[Row]:
-    """Yield endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, reshuffled for each pass.
+    """Yield endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, reshuffled in every pass.
 
-    A dialogue cut off by the end of a row opens the next row. Every answer that fits into a row thus occurs in full, without
-    padding; a longer one loses its end.
+    A dialogue cut off by the end of a row is repeated at the start of the next row. Every answer that fits into a row thus occurs
+    in full, without padding; longer answers are truncated.
     """
     tokens: list[np.ndarray] = []
     counts: list[np.ndarray] = []
@@ -261,11 +268,11 @@ def rows(
                 continue
             yield Row(np.concatenate(tokens)[: length + 1], np.concatenate(counts)[1 : length + 1])
             filled = 0
-            place += len(tokens) == 2  # longer than a whole row: it would open every later row
+            place += len(tokens) == 2  # longer than a row, so repeating it would never end
 
 
 def _turn(dialogues: Dialogues, number: int, markers: Markers) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of one dialogue and the next user turn's opening, and a mask of the target's own answer among them."""
+    """Return the tokens of a dialogue and of the opening of the next user turn, and a mask of the answer."""
     spoken = dialogues.of(number)
     ended = spoken[-1] == markers.end
     after = np.asarray(markers.turn if ended else (markers.end, *markers.turn), dtype=np.int64)
@@ -285,16 +292,16 @@ _ALIKE = 0.5
 _INSIDE = 0.8
 _GRAM = 8
 _KEPT = 4
-"""One in this many 8-grams is stored: enough to recognise a copy."""
+"""One 8-gram in this many is stored, which is enough to recognise a copy."""
 
 
 def plain(text: str) -> str:
-    """Return only the words, in lower case, so that punctuation does not hide a duplicate."""
+    """Return the words of ``text`` in lower case, without punctuation."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 class Reserved:
-    """Prompts barred from training, also when reworded or inside a longer text."""
+    """Prompts that must not occur in training data, not even reworded or inside a longer text."""
 
     def __init__(self, prompts: Iterable[str]) -> None:
         self._prompts = [words for words in map(content, prompts) if words]
@@ -311,26 +318,28 @@ def _near(words: frozenset[str], prompt: frozenset[str]) -> bool:
 
 
 def content(text: str) -> frozenset[str]:
-    """The stems (first letters) of all words except the most common."""
+    """Return the stems (first letters) of all words but the most common."""
     return frozenset(word[:_STEM] for word in plain(text).split() if word not in _COMMON)
 
 
 class KnownTexts:
-    """The turns and answers so far, for finding duplicates."""
+    """Detector of duplicate turns and answers."""
 
     def __init__(self) -> None:
         self._turns: Counter[str] = Counter()
         self._grams: set[int] = set()
 
     def times_asked(self, turn: str) -> int:
-        """Count one more use of this turn and return the number of earlier ones, ignoring case and punctuation."""
+        """Count a use of ``turn`` and return the number of earlier uses, ignoring case and punctuation."""
         key = plain(turn)
         self._turns[key] += 1
         return self._turns[key] - 1
 
     def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
-        """Whether earlier answers contain more than half of an answer's 8-grams, not counting those of its question. If not,
-        store the answer."""
+        """Return whether earlier answers contain more than half of the answer's 8-grams, and store the answer if not.
+
+        8-grams of the question do not count.
+        """
         grams = _grams(answer) - _grams(question)
         twin = 2 * len(grams & self._grams) > len(grams)
         if not twin:
@@ -344,6 +353,6 @@ def _grams(ids: Sequence[int]) -> set[int]:
 
 
 def dialogues_line(files: Sequence[Path], *more: str) -> str:
-    """A card's line on training data: the dialogue files and the held-out share."""
+    """Return the line on training data for a model card: dialogue files and held-out share."""
     named = ", ".join(f"{file.name} sha256 {digest(file)}" for file in files)
     return "; ".join((f"{named}, one in {HELD_OUT_EVERY} held out", *more))

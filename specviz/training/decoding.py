@@ -1,8 +1,7 @@
-"""Continuous batching of many short texts, each optionally after a picture.
+"""Continuous batching of many short texts, optionally after a picture.
 
-Rows of one batch have different lengths, and a finished row admits the next text at once. The target's hidden states are kept
-during decoding, so that a feature drafter's recipe need not recompute them. Axis names: ``row`` (of the batch), ``token``,
-``tap``, ``hidden``.
+Rows of a batch differ in length, and a finished row admits the next request at once. The decoder stores the target's hidden
+states, which feature drafters are trained on. Axis names: ``row`` (of the batch), ``token``, ``tap``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -22,20 +21,23 @@ TOP_K = 64
 GRAM = 8
 REPEATS = 2
 GROUP = 32
-"""Rows per group on a CPU; the keys of a group are padded to one width."""
+"""Rows per group on a CPU. The keys of a group are padded to a common width."""
 ROOM = 16
-"""On a GPU, new requests wait until one row in this many is free: a pass over one request takes as long as one over dozens."""
+"""On a GPU, new requests wait until one row in this many is free: a prefill of one request takes as long as one of dozens."""
 EVEN = 32
-"""On a GPU, the width of a pass is a multiple of this: for other widths, cuBLAS chose kernels for older GPUs."""
+"""On a GPU, the width of a pass is a multiple of this number: for other widths, cuBLAS chose kernels for older GPUs."""
 TOKENS = 1024
-"""Maximum number of new requests' tokens that a CPU reads in one pass: more activations would exceed its cache."""
+"""Maximum number of prefill tokens in one pass on a CPU: more activations would exceed the CPU's cache."""
 _ATTENTION = "specviz_rows"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to continue, its temperature, and the answer's maximum length in tokens. ``tag`` returns with the answer;
-    ``before`` [place, hidden] are embeddings in front of the text, such as a picture's."""
+    """A text to continue.
+
+    ``longest``: maximum length of the answer in tokens. ``tag``: any value, returned with the answer. ``before``
+    [place, hidden]: embeddings in front of the text, such as a picture's.
+    """
 
     ids: tuple[int, ...]
     temperature: float
@@ -48,8 +50,11 @@ class Request:
 
 
 class Finished(NamedTuple):
-    """An answer, its last token included. ``features`` [token, tap, hidden], float16, cover the tokens of request and answer.
-    ``looped``: decoding stopped because the answer repeated itself."""
+    """A finished request.
+
+    ``features`` [token, tap, hidden]: hidden states of prefix, request and answer, float16. ``looped``: whether decoding stopped
+    because the answer repeated itself.
+    """
 
     request: Request
     answer: tuple[int, ...]
@@ -59,7 +64,7 @@ class Finished(NamedTuple):
 
 @dataclass
 class _Row:
-    """A request in progress; ``start`` is the position of the answer's first token."""
+    """A request in progress. ``start``: position of the first answer token."""
 
     request: Request
     start: int
@@ -68,11 +73,10 @@ class _Row:
 
     @property
     def length(self) -> int:
-        """Number of tokens so far."""
         return self.start + len(self.answer)
 
     def looped(self) -> bool:
-        """Count one more occurrence of the last tokens, and return whether it is the answer's third."""
+        """Count the last ``GRAM`` tokens; return whether the answer now contains these tokens more than ``REPEATS`` times."""
         if len(self.answer) < GRAM:
             return False
         last = tuple(self.answer[-GRAM:])
@@ -81,10 +85,10 @@ class _Row:
 
 
 class _Slots:
-    """Keys and values of all rows, [layer][row, kv head, place, size].
+    """Key-value cache of all rows, [layer][row, kv head, place, size].
 
-    On a CPU, a pass divides its rows into groups, so that a short text need not be padded to the longest of all. On a GPU, all
-    rows form one group: padding costs less there than many small products.
+    On a CPU, a pass splits the rows into groups of similar length, which saves padding. On a GPU, all rows form one group, since
+    padding costs less than many small products.
     """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
@@ -96,31 +100,38 @@ class _Slots:
         self._groups: list[tuple[Tensor, int]] = []
 
     def at(self, rows: Tensor, places: Tensor, width: int) -> None:
-        """Set the rows and positions [row, token] of the next pass, all below ``width`` and ideally sorted by length."""
+        """Set the rows [row] and positions [row, token] of the next pass.
+
+        Positions are below ``width``, rows sorted by length.
+        """
         self.rows, self.places = rows, places
         parts = zip(rows.split(self._group), places.split(self._group), strict=True)
         self._groups = [(part, width if len(part) == len(rows) else int(where.max()) + 1) for part, where in parts]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[list[Tensor], list[Tensor]]:
-        """Store new keys and values [row, kv head, token, size] (transformers' name). Returns those visible to each group of
-        rows, [row, kv head, place, size], for ``_attend``."""
+        """Store keys and values [row, kv head, token, size] of a layer; called by transformers.
+
+        Returns the keys and the values [row, kv head, place, size] of each group of rows, for :func:`_attend`.
+        """
         states = []
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
-            cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2).to(cache.dtype)  # rotary angles make float32
-            # Without a contiguous copy, each product would make its own, transposed, which takes five times as long.
+            cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2).to(cache.dtype)  # rotary embeddings are float32
+            # A contiguous copy: otherwise each product would make a transposed one, which takes five times as long.
             states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
         return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Return 0 (transformers' name): rows differ in length, so the caller always passes positions."""
+        """Return 0; called by transformers. Rows differ in length, so positions are always passed explicitly."""
         return 0
 
 
 def _attend(
     module: Any, queries: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor, scaling: float = 1.0, **_: Any
 ) -> tuple[Tensor, None]:
-    """Grouped-query attention as two products for each group of rows. With one query per row, torch's fused kernels took
-    thirteen times as long on a CPU (bfloat16, 32 rows, 300 places)."""
+    """Grouped-query attention by two matrix products per group of rows.
+
+    For one query per row, torch's fused kernels take thirteen times as long on a CPU (bfloat16, 32 rows, 300 places).
+    """
     outputs = []
     sizes = [len(visible) for visible in keys]
     for query, visible, state, hidden in zip((queries * scaling).split(sizes), keys, values, mask.split(sizes), strict=True):
@@ -137,20 +148,24 @@ AttentionInterface.register(_ATTENTION, _attend)
 
 
 class Decoder:
-    """Decoder of many texts at once. ``taps`` are the hidden states to keep (transformers' numbering), possibly none."""
+    """Decoder of many requests at once.
+
+    ``end``: token that ends an answer. ``taps``: hidden states to store, in transformers' numbering; may be empty. ``rows``:
+    batch size. ``places``: maximum length of a row in tokens.
+    """
 
     @torch.inference_mode()
     def __init__(
         self, model: Any, end: int, prefix: Sequence[int], taps: Sequence[int], rows: int = 64, places: int = 768
     ) -> None:
-        """Read ``prefix``, with which every request begins, once. No text may exceed ``places`` tokens."""
+        """Prefill ``prefix``, which precedes every request, in all rows."""
         self._base = getattr(model.base_model, "text_model", model.base_model)
         self._model, self._end, self._taps = model, end, tuple(taps)
         self._embedding = model.get_input_embeddings()
         self._device, self._dtype = model.device, self._embedding.weight.dtype
         config = model.config.get_text_config()
         self._places, self._prefix = places, len(prefix)
-        # Under autocast, products, and therefore keys and values, have autocast's dtype and not the weights'.
+        # Under autocast, keys and values have autocast's dtype instead of the weights'.
         if torch.is_autocast_enabled(self._device.type):
             self._dtype = torch.get_autocast_dtype(self._device.type)
         self._slots = _Slots(config, rows, places, torch.empty(0, dtype=self._dtype, device=self._device))
@@ -164,7 +179,7 @@ class Decoder:
 
     @torch.inference_mode()
     def run(self, requests: Iterable[Request], generator: torch.Generator | None = None) -> Iterator[Finished]:
-        """Yield answers in the order in which they end, taking requests as rows become free."""
+        """Decode ``requests``, admitted as rows become free, and yield answers as they finish."""
         waiting, more = iter(requests), True
         while more or self._rows:
             free = [place for place in range(self._count) if place not in self._rows]
@@ -178,7 +193,7 @@ class Decoder:
                 yield from self._step(generator)
 
     def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
-        """Read the requests into free rows, in passes of similar length. Padding is on the right, unseen by earlier tokens."""
+        """Prefill the requests into free rows, grouped by length. Padding on the right is masked by causality."""
         most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
         waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1]))
         while waiting:
@@ -187,7 +202,7 @@ class Decoder:
             self._read([row for row, _ in part], [request for _, request in part], generator)
 
     def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
-        """Run one pass over new requests and draw the first token of each answer."""
+        """Prefill requests in one pass and sample the first token of each answer."""
         lengths = torch.tensor([len(request) for request in requests])
         longest = int(lengths.max())
         ids = torch.full((len(requests), longest), self._end)
@@ -205,7 +220,7 @@ class Decoder:
         self._draw_next(list(free), last, generator)
 
     def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
-        """Run every row's last token through the model; yield the finished rows and draw the next token of the others."""
+        """Decode one token in every row and yield the answers that finish."""
         rows = dict(sorted(self._rows.items(), key=lambda item: item[1].length))
         busy, on = list(rows), list[int]()
         ids = torch.tensor([[row.answer[-1]] for row in rows.values()], device=self._device)
@@ -222,11 +237,11 @@ class Decoder:
             self._draw_next([busy[number] for number in on], hidden[on], generator)
 
     def _draw_next(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
-        """Draw each row's next token from the head's logits at ``hidden`` [row, hidden]."""
+        """Sample the next token of the rows ``places`` from their last hidden states ``hidden`` [row, hidden]."""
         rows = [self._rows[place] for place in places]
         logits = self._model.get_output_embeddings()(hidden).float()
         best, ids = logits.topk(min(TOP_K, logits.shape[-1]))
-        # In bfloat16 several tokens often share the highest logit: the first of them is the argmax.
+        # In bfloat16 several tokens often share the top logit; like argmax, take the lowest token id.
         greedy = ids.masked_fill(best < best[:, :1], logits.shape[-1]).min(-1).values
         temperature = torch.tensor([row.request.temperature for row in rows], device=logits.device)
         distribution = (best / temperature.clamp_min(1e-3)[:, None]).softmax(-1)
@@ -235,8 +250,10 @@ class Decoder:
             row.answer.append(token)
 
     def _pass(self, embedded: Tensor, places: Tensor, rows: Tensor, width: int) -> Tensor:
-        """Return the last hidden states [row, token, hidden] of embeddings [row, token, hidden] at these positions, all below
-        ``width``; store the taps."""
+        """Run the model on embeddings [row, token, hidden] and store the taps. Returns the last hidden states, same shape.
+
+        ``places`` [row, token]: positions, all below ``width``. ``rows`` [row]: rows of the cache.
+        """
         if self._device.type != "cpu":
             width = min(width + -width % EVEN, self._places)
         self._slots.at(rows, places, width)
@@ -265,7 +282,7 @@ def answers(
     rows: int = 64,
     generator: torch.Generator | None = None,
 ) -> list[tuple[int, ...]]:
-    """Return the answers to a few requests in order, decoding at most ``rows`` at once."""
+    """Return the answers to ``requests`` in order, decoding at most ``rows`` requests at once."""
     places = len(prefix) + max(len(request) + request.longest for request in requests)
     decoder = Decoder(model, end, prefix, (), min(rows, len(requests)), places)
     numbered = [replace(request, tag=number) for number, request in enumerate(requests)]

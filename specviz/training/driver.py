@@ -1,7 +1,6 @@
-"""The training loop of all recipes: settings, updates by the clock, milestones, early stopping, checkpoints, cards.
+"""The training loop of all recipes: settings, time limits, milestones, early stopping, checkpoints and model cards.
 
-A family is a :class:`TrainState` with its own network, data and loss; :func:`train` does the rest, and :func:`ship` writes the
-file of weights.
+A family subclasses :class:`TrainState` with a network, data and a loss. :func:`train` trains, :func:`ship` writes the weights.
 """
 
 from __future__ import annotations
@@ -33,26 +32,25 @@ Report = Callable[[Mapping[str, float]], None]
 Example = TypeVar("Example")
 Figures = Mapping[str, Any]
 Save = Callable[[Path, dict[str, str]], None]
-"""Writes a file of weights with its card."""
+"""Function that writes a weights file, from a path and a card."""
 LICENCE = "Apache-2.0, like the target's"
-"""The licence of weights learned from the target's own dialogues."""
+"""Licence of weights trained on dialogues of the target."""
 SAVE_SECONDS = 180.0
-"""Wall-clock seconds between checkpoints, unless a milestone writes one earlier."""
+"""Maximum wall-clock seconds between checkpoints."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A recipe's settings; ``recipes.toml`` gives the values that differ from these defaults.
+    """Training settings. A recipe in ``recipes.toml`` states the values that differ from these defaults.
 
-    ``minutes`` is the total training time, without measuring and saving; on a CPU it is processor time per core.
-    The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weight decay.
+    ``minutes``: training time, without measuring and saving; on a CPU, processor time per core. ``peak``: maximum learning rate,
+    reached after ``warm`` updates; falls at the end. ``decay``: weight decay. ``every``: minutes between milestones, which
+    measure the averaged weights on ``measured`` held-out examples. ``patience``: number of milestones without a longer acceptance
+    length ``tau`` that ends training; 0: none.
 
-    A milestone every ``every`` minutes measures the averaged weights on ``measured`` held-out examples. Training ends after
-    ``patience`` milestones without a longer acceptance length ``tau`` (0: never).
-
-    An update reads ``batch`` examples (``later`` in a second stage), ``part`` of them per pass (0: all, or as many as a GPU's
-    memory holds). ``workers`` threads share the passes, each with torch on one thread. ``average`` is the decay factor of
-    the averaged weights.
+    ``batch``: examples per update; ``later``: in the second stage. ``part``: examples per pass; 0: all, or as many as fit into
+    the GPU's memory. ``workers``: threads that share the passes; torch runs single-threaded in each. ``average``: decay factor of
+    the averaged weights. ``resume``: whether to continue from a checkpoint.
     """
 
     minutes: float = 60.0
@@ -71,10 +69,10 @@ class Schedule:
 
 
 def settings_for(job: Job, device: torch.device) -> Schedule:
-    """The recipe's settings on this device.
+    """Return the settings of the recipe for ``device``.
 
-    By default, a CPU's cores share an update, with torch itself on one thread; a recipe may set another number of workers. A GPU
-    uses the recipe's ``cuda`` settings and measures more often.
+    On a CPU, all cores share an update by default. On a GPU, the recipe's ``cuda`` settings apply, and milestones are at most a
+    tenth of the training time apart.
     """
     chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **job.recipe.settings}
     if device.type == "cpu":
@@ -88,8 +86,7 @@ def settings_for(job: Job, device: torch.device) -> Schedule:
 
 @dataclass
 class Progress:
-    """Progress of a training run. ``seconds`` is the training time alone, over all resumptions; ``entered`` is the update at
-    which ``stage`` began."""
+    """Progress of a training run, over all resumptions. ``seconds``: training time. ``entered``: first update of ``stage``."""
 
     updates: int = 0
     seconds: float = 0.0
@@ -100,7 +97,7 @@ class Progress:
 
 
 class Step(NamedTuple):
-    """A batch's ``loss``, its number of ``tokens``, and its ``gradients`` by parameter."""
+    """Loss, number of tokens, and gradients by parameter name, of one batch."""
 
     loss: float
     tokens: int
@@ -108,29 +105,29 @@ class Step(NamedTuple):
 
 
 class TrainState:
-    """The parameters in training and their checkpoint; a family's subclass adds the data, the loss and the figures."""
+    """Parameters in training and their checkpoint. A family's subclass adds data, loss and figures."""
 
     unit = "answer tokens"
-    """The unit of ``Progress.tokens``."""
+    """Unit of ``Progress.tokens``."""
     folding: nn.Module | None = None
-    """A network that caches values derived from its weights; they become invalid when the weights change."""
+    """Network with cached values that must be recomputed when the weights change."""
     prefix = ""
-    """The prefix of a parameter's name that the file of weights omits."""
+    """Prefix of parameter names that the weights file omits."""
     second: tuple[str, float] = ("", 1.0)
-    """The second stage, and the share of the time after which it begins."""
+    """Name of the second stage, and the share of the training time after which this stage begins."""
     marks: Sequence[int] = ()
-    """Numbers of tokens at which an extra milestone is measured."""
+    """Numbers of tokens at which to add a milestone."""
     stream: Iterator[Any]
-    """The batches of the updates to come, each for ``learn_from``."""
+    """Batches for :attr:`learn_from`."""
     learn_from: Callable[[Any], Step]
-    """Loss and gradients of a batch."""
+    """Function that returns loss and gradients of a batch."""
 
     def __init__(
         self, settings: Schedule, learned: nn.Module | LowRank | Mapping[str, Tensor],
         weights: Mapping[str, Tensor] | None = None, buffers: Mapping[str, Tensor] | None = None, **optimizer: Any,
     ) -> None:  # fmt: skip
-        """``learned`` is a set of parameters, a network, or a low-rank change. ``weights`` are the network's tensors for the
-        checkpoint, by default those that the optimizer updates; ``buffers`` are further tensors that change in place."""
+        """``learned``: what to train. ``weights``: tensors for the checkpoint; None: the trained parameters. ``buffers``: tensors
+        for the checkpoint that training changes in place. ``optimizer``: options for :class:`Optimizer`."""
         self.settings, self.decay, self.part = settings, settings.decay, settings.part
         self.change = learned if isinstance(learned, LowRank) else None
         if isinstance(learned, nn.Module):
@@ -140,7 +137,7 @@ class TrainState:
         self.move(learned.matrices if isinstance(learned, LowRank) else learned, **optimizer)
 
     def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
-        """Give these leaves a new optimizer, at the start of training or of a stage."""
+        """Create an optimizer for ``leaves``, at the start of training or of a stage."""
         self.leaves = dict(leaves)
         moved = (
             {name: self.shaped(name, value.data) for name, value in leaves.items()}
@@ -152,53 +149,53 @@ class TrainState:
         self.optimizer = Optimizer(moved, **options)
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """A parameter or gradient in the optimizer's shape: convolutions as matrices [out, in * place]."""
+        """Return a parameter or gradient in the optimizer's shape: convolutions become matrices [out, in * place]."""
         return value if value.ndim < 3 else value.flatten(1)
 
     def begin(self) -> None:
-        """Start the data at the update given by ``progress``; called once, after any checkpoint is read."""
+        """Set up the data, starting at update ``progress.updates``. Called once, after a checkpoint has been read."""
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next batch; ``share`` is the fraction of the training time that has passed."""
+        """Return loss and gradients of the next batch. ``share``: fraction of the training time that has passed."""
         return self.learn_from(next(self.stream))
 
     def start_second_stage(self) -> None:
-        """Prepare the second stage: by default it starts from the averaged weights."""
+        """Prepare the second stage. By default, the averaged weights replace the current ones."""
         self.use(self.optimizer.averaged())
 
     def enter(self, stage: str) -> None:
-        """Begin another stage; a subclass creates its optimizer."""
+        """Begin a stage. A subclass also creates the optimizer of the stage."""
         self.progress.stage, self.progress.entered = stage, self.progress.updates
 
     def rate(self, share: float) -> float:
-        """The learning rate of the next update."""
+        """Return the learning rate of the next update."""
         return rate(self.settings.peak, share, self.optimizer.updates, self.settings.warm)
 
     def settle(self) -> None:
-        """Update the network's derived values after a change of the optimizer's parameters."""
+        """Recompute values that depend on the parameters. Called after every change of the parameters."""
         if self.change is not None:
             self.change.put()
         if self.folding is not None:
             self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
-        """A milestone's figures on held-out data, with the averaged weights in the network."""
+        """Return figures on held-out data for a milestone. The network then holds the averaged weights."""
         return {}
 
     def spent(self) -> str:
-        """The card's entry on training time and amount of data."""
+        """Return the card's entry on training time and amount of data."""
         done = self.progress
         return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
     def figures(self) -> Figures:
-        """The card's figures for the weights as stored, by default a milestone's."""
+        """Return the figures for the card. The network then holds the weights as stored."""
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
-        """Sum loss and gradients over ``examples``; ``loss`` receives those of one pass, and ``count`` becomes ``Step.tokens``.
+        """Return loss and gradients summed over ``examples``. ``loss``: loss of the examples of one pass. ``count``: tokens.
 
-        If a GPU's memory is too small for a pass, halves the passes from then on. Raises ModelUnavailable if not even a single
-        example fits.
+        If a pass exceeds the GPU's memory, passes are halved from then on. Raises ModelUnavailable if a single example does not
+        fit.
         """
         while True:
             part = min(self.part or len(examples), len(examples))
@@ -209,12 +206,12 @@ class TrainState:
             except torch.OutOfMemoryError as problem:
                 if part == 1:
                     raise ModelUnavailable(
-                        "The GPU's memory is too small for this training, even with one example per pass: free some of it, or "
+                        "The GPU has too little memory for this training, even with one example per pass: free some memory, or "
                         "train with --device cpu."
                     ) from problem
                 self.part = part // 2
             torch.cuda.empty_cache()
-            print(f"The GPU's memory is too small for {part} examples per pass: using {self.part} from now on.", flush=True)
+            print(f"The GPU has too little memory for {part} examples per pass: using {self.part} from now on.", flush=True)
         gradients = dict(zip(self.leaves, summed, strict=True))
         if self.change is not None:
             return Step(value, count, self.change.gradients(gradients))
@@ -222,11 +219,10 @@ class TrainState:
 
     @property
     def in_second_stage(self) -> bool:
-        """Whether the second stage has begun."""
         return self.progress.stage == self.second[0]
 
     def update(self, share: float, rate: float | None = None) -> Step:
-        """Make one update at ``rate``, by default the schedule's learning rate."""
+        """Make one update. ``rate``: learning rate; None: by the schedule."""
         stage, begins = self.second
         if share >= begins and not self.in_second_stage:
             self.start_second_stage()
@@ -238,12 +234,12 @@ class TrainState:
         return step
 
     def apply(self, step: Step, rate: float) -> None:
-        """Update the parameters."""
+        """Update the parameters by the gradients of ``step``."""
         self.optimizer.step(step.gradients, rate, self.decay, self.settings.workers)
         self.settle()
 
     def use(self, weights: Mapping[str, Tensor]) -> None:
-        """Put these weights into the network."""
+        """Set the trained parameters of the network to ``weights``."""
         with torch.no_grad():
             for name, value in self.optimizer.parameters.items():
                 value.copy_(weights[name].view(value.shape))
@@ -251,7 +247,7 @@ class TrainState:
 
     @contextmanager
     def using(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Put these weights into the network for the ``with`` block, then restore its own."""
+        """Set the trained parameters to ``weights`` during the ``with`` block, then restore them."""
         own = {name: value.detach().clone() for name, value in self.optimizer.parameters.items()}
         self.use(weights)
         try:
@@ -260,24 +256,24 @@ class TrainState:
             self.use(own)
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        """Write the optimizer's parameters, for recipes that ship nothing else."""
+        """Write the trained parameters to a weights file."""
         write_weights(path, self.optimizer.parameters, card)
 
     def out_of_patience(self) -> bool:
-        """Whether the last ``patience`` milestones brought no improvement."""
+        """Whether the last ``patience`` milestones had no longer acceptance length than earlier ones."""
         patience = self.settings.patience
         values = [entry["tau"] for entry in self.progress.history if "tau" in entry]
         return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
 
     def tensors(self) -> dict[str, Tensor]:
-        """The checkpoint's tensors: weights, optimizer state, best average, buffers."""
+        """Return the tensors of a checkpoint: weights, optimizer state, best averaged weights, buffers."""
         weights = self.optimizer.parameters if self._weights is None else self._weights
         tensors = {f"weight.{name}": value for name, value in weights.items()} | self.optimizer.state
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
         return tensors | {f"kept.{name}": value for name, value in self._buffers.items()}
 
     def write(self, checkpoint: Path) -> None:
-        """Write a checkpoint atomically: if interrupted, the previous one stays intact."""
+        """Write a checkpoint atomically."""
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         fresh = checkpoint.with_suffix(".new")
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
@@ -286,7 +282,7 @@ class TrainState:
 
     @torch.no_grad()
     def read(self, checkpoint: Path) -> None:
-        """Restore a checkpoint. Raises BadInput if its tensors do not fit this recipe."""
+        """Restore a checkpoint. Raises BadInput if the tensors do not match this recipe's."""
         self.progress = progress_in(checkpoint)
         if self.progress.stage:
             entered = self.progress.entered
@@ -303,8 +299,8 @@ class TrainState:
             ]
             if strange:
                 raise BadInput(
-                    f"The checkpoint {checkpoint} belongs to another version of this recipe ({strange[0]} does not fit): "
-                    "delete it, or train without --resume."
+                    f"The checkpoint {checkpoint} is from another version of this recipe ({strange[0]} does not fit): delete "
+                    "the file, or train without --resume."
                 )
             for name, value in own.items():
                 value.copy_(file.get_tensor(name))
@@ -313,9 +309,9 @@ class TrainState:
 
 
 def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> Progress:
-    """Train until the minutes are spent or patience ends, with measurements and checkpoints.
+    """Train until the time is over or ``patience`` ends training, with milestones and checkpoints.
 
-    Leaves the averaged weights in the network: the latest, or, with ``patience``, those of the best milestone.
+    The network then holds averaged weights: those of the best milestone if there is a ``patience``, else the last ones.
     """
     settings, report = state.settings, report or show
     state.progress = Progress()
@@ -323,10 +319,10 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
         state.read(checkpoint)
         print(f"resumed after {state.progress.seconds / 60:.1f} minutes, {state.progress.updates} updates", flush=True)
     elif settings.resume:
-        print(f"There is no checkpoint {checkpoint.name} to resume from: starting from scratch.", flush=True)
+        print(f"There is no checkpoint {checkpoint.name}: training from scratch.", flush=True)
     state.begin()
     progress, limit, cores = state.progress, 60 * settings.minutes, max(settings.workers, torch.get_num_threads())
-    # Processor time on a CPU: on a shared machine, a wall-clock schedule would end before anything was learned.
+    # Processor time on a CPU: on a shared machine, wall time would end training too early.
     now = (lambda: time.process_time() / cores) if state.device.type == "cpu" else time.monotonic
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     losses: list[float] = []
@@ -346,7 +342,7 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
 
 
 def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report) -> None:
-    """Measure the averaged weights, record the figures, write a checkpoint."""
+    """Measure the averaged weights, add the figures to the history, and write a checkpoint."""
     progress = state.progress
     with state.using(state.optimizer.averaged()):
         figures = dict(state.measure())
@@ -362,39 +358,43 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
 
 
 def rate(peak: float, share: float, updates: int, warm: int = 40) -> float:
-    """The learning rate after ``share`` of the time: a short warm-up, then constant, then a linear fall to 2 %."""
+    """Return the learning rate after ``share`` of the time: linear warm-up, constant, then a linear fall to 2 % of ``peak``."""
     fall = min(1.0, max(0.02, (1 - share) / 0.45))
     return peak * fall * min(1.0, (updates + 1) / warm)
 
 
 def show(entry: Mapping[str, float]) -> None:
-    """Print figures as a line of the log."""
+    """Log figures."""
     say("  ".join(f"{name} {value:.4g}" for name, value in entry.items()))
 
 
 def say(line: str) -> None:
-    """Print a line of the log with the time."""
+    """Log a line with the time of day."""
     print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 def checkpoint_of(name: str) -> Path:
-    """The checkpoint path of the training run ``name``."""
+    """Return the path of the checkpoint ``name``."""
     return cache_folder() / "training" / f"{name}.safetensors"
 
 
 def progress_in(checkpoint: Path) -> Progress:
-    """Read the progress stored in a checkpoint."""
+    """Return the progress stored in a checkpoint."""
     with safe_open(checkpoint, framework="pt") as file:
         return Progress(**json.loads((file.metadata() or {})["progress"]))
 
 
 def weights_of(job: Job) -> Path:
-    """The path of the recipe's file of weights."""
+    """Return the path of the weights file that the recipe writes."""
     return WEIGHTS / f"{job.recipe.writes or job.recipe.name}.safetensors"
 
 
 def run(job: Job, state: TrainState, data: str, save: Save | None = None, licence: str = LICENCE, **more: str) -> None:
-    """Train, measure the weights as rounded for storage, and write the recipe's file; ``data`` describes the training data."""
+    """Train, measure the weights as rounded for storage, and write the weights file.
+
+    ``data``: description of the training data. ``save``: function that writes the file; None: ``state.save``. ``more``: further
+    entries of the card.
+    """
     count = sum(value.numel() for value in state.optimizer.parameters.values())
     print(f"training {count / 1e6:.2f} M parameters on {data}; {state.settings}", flush=True)
     train(state, checkpoint_of(job.recipe.name))
@@ -403,7 +403,7 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     save(path, {})
     rounded = {state.prefix + name: value for name, value in read_weights(path)[0].items()}
     path.unlink()
-    # Weights that do not ship stay as they are; the unrounded ones are restored after the figures, for the final file.
+    # Parameters that are not in the file keep their values. Afterwards all parameters are unrounded again, for the final file.
     with state.using({**state.optimizer.parameters, **rounded}):
         figures = state.figures()
     ship(job, asdict(state.settings), data, state.spent(), figures, save, licence, **more)
@@ -413,8 +413,10 @@ def ship(
     job: Job, settings: Mapping[str, Any], data: str, spent: str, figures: Figures, save: Save, licence: str = LICENCE,
     **more: str,
 ) -> None:  # fmt: skip
-    """Write the recipe's file with its card, figures rounded to four decimals, and print the card for
-    ``assets/weights/README.md``."""
+    """Write the weights file with a card, and print the card for ``assets/weights/README.md``.
+
+    ``spent``: training time and amount of data. ``more``: further entries of the card.
+    """
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
     metrics = json.dumps(json.loads(json.dumps(figures), parse_float=lambda number: round(float(number), 4)))

@@ -1,8 +1,7 @@
 """The target's hidden states at every token of the dialogues, computed on first use and stored on disk as float16.
 
-One store serves every recipe whose drafter reads the target's hidden states. Each dialogue is a file named by its content, so
-features stay valid when the data file grows, and several processes may share one store. Axis names: ``token``, ``tap``,
-``hidden``.
+All feature drafters share one store. Each dialogue has a file named by the content, so features stay valid when the dialogue file
+grows, and several processes may share the store. Axis names: ``token``, ``tap``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ if TYPE_CHECKING:
     from specviz.training.driver import Job, Schedule
 
 MEMORY = 0.5
-"""Share of a GPU's free memory for hidden states, 4.6 kB per token of SmolLM2."""
+"""Share of a GPU's free memory for hidden states; SmolLM2 needs 4.6 kB per token."""
 BATCH_TOKENS, PADDED = 2048, 1.25
-"""The maximum number of tokens in a pass on a CPU, padding included, and the maximum ratio of text lengths in it."""
+"""Maximum number of tokens in a pass on a CPU, with padding, and maximum ratio of text lengths in a pass."""
 BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
 LARGEST = 65504.0
 SUPPORT = 8192
-"""The maximum size of a draft vocabulary, in tokens."""
+"""Maximum size of a draft vocabulary in tokens."""
 FITTED_DIALOGUES = 96
 
 
 def fused_taps(layers: int) -> tuple[int, int, int]:
-    """The early, middle and late hidden states that a fused drafter reads from a target with ``layers`` layers."""
+    """Return the early, middle and late hidden state that an EAGLE-3 drafter reads from a target with ``layers`` layers."""
     return min(2, layers - 1), layers // 2, max(layers - 3, 0)
 
 
 @dataclass(frozen=True)
 class DialogueFeatures:
-    """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
-    index of the answer's first token.
+    """A dialogue with features, or several dialogues concatenated by :func:`joined`.
 
-    :func:`joined` concatenates several: ``others`` are then the first indices of each later dialogue and of its answer.
+    ``tokens`` [token]: tokens with the prefix. ``features`` [token, tap, hidden]: float32. ``first``: index of the first answer
+    token. ``others``: (first index of the dialogue, first index of the answer) for each later dialogue.
     """
 
     tokens: Tensor
@@ -64,19 +63,19 @@ class DialogueFeatures:
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
-        """Each dialogue's start, its answer's start, and its end."""
+        """(Start of the dialogue, start of the answer, end) for each dialogue."""
         begins = [0, *(begin for begin, _ in self.others)]
         firsts = [self.first, *(first for _, first in self.others)]
         return list(zip(begins, firsts, [*begins[1:], len(self.tokens)], strict=True))
 
     @property
     def lengths(self) -> list[int]:
-        """The number of tokens of each dialogue."""
+        """Number of tokens of each dialogue."""
         return [end - begin for begin, _, end in self.spans]
 
 
 def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
-    """Concatenate several dialogues, for losses that read them in one pass."""
+    """Concatenate dialogues, so that a loss can read all in one pass."""
     if len(dialogues) == 1:
         return dialogues[0]
     begins = np.cumsum([0, *(len(dialogue.tokens) for dialogue in dialogues)]).tolist()
@@ -87,9 +86,9 @@ def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
 
 @torch.no_grad()
 def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tensor, Tensor]:
-    """Return the target's distribution for each answer token, [answer, support], and each token's row in it, int64 [token].
+    """Return the target's distributions [answer, support] for all answer tokens, and the row of each token, int64 [token].
 
-    ``head`` [support, hidden] has the rows of the draft vocabulary, to which the distribution is restricted and renormalised.
+    ``head`` [support, hidden]: rows of the target's head for the draft vocabulary; distributions are normalised over these.
     """
     answers = torch.cat([torch.arange(first, end) for _, first, end in dialogue.spans])
     at = torch.zeros(len(dialogue.tokens), dtype=torch.long).index_copy(0, answers, torch.arange(len(answers)))
@@ -98,14 +97,14 @@ def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tenso
 
 
 class FeatureStore:
-    """Store of the dialogue tokens' hidden states ``taps`` (transformers' numbering: the last one is normalised)."""
+    """Store of hidden states. ``taps``: hidden states in transformers' numbering, in which the last one is normalised."""
 
     def __init__(
         self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
         memory: int = 0,
     ) -> None:  # fmt: skip
-        """With ``folder`` None, nothing is stored on disk: a GPU recomputes faster than a disk reads. Up to ``memory`` bytes stay
-        on the device beside the model."""
+        """``folder``: folder for the files; None: no files, since a GPU recomputes faster than a disk reads. ``memory``: maximum
+        bytes of features to keep on the device."""
         self.dialogues, self.markers = dialogues, markers
         self._kept: dict[int, Tensor] = {}
         self._memory = memory
@@ -116,19 +115,19 @@ class FeatureStore:
 
     @property
     def keeps(self) -> bool:
-        """Whether computed features are stored on disk."""
+        """Whether features are stored on disk."""
         return self._folder is not None
 
     def ids(self, number: int) -> np.ndarray:
-        """The fixed prefix followed by the dialogue's tokens."""
+        """Return the prefix of the chat template and the tokens of a dialogue."""
         return np.concatenate((np.asarray(self.markers.prefix, dtype=np.int64), self.dialogues.of(number)))
 
     def has(self, number: int) -> bool:
-        """Whether this dialogue's features are stored."""
+        """Whether the features of a dialogue are stored."""
         return number in self._kept or (self._folder is not None and self._file(self.ids(number)).exists())
 
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
-        """Return the dialogues with their features on the target's device, computing missing ones first."""
+        """Return dialogues with features on the target's device; missing features are computed first."""
         missing = sorted({number for number in numbers if not self.has(number)}, key=lambda number: len(self.ids(number)))
         computed = dict[int, Tensor]()
         for bucket in self._buckets(missing):
@@ -153,18 +152,18 @@ class FeatureStore:
         ]
 
     def put(self, dialogue: Sequence[int], features: Tensor) -> None:
-        """Store features computed elsewhere: ``features`` [token, tap, hidden] of the prefix and ``dialogue`` after it."""
+        """Store ``features`` [token, tap, hidden] of the prefix and ``dialogue``, computed elsewhere."""
         if self._folder is not None:
             self._write(np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64), features)
 
     def _file(self, ids: np.ndarray) -> Path:
-        """The file of these tokens' features, in a folder named by its first two letters, since there are many files."""
+        """Return the path for the features of a text. Subfolders limit the number of files per folder."""
         assert self._folder is not None
         key = hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=10).hexdigest()
         return self._folder / key[:2] / f"{key}.npy"
 
     def _write(self, ids: np.ndarray, features: Tensor) -> None:
-        """Write the file atomically; other processes may write the same file."""
+        """Write features atomically, since other processes may write the same file."""
         file = self._file(ids)
         ensure_folder(file.parent)
         fresh = file.with_name(f"{file.stem}.{os.getpid()}.{threading.get_ident()}.npy")
@@ -172,7 +171,7 @@ class FeatureStore:
         os.replace(fresh, file)
 
     def _buckets(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Group numbers sorted by length, within the device's limits on tokens and padding in one pass."""
+        """Group ``numbers``, sorted by length, into passes within the limits on tokens and padding."""
         most, padded = (BATCH_TOKENS, PADDED) if self.device.type == "cpu" else (BATCH_TOKENS_GPU, PADDED_GPU)
         groups, shortest = list[list[int]](), 0
         for number in numbers:
@@ -186,7 +185,7 @@ class FeatureStore:
 
     @torch.no_grad()
     def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
-        """Compute the features of similarly long dialogues in one pass; a causal model does not see the padding on the right."""
+        """Return the features of dialogues, computed in one pass. Causality masks the padding on the right."""
         texts = [self.ids(number) for number in numbers]
         ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
         for row, text in enumerate(texts):
@@ -197,7 +196,7 @@ class FeatureStore:
             output_hidden_states=sorted(set(self.taps)),
             use_cache=False,
         )
-        # Stored and fresh features must not differ, so both go through float16.
+        # Fresh features are rounded, too, so that they equal stored features.
         stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
         stacked = stacked.clamp(-LARGEST, LARGEST).half()
         features = {
@@ -210,7 +209,7 @@ class FeatureStore:
 
 
 def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers) -> FeatureStore:
-    """The store of this target and data, on disk if the target runs on a CPU."""
+    """Return the store for a target and dialogues, on disk if the target runs on a CPU."""
     layers = int(model.config.get_text_config().num_hidden_layers)
     taps = (*fused_taps(layers), layers)
     if model.device.type != "cpu":
@@ -226,8 +225,10 @@ TARGET = "smollm2-135m-instruct"
 
 
 class TargetAssets(NamedTuple):
-    """The target and its parts for training. ``embedding`` is float32 [vocab, hidden]; ``answer`` are the ids between a user
-    turn and its answer."""
+    """The target and parts for training.
+
+    ``embedding``: float32 [vocab, hidden]. ``answer``: token ids between turn and answer.
+    """
 
     target: LoadedText
     embedding: Tensor
@@ -236,12 +237,14 @@ class TargetAssets(NamedTuple):
 
 
 def target_assets(device: str) -> TargetAssets:
-    """Load the target and its parts for training. Raises ModelUnavailable if its tokens are not SmolLM2's."""
+    """Load the target and parts for training. Raises ModelUnavailable if the tokenizer is not SmolLM2's."""
     loaded = load_causal_lm(TARGET, "auto", device, lambda message, fraction: print(message, flush=True))
     ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
     end = _ids(loaded.tokenizer, "<|im_end|>")
     if len(end) != 1 or end[0] not in loaded.eos_ids or ids[ANSWER][0] != end[0]:
-        raise ModelUnavailable(f"{TARGET} does not end its turns with <|im_end|>, so it is not SmolLM2: restore its tokenizer.")
+        raise ModelUnavailable(
+            f"The tokenizer of {TARGET} does not end turns with <|im_end|>, as SmolLM2's does: restore the tokenizer."
+        )
     embedding = loaded.model.get_input_embeddings().weight.detach().to(torch.float32)
     return TargetAssets(loaded, embedding, Markers(ids[PREFIX], ids[TURN], end[0]), ids[ANSWER])
 
@@ -252,8 +255,11 @@ def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread``
-    dialogues train changes to drafters, not the drafters themselves."""
+    """Target, data and features for training.
+
+    ``training`` and ``held_out``: numbers of dialogues. ``draft_ids`` [support]: draft vocabulary. ``unread``: numbers of
+    dialogues for fine-tuning, which drafters do not read before.
+    """
 
     assets: TargetAssets
     files: list[Path]
@@ -265,32 +271,31 @@ class TrainInputs:
 
     @property
     def device(self) -> torch.device:
-        """The device of the target and of training."""
+        """Device of the target and of training."""
         return self.assets.target.device
 
     @property
     def dialogues(self) -> Dialogues:
-        """All dialogues."""
         return self.store.dialogues
 
     @property
     def head(self) -> Tensor:
-        """The target's head, [vocab, hidden]."""
+        """The target's head, float32 [vocab, hidden]."""
         weight: Tensor = self.assets.target.model.get_output_embeddings().weight
         return weight.detach().float()
 
     @property
     def evaluation_set(self) -> list[int]:
-        """The held-out dialogues for figures: greedy answers of the reported kinds."""
+        """Numbers of the held-out dialogues for figures, see :func:`~specviz.training.data.greedy_only`."""
         return data.greedy_only(self.dialogues, self.held_out)
 
     @property
     def place(self) -> Tensor:
-        """int64 [vocab]: a token's index in the draft vocabulary."""
+        """Index of each token in the draft vocabulary, or IGNORED, int64 [vocab]."""
         return data.draft_index(self.draft_ids, self.assets.embedding.shape[0])
 
     def fitting_set(self, settings: Schedule) -> list[int]:
-        """Choose the dialogues for fitting a linear start, and compute their features."""
+        """Return dialogues for fitting an initialisation, after computing their features."""
         generator = np.random.default_rng(0)
         chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
         read_all(self.store, chosen, settings.workers)
@@ -298,7 +303,7 @@ class TrainInputs:
 
 
 def gather(job: Job) -> TrainInputs:
-    """Load the target and the data."""
+    """Load the target and the data for a job."""
     files, assets = data.find(job.data), target_assets(job.device)
     dialogues, vocab = data.read_all(files), assets.embedding.shape[0]
     both, held_out = data.split(dialogues)
@@ -309,7 +314,7 @@ def gather(job: Job) -> TrainInputs:
 
 
 def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
-    """Compute the features of these dialogues now, on all cores."""
+    """Compute the missing features of the dialogues ``numbers`` with ``workers`` threads, if the store is on disk."""
     missing = [number for number in numbers if not store.has(number)]
     if store.keeps and missing:
         groups = [missing[place : place + 4] for place in range(0, len(missing), 4)]

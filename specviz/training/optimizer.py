@@ -1,7 +1,7 @@
-"""The optimizer of the small recipes: Muon for matrices, Adam for vectors, and an average of the weights over time.
+"""Optimizer: Muon for matrices, Adam for all other parameters, and an exponential average of the weights.
 
-Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch's implementation orthogonalises in bfloat16, which CPUs
-without bfloat16 arithmetic run fifty times slower than float32; this one uses the weights' dtype.
+Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch's implementation orthogonalises in bfloat16, which is
+fifty times slower than float32 on CPUs without bfloat16 arithmetic. This implementation uses the weights' dtype by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """Return the nearest matrix [row, column] whose singular values are all about one, by Newton-Schulz iteration."""
+    """Return ``matrix`` [row, column] with all singular values set to about 1, by Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -30,16 +30,19 @@ def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """Optimizer that updates named parameters in place; its state is tensors by name, saved like weights."""
+    """Optimizer that updates named parameters in place. ``state``: tensors by name, for checkpoints."""
 
     def __init__(
         self, parameters: Mapping[str, Tensor], average: float = 0.99,
         stacked: Mapping[str, int] | None = None, fast_dtype: torch.dtype | None = None,
         rate_factors: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        """``stacked`` gives the number of matrices of equal height stacked in a parameter, such as a recurrence's gates. Each is
-        orthogonalised separately, which is also much cheaper. ``fast_dtype`` is a faster dtype for orthogonalising, by default
-        the weights' own. ``rate_factors`` multiplies some parameters' learning rate."""
+        """``average``: decay factor of the averaged weights.
+
+        ``stacked``: number of equal matrices stacked in a parameter, such as the gates of a recurrence, which are orthogonalised
+        separately. ``fast_dtype``: dtype for orthogonalising; None: that of the weights. ``rate_factors``: factors on the
+        learning rate, by parameter.
+        """
         self.fast_dtype = fast_dtype
         self.rate_factors = dict(rate_factors or {})
         self.parameters = dict(parameters)
@@ -52,9 +55,9 @@ class Optimizer:
         self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
 
     def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
-        """Make one update at learning rate ``rate``; a matrix's weights change by 0.2 times ``rate`` (root mean square).
+        """Make one update at learning rate ``rate``. The weights of a matrix change by 0.2 times ``rate`` (root mean square).
 
-        ``workers`` threads share the parameters, the largest first, for callers that limit torch itself to one thread.
+        ``decay``: weight decay. ``workers``: threads that share the parameters, for callers that limit torch to one thread.
         """
         self.updates += 1
         names = sorted(self.parameters, key=lambda name: -self.parameters[name].numel())
@@ -79,14 +82,14 @@ class Optimizer:
         self.state[f"mean.{name}"].lerp_(value, 1 - keep)
 
     def averaged(self) -> dict[str, Tensor]:
-        """The weights averaged over the last updates, for measuring and shipping."""
+        """Return the averaged weights by parameter."""
         return {name: self.state[f"mean.{name}"] for name in self.parameters}
 
 
 class LowRank:
-    """A change of given rank to every matrix of a network. Training moves the ``factors``; :meth:`put` applies them.
+    """A low-rank change to every matrix of a network. Training updates ``factors``; :meth:`put` applies the change.
 
-    The tall factors start at zero, so that the initial change is zero; the wide ones start as orthonormal rows.
+    Tall factors start at zero, wide factors with orthonormal rows, so the initial change is zero.
     """
 
     def __init__(self, net: nn.Module, rank: int) -> None:
@@ -105,12 +108,12 @@ class LowRank:
 
     @torch.no_grad()
     def put(self) -> None:
-        """Add the factors' products to the network's original matrices."""
+        """Set the network's matrices to the original ones plus the products of the factors."""
         for name, value in self.matrices.items():
             value.copy_(torch.addmm(self._base[name], self.factors[name + TALL], self.factors[name + WIDE]))
 
     def gradients(self, matrix_gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the gradients of the factors from those of the matrices."""
+        """Return the gradients of the factors from the gradients of the matrices."""
         factor_gradients: dict[str, Tensor] = {}
         for name, gradient in matrix_gradients.items():
             factor_gradients[name + TALL] = gradient @ self.factors[name + WIDE].T

@@ -1,4 +1,4 @@
-"""Gradients on all cores: threads that share the parts of an update, and the fastest arithmetic of a device."""
+"""Gradients computed on all cores, and the fastest arithmetic of a device."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def sharing() -> int:
 def gradients(
     parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int
 ) -> tuple[list[Tensor], float]:
-    """Sum the loss and its gradients over ``parts``; a worker takes the next part as soon as it is free.
+    """Return the gradients of ``leaves`` and the loss, summed over ``parts``. A free worker takes the next part.
 
-    Threads share the work by parts, not inside each operation. A core busy with other programs then slows down only its own
-    part, while split operations would wait for it thousands of times per update.
+    Threads share parts rather than operations: a core that is busy with other programs then delays a single part, instead of
+    every operation.
     """
     total: list[Tensor] = []
     value, waiting, lock, device = 0.0, list(reversed(parts)), Lock(), leaves[0].device
 
     def work() -> None:
         nonlocal total, value
-        # One context for all parts: autocast caches its casts until the context ends, and casting the weights again for each
-        # part took as long as the products.
+        # One context for all parts, since autocast caches cast weights until the context ends. Casting weights for each part
+        # would take as long as the products.
         with arithmetic(device):
             while waiting:
                 try:
                     part = waiting.pop()
-                except IndexError:  # another worker was faster
+                except IndexError:  # another worker took the last part
                     return
                 try:
                     lost = loss(part)
@@ -54,7 +54,7 @@ def gradients(
                     raise
                 with lock:
                     value += float(lost.detach())
-                    # Not in place: two leaves may share one gradient tensor.
+                    # Not in place, since two leaves may share a gradient tensor.
                     total = [a + b for a, b in zip(total, part_gradients, strict=True)] if total else list(part_gradients)
 
     if workers == 1:
@@ -67,32 +67,32 @@ def gradients(
 
 
 def arithmetic(device: torch.device) -> AbstractContextManager[Any]:
-    """Autocast of matrix products to bfloat16 if ``device`` multiplies faster in it; all else stays float32."""
+    """Return a context with autocast to bfloat16 if matrix products on ``device`` are faster in bfloat16."""
     return torch.autocast(device.type, torch.bfloat16) if products(device) == torch.bfloat16 else nullcontext()
 
 
 def products(device: torch.device) -> torch.dtype:
-    """The fastest dtype for products on ``device``. A CPU without bfloat16 arithmetic took sixteen times as long in bfloat16."""
+    """Return the fastest dtype for matrix products on ``device``; for CPUs without bfloat16 arithmetic, float32."""
     return torch.bfloat16 if device.type != "cpu" or cpu_has_bfloat16() else torch.float32
 
 
 def keep_cast(frozen: Tensor) -> None:
-    """Make autocast cache the cast of a frozen tensor, which it does only for tensors that require a gradient.
+    """Make autocast cache the cast of a frozen tensor: autocast caches only tensors that require a gradient.
 
-    No gradient is computed for it, since :func:`gradients` requests those of the leaves alone.
+    No gradient is computed, since :func:`gradients` asks only for the gradients of the leaves.
     """
     frozen.requires_grad_()
 
 
 def pad_rows(rows: Tensor, step: int = 64) -> Tensor:
-    """Pad ``rows`` [row, width] with zero rows to a multiple of ``step``.
+    """Pad ``rows`` [row, width] with zeros to a multiple of ``step`` rows.
 
-    oneDNN compiles a kernel for every shape and caches gigabytes of them. When hardly any two parts had the same number of rows,
-    compiling took a quarter of the training time.
+    oneDNN compiles and caches a kernel per shape. Without padding, compilation takes a quarter of the training time, and the
+    cache gigabytes of memory.
     """
     return F.pad(rows, (0, 0, 0, -len(rows) % step))
 
 
 def apply_padded(products: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """Apply the row-wise ``products`` to ``rows`` [row, width], padded by :func:`pad_rows`."""
+    """Return ``products(rows)`` for a row-wise function, with ``rows`` [row, width] padded by :func:`pad_rows`."""
     return products(pad_rows(rows))[: len(rows)]

@@ -1,8 +1,8 @@
-"""Sampler of training texts: user turns, prompts of four domains and sentences about scenes, from ``assets/phrases/``.
+"""Sampler of training texts from ``assets/phrases/``: user turns, prompts of four domains and sentences about scenes.
 
-A template is a text with slots. ``{animal}`` is filled with one of its words, which may contain slots again; ``{3-40}`` is an
-integer. Every tenth word of a long list is reserved for held-out turns, which thus ask about other things in the same forms.
-Draws depend on the order of the lists. Shipped weights were trained on them, so ``tests/training/test_phrases.py`` fixes them.
+A template is a text with slots: ``{animal}`` stands for a random word of a list, which may contain slots, and ``{3-40}`` for a
+random integer. Every tenth word of a long list is reserved for held-out turns. Samples depend on the order of the lists. Shipped
+weights were trained on these samples, so ``tests/training/test_phrases.py`` fixes them.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from specviz.paths import ASSETS
 
 HELD_OUT_EVERY = 10
 SHORT_LIST = 10
-"""Lists of fewer words, such as languages and numbers of sentences, are shared with held-out turns."""
+"""Number of words below which a list is shared with held-out turns."""
 PASSAGE_SHARE = 0.6
-"""Share of passages taken from the target's own texts, once it has written one."""
+"""Share of passages from the target's earlier texts, if there are any."""
 _SLOT = re.compile(r"\{\{|\}\}|\{(\w+)(?:-(\d+))?\}")
 
 
 @cache
 def phrases(name: str) -> Mapping[str, Any]:
-    """The lists of ``assets/phrases/<name>.toml``."""
+    """Return the contents of ``assets/phrases/<name>.toml``."""
     return tomllib.loads((ASSETS / "phrases" / f"{name}.toml").read_text("utf-8"))
 
 
 ASKED: Mapping[str, Sequence[str]] = phrases("turns")["asked"]
-"""Templates of user turns by kind."""
+"""Kind to templates of user turns."""
 KINDS = (*ASKED, "multi-turn", "unprompted")
-"""Kinds of user turns. The target itself writes those of the last kind."""
+"""Kinds of user turns. The target writes turns of the last kind."""
 REPORTED = KINDS[:6]
-"""Kinds for which results are reported."""
+"""Kinds with reported results."""
 DOMAINS = tuple(phrases("domains"))
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Writer of user turns from templates. ``passage`` returns an earlier text of the target, or None before the first.
+    """Writer of user turns from templates.
 
-    ``held_out`` writers use words that no other writer uses.
+    ``held_out``: whether to use the words reserved for held-out turns. ``passage``: function that returns an earlier text of the
+    target, or None.
     """
 
     generator: random.Random
@@ -55,19 +56,19 @@ class Writer:
     passage: Callable[[], str | None]
 
     def turn(self, kind: str) -> str:
-        """A user turn of this kind."""
+        """Return a user turn of this kind."""
         return self.fill(self.generator.choice(ASKED[kind]))
 
     def follow_up(self) -> str:
-        """A user turn that follows an answer."""
+        """Return a user turn that follows an answer."""
         return self.fill(self.generator.choice(phrases("turns")["following"]))
 
     def fill(self, template: str) -> str:
-        """The template with all slots filled and a capital first letter."""
+        """Return the template with all slots filled and a capital first letter."""
         return capital(self._filled(template))
 
     def _filled(self, text: str) -> str:
-        """The text with all slots filled; doubled braces become single ones."""
+        """Return the text with all slots filled. Doubled braces become single braces."""
         return _SLOT.sub(lambda match: self._slot(match[1], match[2]) if match[1] else match[0][0], text)
 
     def _slot(self, name: str, last: str | None) -> str:
@@ -78,7 +79,7 @@ class Writer:
 
 
 def words(slot: str, held_out: bool) -> Sequence[str]:
-    """The words for a slot. Training and held-out turns share the templates of texts and sums; only their words differ."""
+    """Return the words for a slot. Held-out turns share whole texts and short lists with training turns."""
     turns = phrases("turns")
     if slot in turns["texts"] or len(turns["words"][slot]) < SHORT_LIST:
         return turns["texts"].get(slot) or turns["words"][slot]
@@ -86,7 +87,7 @@ def words(slot: str, held_out: bool) -> Sequence[str]:
 
 
 def domain_prompts(domain: str, count: int, seed: int = 0) -> list[str]:
-    """Draw ``count`` distinct prompts of a domain, determined by the seed. Slots are drawn in the order of its lists."""
+    """Return ``count`` distinct random prompts of a domain."""
     generator = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
     lists = phrases("domains")[domain]
     distinct: dict[str, None] = {}
@@ -101,7 +102,7 @@ def domain_prompts(domain: str, count: int, seed: int = 0) -> list[str]:
 
 
 def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
-    """A sentence about a scene in one of its forms, the earlier ones more likely. ``{Name}`` is ``{name}`` capitalised."""
+    """Return a sentence in a random wording of ``form``; earlier wordings are more likely. ``{Name}``: capitalised ``{name}``."""
     forms = phrases("scenes")["forms"][form]
     if len(forms) > 1:
         weight = 1 / np.arange(1, len(forms) + 1)
@@ -110,14 +111,14 @@ def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with a capital first letter."""
+    """Return ``text`` with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def byte_pairs(
     texts: Iterable[str], size: int, special: Sequence[str], prefix_space: bool = False, normalizer: Any = None
 ) -> Tokenizer:
-    """Train a byte-level BPE tokenizer on ``texts``; it can encode any other text too."""
+    """Train a byte-level BPE tokenizer on ``texts``, with ``size`` tokens."""
     tokenizer, level = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     if normalizer is not None:
         tokenizer.normalizer = normalizer

@@ -1,4 +1,4 @@
-"""Registry of the recipes for all weights, and their entry point. A recipe is data in ``recipes.toml``, a family is code."""
+"""Registry of training recipes. A recipe is an entry of ``recipes.toml``; the code is in the module of the recipe's family."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from specviz.paths import WEIGHTS as WEIGHTS
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe for one file of weights: ``family`` is a module of ``families`` with ``make(job)``, ``minutes`` its default time.
+    """Recipe for one weights file.
 
-    ``writes`` names the file of weights, by default the recipe's name. ``settings`` override the schedule's defaults, ``cuda``
-    also the settings on a GPU; ``shape`` gives the network's sizes if the family does not.
+    ``family``: module of ``families`` with a function ``make(job)``. ``minutes``: default training time. ``writes``: name of the
+    weights file; empty: the recipe's name. ``settings``: fields of Schedule. ``cuda``: further fields of Schedule on a GPU.
+    ``shape``: sizes of the network.
     """
 
     name: str
@@ -35,8 +36,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Job:
-    """The user's request. ``data`` are the dialogue files, empty for the default one; ``reserved`` are prompts that must never
-    be training data."""
+    """Request to train. ``data``: dialogue files; empty: the default. ``reserved``: prompts that must not be training data."""
 
     recipe: Recipe
     device: str
@@ -48,7 +48,7 @@ class Job:
 
 @cache
 def recipes() -> Mapping[str, Recipe]:
-    """Every recipe by name."""
+    """Return all recipes by name."""
     read = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
     return MappingProxyType({name: Recipe(name, **entry) for name, entry in read.items()})
 
@@ -57,16 +57,17 @@ def train(
     name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
-    """Train the weights called ``name`` and print the progress.
+    """Run the recipe ``name`` and print the progress.
 
-    ``resume`` continues from the last checkpoint; ``minutes`` includes the time before it. Raises BadInput for an unknown
-    name or an invalid time, ModelUnavailable if the target cannot be loaded.
+    ``minutes``: training time, including the time before a checkpoint; None: the recipe's. ``resume``: continue from the last
+    checkpoint. ``data`` and ``reserved``: as in :class:`Job`. Raises BadInput for an unknown name or an invalid time, and
+    ModelUnavailable if the target cannot be loaded.
     """
     if name not in recipes():
         raise BadInput(f"There is no recipe {name!r}; choose one of {', '.join(sorted(recipes()))}.")
     recipe = recipes()[name]
     spent = recipe.minutes if minutes is None else minutes
     if not 0 < spent < 60 * 24 * 30:
-        raise BadInput(f"minutes is {spent}; choose a positive number, at most 30 days.")
+        raise BadInput(f"minutes is {spent}; choose a positive number of minutes, at most 30 days.")
     family = importlib.import_module(f"specviz.training.families.{recipe.family}")
     family.make(Job(recipe, device, spent, resume, data, reserved))

@@ -187,7 +187,7 @@ def test_what_a_batch_cannot_be_is_said() -> None:
 @pytest.mark.parametrize("name", ["owl", "howl"])
 def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name: str) -> None:
     target, tree = tiny_target(), {"depth": 3, "width": 6, "nodes": 12}
-    with pytest.raises(BadInput, match="give the parameter probe=false"):
+    with pytest.raises(BadInput, match="set the parameter probe=false"):
         batch_of(target, [composed(name, tree, target, WARM) for _ in range(2)], WARM, [30, 30])
     without = {**tree, "probe": False}
     batch = batch_of(target, [composed(name, without, target, WARM) for _ in range(3)], WARM, [30, 40, 20])

@@ -152,7 +152,7 @@ def test_no_draft_reaches_across_a_boundary(row: Row, way: Way, monkeypatch: pyt
         monkeypatch.setattr(place.target, "boundary", len(place.prompt) + ahead)
         made = place.compose(row.method, row.values, WARPS[way.warped], {})
         if isinstance(made.opener, SpecToken):
-            with pytest.raises(ModelUnavailable, match="give the parameter probe=false"):
+            with pytest.raises(ModelUnavailable, match="set the parameter probe=false"):
                 made.opener.open(place.target, SHORT, ())
             continue
         run = decode(place.target, made, place.prompt, 18, WARPS[way.warped], 7)

@@ -57,7 +57,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         data.read(tmp_path / "short.npz")
     made = dialogues(3)
     data.write(tmp_path / "cut.npz", data.Dialogues(made.tokens[:-1], made.starts, made.prompt, made.temperature))
-    with pytest.raises(BadInput, match="do not add up"):
+    with pytest.raises(BadInput, match="lengths are inconsistent"):
         data.read(tmp_path / "cut.npz")
 
 

@@ -160,7 +160,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     other.weight = torch.ones(5, 5)
     other.move({"w": other.weight})
     other.write(tmp_path / "c")
-    with pytest.raises(BadInput, match="delete it, or train without --resume"):
+    with pytest.raises(BadInput, match="delete the file, or train without --resume"):
         train(Toy(replace(SETTINGS, resume=True)), tmp_path / "c", lambda entry: None)
 
 

@@ -1,6 +1,6 @@
-"""``train arms``, drafters for one domain each: a low-rank change to the small draft model.
+"""``train arms``: a low-rank change to the small draft model for each of several domains.
 
-HedgeSpec (arXiv 2510.20064) uses seven EAGLE-3 heads; this small version has one base and a few thousand weights per domain.
+HedgeSpec (arXiv 2510.20064) uses seven EAGLE-3 heads instead.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from specviz.training.registry import WEIGHTS
 
 TEMPERATURES = (0.0, 0.7)
 DIALOGUES, LONGEST, TOGETHER = 192, 112, 48
-"""Dialogues per domain, an answer's maximum length in tokens, and the number of consecutive answers at one temperature."""
+"""Dialogues per domain, maximum length of an answer in tokens, and number of consecutive answers at one temperature."""
 RANK = 16
-"""The rank of the change."""
+"""Rank of the change."""
 BASE = WEIGHTS / "small_draft.safetensors"
 
 
 class DomainTraining(TokenTraining):
-    """Training of a low-rank change to the draft model on one domain's dialogues; every eighth is held out."""
+    """Training of a low-rank change to the draft model on dialogues of one domain; one dialogue in eight is held out."""
 
     def __init__(self, model: SmallLM, dialogues: Dialogues, markers: Markers, settings: Schedule) -> None:
         numbers = range(len(dialogues))
@@ -45,7 +45,7 @@ class DomainTraining(TokenTraining):
 
 
 def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
-    """The domain's dialogues from ``path``; if it has too few, the target writes them."""
+    """Return the dialogues of a domain from ``path``. If the file has too few, the target generates all dialogues anew."""
     if path.is_file() and len(known := data.read(path)) >= DIALOGUES:
         return known
     texts = assets.target.tokenizer(phrases.domain_prompts(domain, DIALOGUES), add_special_tokens=False)["input_ids"]
@@ -53,7 +53,7 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
         Request((*text, *assets.answer), TEMPERATURES[place // TOGETHER % len(TEMPERATURES)], LONGEST)
         for place, text in enumerate(texts)
     ]
-    driver.say(f"{domain}: writing {DIALOGUES} dialogues")
+    driver.say(f"{domain}: generating {DIALOGUES} dialogues")
     generator = torch.Generator(assets.target.device).manual_seed(0)
     found = answers(assets.target.model, assets.markers.end, assets.markers.prefix, requests, generator=generator)
     dialogues = packed([Dialogue(asked.ids, answer, asked.temperature) for asked, answer in zip(requests, found, strict=True)])
@@ -62,13 +62,13 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
 
 
 def make(job: Job) -> None:
-    """Write ``assets/weights/arms.safetensors`` and print its card line, reusing dialogues of earlier runs.
+    """Generate dialogues unless earlier runs did, train, and write ``assets/weights/arms.safetensors``.
 
-    Half of the minutes go to training, divided equally among the domains, the other half to writing dialogues.
+    Half of the minutes go to training, divided equally among the domains.
     """
     assets = features.target_assets(job.device)
     settings = driver.settings_for(job, assets.target.device)
-    # More updates would soon memorise a domain's dialogues.
+    # With more updates, the model would memorise the dialogues.
     settings = replace(settings, minutes=job.minutes / 2 / len(phrases.DOMAINS))
     sums, seconds = hashlib.sha256(), 0.0
     factors: dict[str, Tensor] = {}
@@ -93,5 +93,5 @@ def make(job: Job) -> None:
 
 
 def float32_draft_model(assets: TargetAssets) -> SmallLM:
-    """The shipped draft model in float32."""
+    """Return the shipped draft model in float32."""
     return SmallLM.load(BASE, (assets.embedding,), torch.float32, assets.target.device)

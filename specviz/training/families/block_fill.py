@@ -1,11 +1,11 @@
-"""Block-filling drafters: ``train dflash`` and ``train dspark``, which differ only in the loss and the small heads.
+"""Block drafters: ``train dflash`` and ``train dspark``.
 
-DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). Anchors are random positions of an answer. A block sees the target's
-hidden states before its anchor, and its own rows. The weight of a slot's loss falls exponentially with its index. DFlash learns
-from the cross-entropy to the target's distribution alone. DSpark adds the total variation distance given the true token before
-each slot, which is the rejection rate of a sampled draft; its confidence head learns that rate.
+DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). A block starts at an anchor, a random position of an answer, and attends
+to the target's hidden states before the anchor and to itself. The weight of the loss falls exponentially with the slot. DFlash
+minimises the cross-entropy to the target's distribution. DSpark adds the total variation distance, given the true previous token:
+the rejection rate of a sampled token, which the confidence head learns to predict.
 
-Layers start as the target's last ones, which read the context as they read the target's own hidden states.
+Layers are initialised from the target's last layers.
 Axis names: ``block``, ``slot``, ``token``, ``hidden``, ``kv``, ``size`` (of a head), ``support``.
 """
 
@@ -39,18 +39,19 @@ from specviz.training.features import DialogueFeatures, FeatureStore, gather, ta
 from specviz.training.parallel import apply_padded
 
 MASK = 3
-"""SmolLM2's token used as the mask: ``<repo_name>``, which occurs in no dialogue."""
+"""Mask token: SmolLM2's ``<repo_name>``, which occurs in no dialogue."""
 DENSITY = 0.2
 """Anchors per answer token."""
 FADE = 4.0
-"""Slots over which the loss's weight falls by e."""
+"""Number of slots over which the weight of the loss falls by a factor of e."""
 CROSS_ENTROPY, VARIATION = 0.1, 0.9
 
 
 def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -> FillConfig:
-    """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields.
+    """Return the config of a drafter with the target's sizes. ``own``: further fields of the config.
 
-    Raises ValueError for a recurrent Markov head: its state runs through a block, but :func:`fill_loss` samples single slots."""
+    Raises ValueError for a recurrent Markov head, whose state :func:`fill_loss` cannot provide for single slots.
+    """
     if own.get("markov") == RECURRENT:
         raise ValueError("this family cannot train a recurrent Markov head")
     target = vars(shape_of(config, tuple(taps), wide=True))
@@ -64,7 +65,7 @@ def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -
 
 @torch.no_grad()
 def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
-    """Set every weight of ``net`` from the target ``model``, and the scale of its inputs from ``dialogues``."""
+    """Initialise ``net`` from the target ``model``, and the scale of the inputs from ``dialogues``."""
     config, tensors, layers = net.config, net.tensors, model.base_model.layers
     states = torch.cat([dialogue.features for dialogue in dialogues])
     scale = 1 / states.flatten(1).square().mean(0).sqrt().clamp_min(1e-6)
@@ -83,7 +84,7 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
         }
         with gated_layer(model):
             own = layers[first + number]
-            for name in "qkv":  # the norm's weight moves into the matrices, since the context passes without it
+            for name in "qkv":  # folds the norm's weight into the matrices, since the context is not normalised
                 weight = dense(getattr(own.self_attn, f"{name}_proj")) * own.input_layernorm.weight
                 part[f"self_attn.{name}_proj.weight"].copy_(weight)
             part["self_attn.o_proj.weight"].copy_(dense(own.self_attn.o_proj))
@@ -99,8 +100,11 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
 
 
 def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """Return the weighted sum over slots of the loss, times ``scale``. ``place`` [vocab] is a token's index in the draft
-    vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined dialogues."""
+    """Return the weighted loss, summed over the slots of all blocks, times ``scale``.
+
+    ``place`` [vocab]: index in the draft vocabulary, or IGNORED. Only answer tokens inside the draft vocabulary count.
+    ``dialogue``: one dialogue or several joined ones.
+    """
     tokens, device, config = dialogue.tokens, dialogue.tokens.device, net.config
     chosen, begins, ends = list[Tensor](), list[Tensor](), list[Tensor]()
     for begin, first, end in dialogue.spans:
@@ -132,7 +136,7 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
 
 
 def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
-    """Acceptance of whole blocks from every position of these answers, each slot given the true tokens before it."""
+    """Return the acceptance of blocks from every position of the answers, each slot given the true previous tokens."""
     network = FillRuntime(net)
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> Sequence[Tensor]:
@@ -145,7 +149,7 @@ def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[in
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
+    """Train, measure on held-out answers, and write ``assets/weights/NAME.safetensors``."""
     inputs = gather(job)
     settings, store, model = driver.settings_for(job, inputs.device), inputs.store, inputs.assets.target.model
     shape = fill_shape(model.config, store.taps, len(inputs.draft_ids), **job.recipe.shape)

@@ -1,9 +1,8 @@
 """``train dialogues``: training data for drafters, the target's answers to user turns of many kinds.
 
-Turns come from templates (:mod:`specviz.training.phrases`), and their passages from the target's earlier texts or other
-templates. The target writes some turns itself, and some follow one of its answers. It answers many turns at once, at
-temperature 0, 0.3, 0.7 or 1; an answer that repeats itself is cut short. On a CPU, the hidden states from decoding go to the
-feature store, so that no recipe need recompute them.
+Most turns come from templates (:mod:`specviz.training.phrases`), with passages from earlier answers. The target writes some turns
+itself, and some turns continue a dialogue. Many turns are answered at once, at temperature 0, 0.3, 0.7 or 1; an answer that
+repeats itself is cut short. On a CPU, the hidden states go to the feature store, which saves recomputing them.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
 HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
-"""Mostly greedy: figures are measured along held-out greedy answers."""
+"""Mostly greedy, since figures are measured on held-out greedy answers."""
 WARM = (0.7, 1.0)
 ASKED_AGAIN = 3
-"""The maximum number of repeats of a turn, since some kinds have few templates; higher temperatures vary the answers."""
+"""Maximum number of repeats of a turn, since some kinds have few templates. Repeats use the temperatures ``WARM``."""
 LONGEST_TURN = 320
 LONGEST_OWN_TURN = 80
 SHORTEST_OWN_TURN = 3
@@ -39,13 +38,13 @@ LONGEST_ANSWER = 256
 PASSAGE_WORDS = (30, 110)
 PASSAGES = 4000
 SOURCES = ("chat", "question answering", "stories", "unprompted")
-"""Kinds whose answers serve as passages for later turns."""
+"""Kinds with answers that serve as passages for later turns."""
 SAVED_EVERY = 300.0
-"""Seconds between saves of the file."""
+"""Seconds between saves."""
 
 
 class _Plan(NamedTuple):
-    """The purpose of a request. ``asks``: the result is a user turn, to be answered next."""
+    """Purpose of a request. ``asks``: whether the result is a user turn, to be answered next."""
 
     kind: str
     held_out: bool
@@ -53,13 +52,13 @@ class _Plan(NamedTuple):
 
 
 def make(job: Job) -> None:
-    """Write dialogues until the minutes are over; ``resume`` extends the existing file instead of replacing it."""
+    """Generate dialogues until the minutes are over. ``job.resume``: extend the existing file instead of replacing it."""
     path, assets = data.place(*job.data), target_assets(job.device)
     target, markers = assets.target, assets.markers
     if target.device.type == "cpu":
         torch.set_num_threads(1)
     dialogues = list(data.dialogues_of(data.read(path))) if job.resume and path.is_file() else []
-    # Several processes may write, each its own file: the seed depends on the file's name and length.
+    # Several processes may write a file each, so the seed depends on the file's name and length.
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
     store = store_for(target.model, target.name, data.packed(dialogues), markers)
@@ -84,7 +83,7 @@ def _save(path: Path, author: Author) -> None:
 
 
 class Author:
-    """Source of requests to the target, and filter of its answers, which it collects in ``dialogues``."""
+    """Source of requests for the target, and filter for the answers, which are collected in ``dialogues``."""
 
     def __init__(self, assets: TargetAssets, dialogues: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
         self.dialogues = dialogues
@@ -101,7 +100,7 @@ class Author:
             self._learn(dialogue)
 
     def requests(self, until: float) -> Iterator[Request]:
-        """Yield requests until this time of the monotonic clock."""
+        """Yield requests until the monotonic clock reaches ``until``."""
         order = phrases("turns")["order"]
         while time.monotonic() < until:
             if self._own:
@@ -114,7 +113,7 @@ class Author:
                 yield request
 
     def _next(self, plan: _Plan) -> Request | None:
-        """A request for this plan, or None if it would be a repeat."""
+        """Return a request for ``plan``; None if the turn is unusable or there is no dialogue to continue."""
         writer, before = self._writers[plan.held_out], tuple[int, ...]()
         if plan.kind == "unprompted":
             return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, plan._replace(asks=True))
@@ -126,7 +125,7 @@ class Author:
         return self._answer(before, self._ids(writer.follow_up() if before else writer.turn(plan.kind)), plan)
 
     def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
-        """The request for an answer to a turn, or None if the turn is too long, too frequent, or near a reserved prompt."""
+        """Return a request to answer ``turn`` after ``before``; None if the turn is too long, too frequent or reserved."""
         question = (*before, *turn, *self._assets.answer)
         if len(question) > LONGEST_TURN:
             self.dropped["long"] += 1
@@ -140,7 +139,7 @@ class Author:
         return None
 
     def take(self, finished: Finished) -> bool:
-        """Store an answer, or queue the target's own turn. Return whether a dialogue was added."""
+        """Store an answer, or queue a turn that the target wrote. Returns whether a dialogue was added."""
         plan, request, end = finished.request.tag, finished.request, self._assets.markers.end
         if plan.asks:
             turn = (*request.ids, *finished.answer[:-1])
@@ -156,7 +155,7 @@ class Author:
         return True
 
     def _learn(self, dialogue: Dialogue) -> None:
-        """Store an answer's paragraphs of suitable length as passages for later turns."""
+        """Store paragraphs of suitable length as passages for later turns."""
         if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._assets.markers.end:
             return
         least, most = PASSAGE_WORDS
@@ -169,7 +168,7 @@ class Author:
         return self._generator.choice(passages) if passages else None
 
     def _earlier(self, held_out: bool) -> Dialogue | None:
-        """A finished dialogue on the same side of the split with room for another turn, or None if 40 random ones have none."""
+        """Return a random dialogue on the same side of the split with room for another turn; None after 40 failed draws."""
         for _ in range(40 if self.dialogues else 0):
             dialogue = self._generator.choice(self.dialogues)
             room = len(dialogue.question) + len(dialogue.answer) < LONGEST_TURN - 60

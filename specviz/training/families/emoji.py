@@ -1,10 +1,7 @@
-"""Emoji art as training pictures: three drawing styles, names and keywords, and the held-out concepts.
+"""Emoji art: the training images of all image models, in three drawing styles, with names, keywords and held-out concepts.
 
-The pictures' codes and prompts are the training data of every image model here.
-
-The sources are npm packages: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel pictures, Fluent Emoji 3D (MIT), and
-names and keywords from emojibase (MIT). They are fetched once with ``npm pack``, verified, and stored in the cache folder as one
-array.
+The sources are npm packages: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel images, Fluent Emoji 3D (MIT), and names
+and keywords from emojibase (MIT). ``npm pack`` fetches the packages once; the cache folder keeps the images as one array.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ LICENCE = "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0)
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package; ``folder`` is the path of the pictures or names inside it."""
+    """An npm package. ``folder``: path of the images or names inside the package."""
 
     name: str
     version: str
@@ -70,7 +67,7 @@ NAMES = PACKAGES["names"]
 
 @dataclass(frozen=True)
 class Concept:
-    """An emoji's subject. ``rows`` are its pictures' indices in the array, by style."""
+    """Subject of an emoji. ``rows``: style to index into ``Emoji.pictures``."""
 
     code: str
     label: str
@@ -80,23 +77,26 @@ class Concept:
 
     @property
     def held_out(self) -> bool:
-        """Whether it is held out of training in every style: one concept in twenty, chosen by code point."""
+        """Whether all styles are held out of training: one concept in twenty, by a hash of the code points."""
         return int(hashlib.sha256(self.code.encode()).hexdigest()[:8], 16) % HELD_OUT_EVERY == 7
 
 
 @dataclass(frozen=True)
 class Emoji:
-    """All concepts and ``pictures``, uint8 [picture, row, column, rgba] on disk with straight alpha."""
+    """All concepts. ``pictures``: uint8 [picture, row, column, rgba], memory-mapped, with straight alpha."""
 
     concepts: tuple[Concept, ...]
     pictures: np.ndarray
 
     def part(self, held_out: bool) -> list[Concept]:
-        """The training concepts, or the held-out ones."""
+        """Return the held-out concepts, or the others."""
         return [concept for concept in self.concepts if concept.held_out == held_out]
 
     def on(self, rows: list[int] | np.ndarray, grounds: np.ndarray) -> np.ndarray:
-        """Compose these pictures over ``grounds`` [picture, rgb]; return float32 [picture, rgb, row, column] from -1 to 1."""
+        """Return the pictures ``rows`` over background colours ``grounds`` [picture, rgb].
+
+        The result is float32 [picture, rgb, row, column], from -1 to 1.
+        """
         drawn = self.pictures[rows].astype(np.float32)
         alpha = drawn[..., 3:] / 255
         mixed = drawn[..., :3] * alpha + np.asarray(grounds, np.float32)[:, None, None] * (1 - alpha)
@@ -104,27 +104,24 @@ class Emoji:
 
 
 def digest() -> str:
-    """The digest of the packages with pictures and names."""
+    """Return a digest of all packages."""
     description = "1 " + " ".join(f"{package.file}:{package.sha256}" for package in PACKAGES.values())
     return hashlib.sha256(description.encode()).hexdigest()[:16]
 
 
 def line(*more: str) -> str:
-    """A card's line on training data: the emoji art and the held-out share."""
+    """Return the line on training data for a model card: emoji art and held-out share."""
     return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} held out", *more))
 
 
 def run(job: Job, family: Callable[[Schedule, torch.device], TrainState]) -> None:
-    """Train, measure on held-out concepts, and write the recipe's file."""
+    """Train, measure on held-out concepts, and write the weights file."""
     device = choose_device(job.device)
     driver.run(job, family(driver.settings_for(job, device), device), line(), licence=LICENCE)
 
 
 def load() -> Emoji:
-    """All pictures and names, fetched and unpacked on first use.
-
-    Raises ModelUnavailable if a package cannot be fetched.
-    """
+    """Return all images and names, fetched on first use. Raises ModelUnavailable if a package cannot be fetched."""
     folder = ensure_folder(cache_folder() / "emoji" / digest())
     facts = folder / "concepts.json"
     with file_lock("emoji"):
@@ -136,7 +133,7 @@ def load() -> Emoji:
 
 
 def _unpack(folder: Path) -> None:
-    """Unpack the emoji that exist in every style, without the left-out groups and the man and woman variants of people."""
+    """Unpack the emoji that exist in all styles, without some subgroups and without variants of people by gender."""
     drawings, rows, concepts = {style: _drawings(PACKAGES[style]) for style in STYLES}, list[np.ndarray](), []
     with tarfile.open(fetch_package(NAMES)) as opened:
         entries, groups = (
@@ -159,12 +156,12 @@ def _unpack(folder: Path) -> None:
 
 
 def _plain(code: str) -> str:
-    """A code point sequence without the selector for coloured presentation."""
+    """Return a code point sequence without emoji presentation selectors."""
     return code.lower().replace("-fe0f", "")
 
 
 def _drawings(package: Package) -> dict[str, np.ndarray]:
-    """A package's RGBA pictures by code points, 64 pixels wide, without skin-tone variants."""
+    """Return code points to RGBA image, 64 pixels wide, without skin-tone variants."""
     found = {}
     with tarfile.open(fetch_package(package)) as opened:
         for member in opened:
@@ -179,10 +176,13 @@ def _drawings(package: Package) -> dict[str, np.ndarray]:
 
 
 def fetch_package(package: Package) -> Path:
-    """The verified tarball, fetched by npm with the user's own settings. Raises ModelUnavailable if npm cannot fetch it."""
+    """Return the path of the package's tarball, fetched by npm with the user's settings.
+
+    Raises ModelUnavailable if npm is missing or fails, or if the checksum is wrong.
+    """
     folder = ensure_folder(cache_folder() / "files" / "emoji")
     final, npm = folder / package.file, shutil.which("npm")
-    by_hand = f"Or put {package.file} into {folder} by hand."
+    by_hand = f"Or copy {package.file} into {folder}."
     if not final.exists():
         if npm is None:
             raise ModelUnavailable(f"The emoji art comes from npm, which is not installed: install Node.js. {by_hand}")
@@ -200,8 +200,8 @@ def fetch_package(package: Package) -> Path:
     if sha256 != package.sha256:
         os.replace(final, final.with_name(final.name + ".corrupt"))
         raise ModelUnavailable(
-            f"{package.file} is not the expected file (sha256 {sha256[:12]}, expected {package.sha256[:12]}); it was "
-            "set aside. Try again, or use another registry."
+            f"{package.file} has the wrong checksum (sha256 {sha256[:12]}, expected {package.sha256[:12]}) and was "
+            "renamed to .corrupt. Try again, or use another registry."
         )
     return final
 
@@ -213,12 +213,12 @@ _COLOURS = list(GROUNDS)
 
 
 def new_vq() -> Any:
-    """The picture tokenizer with random weights."""
+    """Return an image tokenizer with random weights."""
     return JanusVQVAE(JanusVQVAEConfig(**janus_config(SIDE // 4)["vq_config"]))
 
 
 def vq_model() -> tuple[Any, str]:
-    """The shipped picture tokenizer in float32, and its codebook's digest."""
+    """Return the shipped image tokenizer in float32, and the digest of the codebook."""
     tensors, card = read_weights(weights_of("image_vq"))
     net = new_vq()
     net.load_state_dict({name.removeprefix(PREFIX): value for name, value in tensors.items()})
@@ -228,30 +228,30 @@ def vq_model() -> tuple[Any, str]:
 
 
 class Coded(NamedTuple):
-    """Every picture's codes on two grounds, white and one colour: ``codes`` [picture, ground, place]."""
+    """Codes of all pictures on two backgrounds, white and a colour: ``codes`` [picture, ground, place]."""
 
     concepts: tuple[Concept, ...]
     codes: np.ndarray
     codebook: str
 
     def part(self, held_out: bool) -> list[Concept]:
-        """The drawable training concepts, or the held-out ones."""
+        """Return the drawable held-out concepts, or the other drawable ones."""
         return [concept for concept in self.concepts if concept.held_out == held_out and drawable(concept)]
 
 
 def drawable(concept: Concept) -> bool:
-    """Whether this is a face, an animal, a plant or food."""
+    """Whether ``concept`` is a face, an animal, a plant or food."""
     return concept.group in _GROUPS
 
 
 def ground_of(row: int) -> str:
-    """The coloured ground of a picture."""
+    """Return the coloured background of a picture."""
     return _COLOURS[1 + (row * 7 + row // 3) % (len(_COLOURS) - 1)]
 
 
 @torch.inference_mode()
 def code_pictures(grid: int) -> Coded:
-    """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer, cached on disk."""
+    """Return all drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer, cached on disk."""
     art, (net, number) = load(), vq_model()
     folder = ensure_folder(cache_folder() / "emoji" / digest())
     file = folder / f"codes-{grid}-{file_digest(weights_of('image_vq'))}.npy"
@@ -270,7 +270,7 @@ def code_pictures(grid: int) -> Coded:
 
 
 def word_prompts() -> WordPrompts:
-    """The prompt tokenizer, trained on the names and keywords of the training concepts."""
+    """Return a prompt tokenizer, trained on the names and keywords of the training concepts."""
     concepts = load().part(held_out=False)
     texts = [f"{concept.label}, {style} style" for concept in concepts for style in STYLES]
     texts += [f"{concept.label}, {' '.join(concept.tags)}, on {_COLOURS[1]}" for concept in concepts]
@@ -281,18 +281,18 @@ def word_prompts() -> WordPrompts:
 
 
 def training_names() -> list[str]:
-    """The names and keywords that :func:`varied_prompt` uses for each training concept, then the styles and grounds."""
+    """Return the texts that :func:`varied_prompt` draws from: names and keywords by training concept, styles and backgrounds."""
     names = [", ".join((concept.label, *concept.tags)) for concept in load().part(held_out=False) if drawable(concept)]
     return [*names, *(f"{style} style" for style in STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
 
 
 def prompt_of(concept: Concept, style: str) -> str:
-    """The plain prompt for a picture on white."""
+    """Return the plain prompt for a picture on white."""
     return f"{concept.label}, {style} style"
 
 
 def varied_prompt(concept: Concept, style: str, ground: str, generator: np.random.Generator) -> str:
-    """A random prompt for a picture: its name, name and keywords, or keywords alone, sometimes without the style."""
+    """Return a random prompt for a picture: the name, some keywords, or both, sometimes without the style."""
     draw = generator.random()
     words = [concept.label]
     if concept.tags and draw > 0.6:
@@ -306,10 +306,10 @@ def varied_prompt(concept: Concept, style: str, ground: str, generator: np.rando
 
 
 def corrupt_codes(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
-    """Replace a random share of each picture's codes [picture, place], at most ``most``, by another picture's in the same places.
+    """Replace a random share, up to ``most``, of the ``codes`` [picture, place] by codes of other pictures at the same place.
 
-    With only a thousand pictures, the first row of codes identifies each one. A model would soon infer the rest from that row
-    instead of from the prompt, and fail on its own pictures, which begin unlike any of them.
+    With only a thousand pictures, the first row of codes identifies a picture. Without replacements, a model would predict
+    later codes from the first row instead of from the prompt, and fail when generating.
     """
     shape, device = codes.shape, codes.device
     share = most * torch.rand(len(codes), 1, generator=generator)
@@ -319,7 +319,7 @@ def corrupt_codes(codes: Tensor, most: float, generator: torch.Generator) -> Ten
 
 
 class Batches:
-    """Random batches of prompts [picture, word] and codes [picture, place]; one prompt in ten is empty."""
+    """Random batches of training pictures: prompts [picture, word] and codes [picture, place]."""
 
     def __init__(self, data: Coded, prompts: WordPrompts, device: torch.device, seed: int = 2) -> None:
         self.data, self.prompts, self.device = data, prompts, device
@@ -327,13 +327,13 @@ class Batches:
         self.waiting: list[tuple[int, str]] = []
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
-        """The next ``count`` pictures; all occur equally often."""
+        """Return the prompts, one in ten of them empty, and codes of ``count`` pictures. All pictures occur equally often."""
         with_words, without, codes = self.guided_batch(count)
         silent = torch.from_numpy(self.generator.random(count) < 0.1).to(self.device)
         return torch.where(silent[:, None], without, with_words), codes
 
     def guided_batch(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next ``count`` pictures' prompts, equally many empty prompts, and codes, for drawing with guidance."""
+        """Return the prompts, as many empty prompts, and the codes of ``count`` pictures, for classifier-free guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in STYLES]
             self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
@@ -346,13 +346,13 @@ class Batches:
         return self._tensors(asked)
 
     def held_out_pictures(self, count: int) -> tuple[Tensor, Tensor]:
-        """Held-out pictures on white, with their plain prompts."""
+        """Return the plain prompts and the codes of up to ``count`` held-out pictures on white."""
         pairs = [(concept, style) for concept in self.data.part(held_out=True) for style in STYLES][:count]
         with_words, _, codes = self._tensors([(prompt_of(concept, style), concept.rows[style], 0) for concept, style in pairs])
         return with_words, codes
 
     def _tensors(self, asked: list[tuple[str, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Prompts, equally many empty ones, and codes, from triples (prompt, row, ground)."""
+        """Return prompts, as many empty prompts, and codes, from triples (prompt, row, ground)."""
         rows = [self.prompts.rows(prompt) for prompt, _, _ in asked]
         with_words = torch.tensor([row.conditional for row in rows], device=self.device)
         without = torch.tensor([row.unconditional for row in rows], device=self.device)

@@ -1,18 +1,18 @@
-"""Falcon's recipe: Gao et al. 2024 (arXiv 2412.12639), regression and distillation of the feature k steps ahead, with glancing.
+"""``train falcon`` (Gao et al., arXiv 2412.12639): regression and distillation of the feature k steps ahead, with glancing.
 
-Training starts from the target's last layer and linear predictions, not from noise. A linear map from input i (feature i,
-embedding of token i + 1) to the features after it has a closed form. The cells first hold its principal directions, as many as
-the recurrence is wide. Their gates are open, so that the recurrence begins as a projection with little memory.
+Initialisation. The layer starts from the target's last layer, and the recurrence from a linear prediction in closed form: from
+input i (feature i, embedding of token i + 1) to the features that follow. The cells hold the principal directions of this
+prediction. Open gates make the untrained recurrence a projection with little memory.
 
-One cell is constant and gives the attention its positions. A key that is equal at all places, rotated by its position, matches
-an equal query rotated k - 1 places further: at the last input of the block. The attention adds a second linear prediction, from
-the difference between that input and the current one.
+One cell is constant and provides positions: a constant key, rotated by the position, matches the same vector as a query, rotated
+by k - 1 further positions. The attention thus finds the last input of the block. The difference between this input and the
+current one gives a second linear prediction.
 
-The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. Coupled
-sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals part of the truth. The
-revealed part falls during training from 0.4 of the wrong places to none. At a block's beginning, the truth k steps ahead
-replaces feature and token together: the network learns how the later places of a block depend on the first. Such an input
-contains its own answer and is left out of the loss.
+The loss of a position is SmoothL1 of the feature plus 0.1 (0.9 KL + 0.1 CE) of the token under the target's head. Coupled
+sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals some true inputs. Their
+number falls during training from 0.4 times the wrong positions to none. A revealed input at the start of a block has feature and
+token from k steps ahead, so the network learns how later positions of a block depend on the first. Revealed inputs do not count
+in the loss, since they contain the answer.
 Axis names: ``row`` and ``input`` (the network's input at a place), ``hidden``, ``size`` (of a head).
 """
 
@@ -36,16 +36,16 @@ from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs, dense, fit, fitting, gated_layer, shape_of
 from specviz.training.features import DialogueFeatures, FeatureStore
 
-# The spread of the cells' candidates, small enough to stay linear, and the input of the constant cell.
+# Standard deviation of the cell candidates, small enough for tanh to stay linear; and input of the constant cell.
 _SWING, _CONSTANT = 0.4, 1.0
-# Gate biases before the sigmoid (input and output open, forget mostly closed), and the scale of the random weights.
+# Gate biases before the sigmoid: input and output open, forget mostly closed; and scale of the random weights.
 _OPEN, _FORGETTING, _QUIET = 2.0, -1.0, 0.1
-# The attention score of a query's exact place, and the number of fastest rotary pairs, which separate neighbours.
+# Attention score at the matching position, and number of rotary pairs used: the fastest ones, which separate neighbours.
 _STRENGTH, _PAIRS = 30.0, 8
 
 
 def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockConfig:
-    """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields."""
+    """Return the config of a drafter with the target's sizes. ``own``: further fields of the config."""
     target = vars(shape_of(config, (tap,), wide=False))
     known = {name: value for name, value in target.items() if name in BlockConfig.__dataclass_fields__}
     return BlockConfig(**known, tap=tap, epsilon=target["eps"], draft_vocab=draft_vocab, **own)
@@ -53,7 +53,7 @@ def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockCon
 
 @torch.no_grad()
 def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
-    """Set every weight of ``net`` from the target ``model`` and its features of ``dialogues``."""
+    """Initialise ``net`` from the target ``model`` and the features of ``dialogues``."""
     last, layer = model.base_model.layers[-1], net.layer
     with gated_layer(model):
         attention, mlp = last.self_attn, last.mlp
@@ -61,19 +61,18 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
         layer.qkv.weight.copy_(torch.cat([dense(projection) for projection in projections]))
         layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
         layer.between.copy_(last.post_attention_layernorm.weight)
-    layer.out.weight.zero_()  # zero at first: an untrained layer is worse than the linear predictions alone
+    layer.out.weight.zero_()  # an untrained layer would spoil the linear predictions
     layer.down.weight.zero_()
-    # Centre and scale the recurrence's inputs.
     inputs, block = torch.cat(_inputs(net, dialogues)), net.block
     net.centre.copy_(inputs.mean(0))
     net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
     texts, places, begin = _inputs(net, dialogues), list[Tensor](), 0
-    for dialogue, text in zip(dialogues, texts, strict=True):  # the inputs that draft a token of the answer
+    for dialogue, text in zip(dialogues, texts, strict=True):  # the inputs that draft an answer token
         places.append(begin + torch.arange(max(0, dialogue.first - 1 - block), len(text) - block, device=text.device))
         begin += len(text)
     rows, thoughts = torch.cat(places), torch.cat([dialogue.features[1:, -1] for dialogue in dialogues])
     ahead = [thoughts[rows + step] for step in range(block)]
-    # The projections [direction, in] of the inputs that best predict the features ahead, each with a spread of _SWING.
+    # Projections [direction, in] of the inputs that best predict the features ahead, with a standard deviation of _SWING.
     read, outputs = torch.cat(texts)[rows], torch.cat(ahead, dim=-1)
     linear = fit(read, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
     chosen = linear @ _principal(read.double() @ linear, net.config.width - 1)
@@ -84,17 +83,20 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
 
 
 def _inputs(net: BlockNet, dialogues: Sequence[DialogueFeatures]) -> list[Tensor]:
-    """All inputs of each dialogue, [row, 2 hidden]."""
+    """Return the network's inputs [row, 2 * hidden] of each dialogue."""
     return [net.inputs(dialogue.tokens[1:], dialogue.features[:-1, -1]) for dialogue in dialogues]
 
 
 def _principal(rows: Tensor, count: int) -> Tensor:
-    """The ``count`` principal directions [hidden, count] of ``rows``."""
+    """Return the first ``count`` principal directions [hidden, count] of ``rows`` [row, hidden]."""
     return torch.linalg.eigh(rows.T @ rows / len(rows)).eigenvectors.flip(1)[:, :count]
 
 
 def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
-    """Make every layer pass its input on: the first, the directions and a constant; the others, the layer below's output."""
+    """Initialise the recurrence as a projection: the first layer outputs the ``directions`` and a constant.
+
+    Further layers output the output of the layer below.
+    """
     width = net.config.width
     generator = torch.Generator(net.embedding.device).manual_seed(0)
     for number, (enter, again, bias, more) in enumerate(net.recurrence.all_weights):
@@ -104,7 +106,7 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
         more.zero_()
         input_gate, forget_gate, candidate, output_gate = (slice(gate * width, (gate + 1) * width) for gate in range(4))
         bias[input_gate], bias[forget_gate], bias[output_gate] = _OPEN, _FORGETTING, _OPEN
-        constant = torch.arange(width - 1, 4 * width, width)  # the last cell's gates have no inputs
+        constant = torch.arange(width - 1, 4 * width, width)  # the gates of the constant cell have no inputs
         enter[constant], again[constant], enter[candidate] = 0, 0, 0
         if number:
             enter[candidate] = torch.eye(width, device=enter.device) / math.tanh(_CONSTANT)
@@ -114,11 +116,11 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
 
 
 def _attend_to_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> None:
-    """Set the attention to predict the residual of the linear prediction.
+    """Initialise the attention to predict what the linear prediction misses.
 
-    In every group of heads that share keys, one attends to the block's last input and one to its own. The difference of their
-    outputs predicts the features ``ahead`` [row, hidden] of the ``rows`` minus ``x`` [input, hidden], the layer's inputs and
-    the first prediction. The fit treats each row as the first place of a block.
+    In every group of heads with shared keys, one head attends to the last input of the block and one to the current input. The
+    difference of the outputs predicts ``ahead`` [row, hidden] minus the linear prediction ``x`` [input, hidden] at ``rows``.
+    Every row counts as the first position of a block.
     """
     config, layer, size = net.config, net.layer, net.config.head_size
     sharing, before, values = config.heads // config.kv_heads, config.heads * size, config.kv_heads * size
@@ -142,9 +144,9 @@ def _attend_to_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> No
 
 
 def _place(rows: Tensor, constant: Tensor, config: BlockConfig, ahead: int | None) -> None:
-    """Make rows [size, hidden] of a projection yield one vector at all places: a query ``ahead`` of its own place, or a key.
+    """Initialise ``rows`` [size, hidden] of a projection to give the same vector at all positions.
 
-    For a key ``ahead`` is None, and the slow rotary pairs stay as they are.
+    ``ahead``: number of positions by which a query is rotated further; None for a key, whose slow rotary pairs do not change.
     """
     half = config.head_size // 2
     pairs = min(_PAIRS, half)
@@ -161,14 +163,13 @@ TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
 FIRST_RATIO = 0.4
 NOISE = 0.2 * 512
-"""Width of the uniform noise on a text's features, divided by the text's number of tokens."""
+"""Width of the uniform noise on features, times the number of tokens of the text."""
 
 
 class BlockTraining(FeatureTraining):
-    """Training of a block drafter with decreasing glances; ``place`` [vocab] is a token's index in the draft vocabulary.
+    """Training of a block drafter with glancing. The optimizer treats each gate of the recurrence as a matrix.
 
-    The optimizer treats each gate of the recurrence as its own matrix. Twice the peak rate destroyed the linear start before
-    training found anything better.
+    A peak learning rate twice as high destroys the initialisation before training finds anything better.
     """
 
     net: BlockNet
@@ -181,12 +182,11 @@ class BlockTraining(FeatureTraining):
         super().__init__(net, store, inputs.training, inputs.evaluation_set, settings, self.loss_sum, measured, stacked=stacked)
 
     def step(self, share: float) -> Step:
-        """Record the share of the time, then take the step."""
         self.share = share
         return super().step(share)
 
     def loss_sum(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-        """Sum the loss over the counted places without glances, in one answer or several joined answers, times ``scale``."""
+        """Return the loss summed over the positions that count and are not revealed, times ``scale``."""
         net, texts, truth = self.net, noisy(dialogue, generator), labels_of(self.net, self.place, dialogue)
         phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
         counts = torch.ones_like(truth.places, dtype=torch.bool)
@@ -197,15 +197,18 @@ class BlockTraining(FeatureTraining):
 
 
 class Texts(NamedTuple):
-    """The network's inputs for several texts, padded to the longest: the token after each place [text, input] and the features
-    there [text, input, hidden]. Only a text's last, incomplete block sees the padding, and none of that block's inputs count."""
+    """Inputs of the network for several texts, padded to the longest text.
+
+    ``tokens`` [text, input]: token after each position. ``features`` [text, input, hidden]: features at the position. Only the
+    last, incomplete block of a text sees padding, and no input of this block counts.
+    """
 
     tokens: Tensor
     features: Tensor
 
 
 def side_by_side(dialogue: DialogueFeatures) -> Texts:
-    """The texts of one dialogue or of several joined dialogues."""
+    """Return the inputs for one dialogue or several joined ones."""
     tokens, features = (
         pad_sequence(values.split(dialogue.lengths), batch_first=True) for values in (dialogue.tokens, dialogue.features[:, -1])
     )
@@ -213,7 +216,7 @@ def side_by_side(dialogue: DialogueFeatures) -> Texts:
 
 
 def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
-    """The network's inputs for a dialogue, with noise, since drafting reads the network's own approximate features."""
+    """Return the inputs with noise on the features, since a drafter later reads approximate features."""
     (tokens, features), device = side_by_side(dialogue), dialogue.tokens.device
     noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
     width = torch.tensor([NOISE / (length - 1) for length in dialogue.lengths], device=device)
@@ -221,8 +224,11 @@ def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
 
 
 class Labels(NamedTuple):
-    """The network's labels at the counted ``places`` [place], indices into the flattened inputs: the target's features k ahead
-    [place, hidden] and its logits from them [place, draft]."""
+    """Labels of the positions that count.
+
+    ``places`` [place]: indices into the flattened inputs. ``features`` [place, hidden]: the target's features k steps ahead.
+    ``logits`` [place, draft]: logits from these features.
+    """
 
     places: Tensor
     features: Tensor
@@ -231,7 +237,10 @@ class Labels(NamedTuple):
 
 @torch.no_grad()
 def labels_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Labels:
-    """The labels of the places with a drafted token in the answer and in the draft vocabulary, by ``place`` [vocab]."""
+    """Return the labels of all positions that draft an answer token inside the draft vocabulary.
+
+    ``place`` [vocab]: index in the draft vocabulary, or IGNORED.
+    """
     (tokens, features), ahead = side_by_side(dialogue), net.block
     inside = torch.zeros(tokens.shape, dtype=torch.bool)
     for row, (begin, first, end) in zip(inside, dialogue.spans, strict=True):
@@ -244,10 +253,9 @@ def labels_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Label
 
 @torch.no_grad()
 def choose_glances(net: BlockNet, texts: Texts, truth: Labels, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
-    """Run a first pass without gradients and choose the inputs to reveal, int64 [input].
+    """Return the inputs to reveal, int64 [input]: random first positions of blocks, after a first pass without gradients.
 
-    Their number is ``ratio`` times that of the wrong places; they are random beginnings of blocks. The shipped block of two thus
-    has its first place revealed.
+    The number of inputs is ``ratio`` times the number of wrong predictions.
     """
     guessed = net.logits(net(*texts, phase).flatten(0, 1)[truth.places]).argmax(-1)
     wrong = int((guessed != truth.logits.argmax(-1)).sum())
@@ -256,13 +264,16 @@ def choose_glances(net: BlockNet, texts: Texts, truth: Labels, phase: int, ratio
 
 
 def reveal(texts: Texts, places: Tensor, block: int) -> Texts:
-    """Replace ``texts`` at ``places`` with the truth ``block`` steps ahead, which lies inside each text."""
+    """Replace the inputs ``places`` of ``texts`` by the true inputs ``block`` steps ahead."""
     flat = (rows.flatten(0, 1) for rows in texts)
     return Texts(*(rows.index_copy(0, places, rows[places + block]).view_as(own) for rows, own in zip(flat, texts, strict=True)))
 
 
 def total_loss(net: BlockNet, features: Tensor, truth: Labels, counts: Tensor) -> Tensor:
-    """The loss summed over places; ``features`` [place, hidden] are the network's outputs at those that count."""
+    """Return the loss summed over positions.
+
+    ``counts`` [place]: mask of the labels that count. ``features``: the network's outputs at these labels, [counted, hidden].
+    """
     target_logits, logits = truth.logits[counts], net.logits(features)
     regression = F.smooth_l1_loss(features, truth.features[counts], reduction="sum") / features.shape[-1]
     soft = F.kl_div(logits.log_softmax(-1), target_logits.log_softmax(-1), reduction="sum", log_target=True)
@@ -271,7 +282,7 @@ def total_loss(net: BlockNet, features: Tensor, truth: Labels, counts: Tensor) -
 
 
 def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
-    """Acceptance by level of one forward pass from every place of the answers, named as in :func:`acceptance.figures`."""
+    """Return :func:`acceptance.figures` of the levels of one forward, from every position of the answers."""
     block = net.block
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:
@@ -283,7 +294,7 @@ def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[s
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/falcon.safetensors`` and print its card line."""
+    """Train, measure on held-out answers, and write ``assets/weights/falcon.safetensors``."""
     inputs = feature.gather(job)
     settings = driver.settings_for(job, inputs.device)
     model, store = inputs.assets.target.model, inputs.store

@@ -1,9 +1,9 @@
-"""Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3``, and code shared with other families.
+"""Feature drafters: ``train eagle`` and ``train eagle3``, and code shared with other families.
 
-Li et al. 2025, EAGLE-3 (arXiv 2503.01840), "training-time test": step 0 is an ordinary causal pass; in step j the network
-reads its own output of step j - 1 together with the true next token. A row then attends as in drafting: to the true keys
-up to its start, and to its own keys of steps 1 to j. Rows with different starts never interact after step 0. A random sample
-of them can therefore continue while the rest stop, which sets the cost of the deeper steps.
+EAGLE-3's training-time test (Li et al., arXiv 2503.01840). Step 0 is a causal pass over the target's features. In step j, the
+network reads the output of step j - 1 and the true next token, as when drafting. Every start attends to the keys of step 0 up to
+the start, and to the keys of steps 1 to j from the same start. Starts do not interact after step 0, so only a random sample of
+starts continues to deeper steps, which limits the cost.
 Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
 """
 
@@ -33,30 +33,31 @@ from specviz.training.parallel import apply_padded, pad_rows
 MEASURED_DIALOGUES = 60
 DEPTH = 5
 MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
-"""Numbers of answer tokens at which the learning curve is measured; tokens of the first pass are all distinct."""
+"""Numbers of answer tokens at which the learning curve is measured."""
 
 _RIDGE = 1e-2
-# The scale of matching queries and keys before training, by which a token attends to itself.
+# Scale of the initial queries and keys, with which every token attends to itself.
 _SELF = 1.0
 
 _DEEPEST = 64
-"""The maximum number of self-fed steps, for rotary positions."""
+"""Maximum number of draft steps, for the rotary table."""
 Own = list[tuple[Tensor, Tensor]]
-"""Keys and values [start, kv, size] of each self-fed step so far."""
+"""Keys and values [start, kv, size] of the draft steps so far."""
 
 
 def unroll(
     net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
     lengths: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
-    """Return the outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, a subset of the previous step's.
+    """Return the outputs [start, hidden] of each draft step.
 
-    Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j. Its logits are the
-    distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
-    ``embedded`` [token, hidden] replaces the tokens' embeddings if some are not words. ``lengths`` are the numbers of tokens of
-    several concatenated texts. Keep ``rows`` on the host, since they determine the shapes.
+    In step 0, start i reads feature i and token i + 1; the output of step j predicts token i + 2 + j. ``tokens`` [token] and
+    ``features`` [token, tap * hidden]: one text, or several concatenated texts of these ``lengths``. ``rows[j]`` [start]: starts
+    of step j, on the host; each step has a subset of the previous step's starts. ``embedded`` [token, hidden]: embeddings, if
+    not those of ``tokens``.
 
-    The last start is repeated up to a multiple of 16, which limits the shapes; see :func:`specviz.training.parallel.pad_rows`.
+    The last start is repeated up to a multiple of 16, which limits the number of shapes; see
+    :func:`specviz.training.parallel.pad_rows`.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
     truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
@@ -71,14 +72,14 @@ def unroll(
 
 
 class Truth:
-    """The network over the true features of several concatenated texts: keys and values [token, kv, size].
+    """Step 0 of the network over several concatenated texts, with keys and values [token, kv, size].
 
-    A start attends to those of its own text up to its place. Only for attention do the texts form a batch, padded to the longest
-    text and to the most starts.
+    A start attends to its text up to the start. For attention, the texts form a batch, padded to the longest text and to the
+    largest number of starts.
     """
 
     def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
-        """``words`` [token, hidden] are the tokens' embeddings; ``features`` and ``lengths`` as in :func:`unroll`."""
+        """``words`` [token, hidden]: token embeddings. ``features`` and ``lengths``: as in :func:`unroll`."""
         self.net, self._device, self._lengths = net, words.device, torch.tensor(lengths or [len(words)])
         features = pad_rows(features[: len(words) - 1])
         self.words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
@@ -92,20 +93,23 @@ class Truth:
         self._keys, self._values = keys[at].permute(0, 2, 3, 1), values[at].transpose(1, 2)
 
     def first(self, chosen: Tensor) -> Tensor:
-        """The outputs [start, hidden] of step 0 at these starts (on the host)."""
+        """Return the outputs [start, hidden] of step 0 at the starts ``chosen``, which are on the host."""
         starts = chosen.to(self._device)
         return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
 
     def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
-        """Return the outputs [start, hidden] of a self-fed step on ``words`` and ``features`` (the previous outputs), both
-        [start, hidden]. ``own`` are the keys and values of each start's earlier steps; those of this step are appended."""
+        """Return the outputs [start, hidden] of a draft step.
+
+        ``words`` [start, hidden]: embeddings of the next tokens. ``features`` [start, hidden]: outputs of the previous step.
+        ``own``: keys and values of the earlier draft steps, to which this step's are appended.
+        """
         net, places = self.net, chosen.to(self._device) + step
         x, residual = net.mix(words, net.stepped(features, step))
         own.append(net.keys_values(x, places))
         return net.finish(residual, self._look(chosen, net.queries(x, places), own))
 
     def _look(self, chosen: Tensor, queries: Tensor, own: Own) -> Tensor:
-        """Attend with the queries [start, head, size] of ascending starts (on the host); return [start, head * size]."""
+        """Return the attention output [start, head * size] of ``queries`` [start, head, size] at ascending starts ``chosen``."""
         text = torch.searchsorted(self._begins, chosen, right=True) - 1
         count = torch.bincount(text, minlength=len(self._begins))
         most = int(count.max())
@@ -132,7 +136,7 @@ class Truth:
 
 
 def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """The starts of one dialogue or of several joined dialogues, for :func:`unroll`."""
+    """Return the starts of each step for one dialogue or several joined ones, see :func:`sampled_starts`."""
     several = [
         [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator)]
         for begin, first, end in dialogue.spans
@@ -141,9 +145,10 @@ def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: to
 
 
 def sampled_starts(first: int, length: int, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """Draw for each step a random share of the starts that stay inside the answer, ascending and a subset of the previous step's.
+    """Return for each step a random share of the starts that draft an answer token, ascending.
 
-    Start i drafts token i + 2 first: an answer that begins at ``first`` is drafted from start first - 2 on.
+    Each step has a subset of the previous step's starts. Start i drafts token i + 2 first, so an answer that begins at ``first``
+    is drafted from start first - 2 on.
     """
     order, places = torch.rand(length, generator=generator), torch.arange(length)
     inside, starts = places >= max(0, first - 2), list[Tensor]()
@@ -156,29 +161,31 @@ def sampled_starts(first: int, length: int, shares: Sequence[float], generator: 
 
 
 DEPTH_WEIGHT = 0.8
-# Shares of the starts that continue to each step. Their weight grows as their share falls, so that each step counts as if all
-# starts continued. Deeper steps weigh less but cost as much, so they get fewer starts.
+# Share of the starts that continue to each step; the loss is divided by the share. Deeper steps weigh less but cost as much per
+# start, so they get fewer starts.
 SHARES = (1.0, 0.35, 0.25, 0.15, 0.1)
 EAGLE3_TAPS = slice(0, 3)
 EAGLE3_NOISE = 0.2
-"""Half the width of the uniform noise on the features, in units of each feature's spread. Without it and DROPOUT, a network of
-this size soon memorises its dialogues (τ 3.2 on training dialogues, 1.9 on others)."""
+"""Half the width of the uniform noise on features, in units of the feature's root mean square.
+
+Without noise and dropout, a network of this size memorises the dialogues (τ 3.2 on training dialogues, 1.9 on others).
+"""
 DROPOUT = 0.1
-"""Share of the entries of features and embeddings that are dropped, independently at each place."""
+"""Dropout rate of features and embeddings."""
 
 
 def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """EAGLE-3's loss with the target's head frozen and shared; the inputs are three hidden states, without feature regression.
+    """Return EAGLE-3's loss: the weighted sum over steps and starts of the cross-entropy in nats, times ``scale``.
 
-    Returns the weighted sum over steps and starts of the cross-entropy (nats), times ``scale``. ``place`` [vocab] is a token's
-    index in the draft vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined dialogues.
+    ``place`` [vocab]: index in the draft vocabulary, or IGNORED. Only answer tokens inside the draft vocabulary count.
+    ``dialogue``: one dialogue or several joined ones.
     """
     rows = starts_of(dialogue, SHARES, generator)
     features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
     features = features + (2 * uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
     words = dropout(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
     outputs = unroll(net, dialogue.tokens, dropout(features, DROPOUT, generator), rows, words, dialogue.lengths)
-    # All steps pass through the head at once: on a CPU, casting its rows costs as much as a step.
+    # One call of the head for all steps: on a CPU, casting the head's weights costs as much as a step.
     drafted = torch.cat([chosen + 2 + step for step, chosen in enumerate(rows)]).to(place.device)
     weight = torch.cat([torch.full((len(chosen),), DEPTH_WEIGHT**step / SHARES[step]) for step, chosen in enumerate(rows)])
     weight = weight.to(place.device) * (place[dialogue.tokens[drafted]] != IGNORED)
@@ -188,7 +195,7 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
 
 
 def dropout(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Dropout with an explicit generator: sets this share of the entries to zero and scales the others up."""
+    """Dropout at rate ``share``, with an explicit generator."""
     return values * (uniform(values, generator) >= share) / (1 - share)
 
 
@@ -198,7 +205,7 @@ def uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def fitting(generator: torch.Generator, device: torch.device) -> torch.Generator:
-    """A generator for tensors on ``device``: the given one, or a new one seeded from it if the devices differ."""
+    """Return ``generator`` if it suits ``device``, else a new generator on ``device``, seeded from ``generator``."""
     if generator.device.type == device.type:
         return generator
     return torch.Generator(device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
@@ -207,15 +214,16 @@ def fitting(generator: torch.Generator, device: torch.device) -> torch.Generator
 EAGLE_TAPS = slice(3, 4)
 TOKEN_WEIGHT = 0.1
 EAGLE_NOISE = 0.2 * 512
-"""Width of the noise on a text's features, divided by the text's number of tokens."""
+"""Width of the uniform noise on features, times the number of tokens of the text."""
 
 
 def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """EAGLE's loss: Li et al. 2024 (arXiv 2401.15077). SmoothL1 between features plus 0.1 times the cross-entropy between their
-    distributions under the target's head. The inputs are noisy, since drafting reads approximate features.
+    """Return EAGLE's loss (Li et al., arXiv 2401.15077) summed over the answer tokens, times ``scale``.
 
-    Returns the sum over the answer's tokens, times ``scale``; the regression is a mean over the feature's entries.
-    ``dialogue`` may be several joined dialogues."""
+    The loss is SmoothL1 between features, plus 0.1 times the cross-entropy between the distributions that the target's head gives
+    for these features. Input features get noise, since a drafter reads approximate features. ``dialogue``: one dialogue or
+    several joined ones.
+    """
     features, lengths = dialogue.features[:, EAGLE_TAPS].flatten(1), dialogue.lengths
     noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
     width = torch.cat([torch.full((length, 1), EAGLE_NOISE / length) for length in lengths]).to(features.device)
@@ -227,7 +235,7 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
 
 
 def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return EAGLE's loss [start] of outputs against true features, and the target's logits there."""
+    """Return EAGLE's loss [start] of ``outputs`` against the true ``features``, and the target's logits from ``features``."""
     with torch.no_grad():
         truth = apply_padded(partial(F.linear, weight=net.head), features)
     tokens = F.cross_entropy(apply_padded(net.logits, outputs), truth.softmax(-1), reduction="none")
@@ -235,13 +243,13 @@ def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tens
 
 
 Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
-"""The loss of a dialogue (or several joined), from a generator and a scale (one over the update's answer tokens)."""
+"""Function of (dialogue, generator, scale) that returns a loss. The scale is 1 over the answer tokens of the update."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
-"""The figures of dialogues, with the acceptance length ``tau``, which selects the best weights."""
+"""Function from dialogue numbers to figures, including the acceptance length ``tau``."""
 
 
 class DialogueTraining(TrainState):
-    """Training of a drafter measured on held-out dialogues."""
+    """Training of a drafter that is measured on held-out dialogues."""
 
     dialogues: Dialogues
     held_out: Sequence[int]
@@ -249,14 +257,14 @@ class DialogueTraining(TrainState):
     marks = MARKS
 
     visited: Callable[[], list[int]]
-    """Returns the dialogues that training has read, each once and in order."""
+    """Function that returns the dialogues read in training, without repeats and in order."""
     distinct: Callable[[], int]
-    """Returns the number of distinct tokens that training has read."""
+    """Function that returns the number of distinct tokens read in training."""
 
     def compared(self, count: int) -> dict[str, float]:
-        """Figures of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
+        """Return the figures of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
 
-        ``gap`` is the acceptance length on equally many training dialogues, chosen likewise, minus that on the held-out ones.
+        ``gap``: acceptance length on as many training dialogues minus acceptance length on the held-out dialogues.
         """
         found, read = self.measured(self.held_out[:count]), self.visited()
         known = data.greedy_only(self.dialogues, read)[:count]
@@ -267,7 +275,7 @@ class DialogueTraining(TrainState):
         return self.compared(self.settings.measured)
 
     def figures(self) -> dict[str, Any]:
-        """A milestone's figures on more dialogues, the acceptance length by kind, and the learning curve."""
+        """Return figures on ``MEASURED_DIALOGUES`` dialogues, the acceptance length by kind, and the learning curve."""
         kinds = data.by_kind(self.dialogues, self.held_out[:MEASURED_DIALOGUES])
         entries = [entry for entry in self.progress.history if "distinct" in entry]
         curve = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in entries]
@@ -276,7 +284,7 @@ class DialogueTraining(TrainState):
 
 
 class FeatureTraining(DialogueTraining):
-    """Training of a drafter on the target's features, with training and held-out dialogues."""
+    """Training of a drafter on the target's features."""
 
     def __init__(
         self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Schedule,
@@ -288,15 +296,15 @@ class FeatureTraining(DialogueTraining):
         self.begin()
 
     def begin(self) -> None:
-        """Continue the order of dialogues exactly where it stopped."""
+        """Continue with the batches where the checkpoint stopped."""
         self.stream = islice(batches(self.training, self.settings), self.progress.updates, None)
 
     def answers(self, numbers: Sequence[int]) -> int:
-        """The number of answer tokens of these dialogues."""
+        """Return the number of answer tokens of the dialogues ``numbers``."""
         return sum(len(self.dialogues.answer(number)) for number in numbers)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
-        """Loss and gradients of these dialogues per answer token; the longest go first, so that the workers finish together."""
+        """Return loss and gradients per answer token. Long dialogues come first, so that all workers finish at about one time."""
         answers, seed = self.answers(batch), 1_000_003 * self.optimizer.updates
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
@@ -319,7 +327,7 @@ class FeatureTraining(DialogueTraining):
 
 
 def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
-    """Yield endless batches of dialogue numbers from passes over all of them, each pass in a new order."""
+    """Yield endless batches of dialogue numbers, reshuffled in every pass over ``training``."""
     generator, waiting = np.random.default_rng([0]), list[int]()
     while True:
         while len(waiting) < settings.batch:
@@ -329,8 +337,11 @@ def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
 
 
 class Sample(NamedTuple):
-    """Rows for a fit: true ``features`` [row, tap * hidden], the ``embedded`` next token [row, hidden], and the target's last
-    hidden state at that token, ``thought`` [row, hidden]."""
+    """Rows for a least-squares fit.
+
+    ``features`` [row, tap * hidden]: the target's features. ``embedded`` [row, hidden]: embedding of the next token. ``thought``
+    [row, hidden]: the target's last hidden state at the next token.
+    """
 
     features: Tensor
     embedded: Tensor
@@ -338,7 +349,7 @@ class Sample(NamedTuple):
 
 
 def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
-    """The shape of a drafter with the target's widths and rotary positions."""
+    """Return the config of a drafter with the target's sizes."""
     parts = config.get_text_config()
     return FeatureConfig(
         vocab_size=parts.vocab_size, hidden=parts.hidden_size, heads=parts.num_attention_heads,
@@ -348,7 +359,7 @@ def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
 
 
 def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: slice) -> Sample:
-    """The rows at answer positions of the ``chosen`` dialogues; ``columns`` are the drafter's taps among the store's."""
+    """Return the rows at the answer positions of the ``chosen`` dialogues. ``columns``: the drafter's taps in the store."""
     rows = []
     for dialogue in store.get(chosen):
         places = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1, device=dialogue.tokens.device)
@@ -364,7 +375,7 @@ def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: s
 
 @torch.no_grad()
 def start(net: FeatureNet, model: Any, rows: Sample) -> None:
-    """Set every weight of ``net`` from the target ``model`` and ``rows``."""
+    """Initialise ``net`` from the target ``model`` and a fit to ``rows``."""
     last, attention, mlp, hidden = model.base_model.layers[-1], net.layer.self_attn, net.layer.mlp, net.config.hidden
     with gated_layer(model):
         for name in ("gate_proj", "up_proj", "down_proj"):
@@ -375,7 +386,7 @@ def start(net: FeatureNet, model: Any, rows: Sample) -> None:
         attention.o_proj.weight.copy_(dense(last.self_attn.o_proj))
     if net.config.wide:
         _start_wide(net, model, rows)
-    else:  # the projection predicts the next feature; the layer adds nothing at first
+    else:  # the projection predicts the next feature, and the untrained layer adds nothing
         inputs = _even_out(net, torch.cat((rows.embedded, rows.features), dim=-1))
         net.fc.weight.copy_(fit(inputs, rows.thought).T)
         attention.o_proj.weight.zero_()
@@ -383,7 +394,7 @@ def start(net: FeatureNet, model: Any, rows: Sample) -> None:
 
 
 def dense(linear: Any) -> Tensor:
-    """The weight [out, in] of a linear layer, unpacked if its layout is packed."""
+    """Return the weight [out, in] of a linear layer, unpacked if necessary."""
     if getattr(linear, "weight", None) is not None:
         return linear.weight.detach()
     packed: Tensor = linear.packed.to_dense()
@@ -392,25 +403,25 @@ def dense(linear: Any) -> Tensor:
 
 @contextmanager
 def gated_layer(model: Any) -> Iterator[None]:
-    """Guard reads of the target's last layer: raises ModelUnavailable if its structure differs from a drafter's."""
+    """Turn errors in the ``with`` block, which reads the target's last layer, into ModelUnavailable."""
     try:
         yield
     except (AttributeError, RuntimeError) as problem:
         raise ModelUnavailable(
-            f"The last layer of {type(model).__name__} is not a gated decoder layer, from which a drafter starts "
+            f"The last layer of {type(model).__name__} is not a gated decoder layer, so a drafter cannot be initialised from it "
             f"({problem}): choose a Llama-like target."
         ) from problem
 
 
 def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
-    """Set the input projection's scale from ``inputs`` and return them scaled."""
+    """Set the scale of the input projection from ``inputs`` and return the scaled inputs."""
     scale = 1 / inputs.square().mean(0).sqrt().clamp_min(1e-6)
     net.fc.scale.copy_(scale)
     return inputs * scale
 
 
 def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
-    """Return the float64 matrix [in, out] that approximately maps ``inputs`` to ``outputs``, by ridge regression."""
+    """Return the float64 matrix [in, out] of a ridge regression from ``inputs`` [row, in] to ``outputs`` [row, out]."""
     x, y = inputs.double(), outputs.double()
     gram = x.T @ x / len(x)
     gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
@@ -418,8 +429,10 @@ def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
 
 
 def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
-    """Initialise the projection as a prediction from the features, and self-attention as one from the embedding. Both are in
-    units that the final norm hardly changes."""
+    """Initialise the projection to predict from the features, and the attention to predict from the embedding.
+
+    Predictions have units that the final norm hardly changes.
+    """
     config, attention = net.config, net.layer.self_attn
     net.norm.weight.copy_(model.base_model.norm.weight)
     features = _even_out(net, rows.features)
@@ -434,7 +447,10 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
 
 
 def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> None:
-    """Make queries and keys match on equal tokens; values and output apply the best low-rank part of ``linear`` [in, out]."""
+    """Initialise the attention: every token attends to itself, and values and output apply ``linear`` [in, out].
+
+    Only the best low-rank approximation of ``linear`` fits.
+    """
     config, attention, hidden = net.config, net.layer.self_attn, net.config.hidden
     size, groups = config.head_size, config.kv_heads
     spread = embedded.double().T @ embedded.double() / len(embedded)
@@ -462,13 +478,13 @@ def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> Non
 
 
 def run(job: Job, inputs: TrainInputs, state: TrainState, save: driver.Save, *data_more: str, **card: str) -> None:
-    """Train, measure, and write the recipe's file; ``data_more`` and ``card`` are further entries of its card."""
+    """Train, measure, and write the weights file. ``data_more``: additions to the card's data line. ``card``: card entries."""
     line, tokenizer = data.dialogues_line(inputs.files, *data_more), inputs.assets.target.tokenizer_hash
     driver.run(job, state, line, save, tokenizer_hash=tokenizer, **card)
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
+    """Train, measure on held-out answers, and write ``assets/weights/NAME.safetensors``."""
     inputs, fused = gather(job), job.recipe.name == "eagle3"
     settings, store = driver.settings_for(job, inputs.device), inputs.store
     columns = EAGLE3_TAPS if fused else EAGLE_TAPS
@@ -486,7 +502,7 @@ def make(job: Job) -> None:
 def acceptance_figures(
     net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
 ) -> dict[str, float]:
-    """Acceptance of chains from every position of these answers, and of EAGLE's tree of 25 nodes down to ``depth``."""
+    """Return the acceptance of chains from every position of the answers, and of EAGLE's 25-node tree down to ``depth``."""
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:
         outputs = unroll(net, dialogue.tokens, dialogue.features[:, columns].flatten(1), [starts] * depth)

@@ -1,13 +1,13 @@
-"""``train gto``, Group Tree Optimization: a drafter is rewarded for the tree it would draft, not for single tokens.
+"""``train gto``, Group Tree Optimization: a drafter is rewarded for whole trees, not for single tokens.
 
-Hu et al. 2026 (arXiv 2509.22134). A tree's reward is a soft maximum over its branches' expected lengths under the target, minus
-that of the reference drafter's tree at the same place. The reference is the drafter before this training. The advantage is the
-reward centred and scaled over a group of neighbouring places. A positive advantage makes the branch that the target followed
-more likely, within a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
+Hu et al. (arXiv 2509.22134). The reward of a tree is a soft maximum over the branches' expected accepted lengths. The gain is the
+reward minus that of the reference, the drafter before this training, at the same position. The advantage is the gain, centred and
+scaled over a group of adjacent positions. A positive advantage makes the branch that the target followed more likely, within a
+clipped ratio. Training learns a low-rank change to EAGLE-3's drafter.
 
-Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue. Every start attends to
-the true keys up to its position and to its own nodes' ancestors, as in ``feature``. The target then runs once over all of a
-group's trees with their common nodes merged and without their leaves: a token's probability is in its parent's row.
+Trees are those of ``trees.dynamic``, grown together for many positions of a dialogue. A start attends to the true keys up to the
+start and to the ancestors in the tree, as in ``feature``. The target then runs once over all trees of a group, merged and without
+leaves, since the probability of a token is in the parent's row.
 Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`` (a position that drafts), ``beam``, ``node``.
 """
 
@@ -41,7 +41,7 @@ from specviz.training.registry import WEIGHTS
 
 
 class Size(NamedTuple):
-    """The size of every tree: its depth, its children per node and beam width, and its number of nodes without the root."""
+    """Size of a tree. ``width``: beam width, and children per beam node. ``nodes``: number of nodes without the root."""
 
     depth: int = 5
     width: int = 4
@@ -50,36 +50,36 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """``tokens`` and ``parents`` by node, parents before children; the root's token is unused."""
+    """A draft tree: ``tokens`` and ``parents`` [node], parents before children. The root's token is unused."""
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
 
     @cached_property
     def paths(self) -> frozenset[tuple[int, ...]]:
-        """The token path to each node: equal for two trees that differ only in the order of their nodes."""
+        """Token path to each node. Equal for trees that differ only in node order."""
         return frozenset(self.down_to(node) for node in range(len(self.tokens)))
 
     def along(self, text: Sequence[int]) -> int:
-        """The number of leading tokens of ``text``, the continuation of the root, that the tree contains as a branch."""
+        """Return how many leading tokens of ``text``, which continues the root, follow a branch of the tree."""
         return next(length for length in range(len(text), -1, -1) if tuple(text[:length]) in self.paths)
 
     def down_to(self, node: int) -> tuple[int, ...]:
-        """The tokens from below the root to ``node``."""
+        """Return the tokens on the path to ``node``, without the root's."""
         return (*self.down_to(self.parents[node]), self.tokens[node]) if node else ()
 
 
 @torch.no_grad()
 def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
-    """Grow the tree of each of ``starts`` (int64 [start], ascending); start i drafts after root i + 1.
+    """Return the tree of each start; start i has token i + 1 as the root.
 
-    ``tokens`` [token] and ``features`` [token, tap * hidden] are the whole dialogue's.
+    ``tokens`` [token] and ``features`` [token, tap * hidden]: the whole dialogue. ``starts``: ascending, int64 [start].
     """
     truth, starts = Truth(net, F.embedding(tokens, net.embedding), features), starts.cpu()
     count, device = len(starts), tokens.device
     output, parents = truth.first(starts), torch.zeros(count, 1, dtype=torch.long, device=device)
     value, considered = torch.zeros(count, 1, dtype=torch.float64, device=device), 1
-    # All candidates in order: candidate 0 is the root; a level has tokens, parents and values [start, beam * width].
+    # Candidates are numbered in order of drafting, with the root as 0. A level has tokens, parents, values [start, beam * width].
     levels, own = list[tuple[Tensor, Tensor, Tensor]](), Own()
     for depth in range(1, size.depth + 1):
         logits = net.logits(output).float()
@@ -89,7 +89,7 @@ def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor
         width = ids.shape[1] // value.shape[1]
         below = (value[:, :, None] + shares.view(*value.shape, width)).flatten(1)
         levels.append((ids, parents.repeat_interleave(width, 1), below))
-        # A stable sort, so that of two equal candidates the earlier one wins, as in drafting.
+        # A stable sort, so that ties go to the earlier candidate, as in drafting.
         beam = below.sort(dim=1, descending=True, stable=True).indices[:, : size.width]
         row = (beam // width + torch.arange(count, device=device)[:, None] * value.shape[1]).flatten()
         value, parents, considered = below.gather(1, beam), considered + beam, considered + below.shape[1]
@@ -97,7 +97,7 @@ def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor
         if depth < size.depth:
             words = F.embedding(ids.gather(1, beam).flatten(), net.embedding)
             output = truth.deeper(starts.repeat_interleave(beam.shape[1]), words, output[row], own, depth)
-    # The candidates of highest value. A parent's value is never lower than its child's, and a parent comes first.
+    # The candidates of highest value form a tree: a parent has at least the child's value and comes first.
     tokens, parents, values = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
     chosen = values.sort(dim=1, descending=True, stable=True).indices[:, : size.nodes].sort(dim=1).values
     trees = list[Tree]()
@@ -109,7 +109,7 @@ def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor
 
 
 class TreeScore(NamedTuple):
-    """A tree's ``reward``, and the tokens of its branch of ``longest`` expected length."""
+    """Reward of a tree, and tokens of the branch with the longest expected accepted length."""
 
     reward: float
     longest: tuple[int, ...]
@@ -118,9 +118,9 @@ class TreeScore(NamedTuple):
 def score_trees(
     target: Target, text: Sequence[int], roots: Sequence[int], forests: Sequence[Sequence[Tree]], group: int = 8
 ) -> list[list[TreeScore]]:
-    """Score each forest's tree after ``text[root]`` with the target: ``[forest][root]``. ``roots`` ascend.
+    """Return the target's scores [forest][root] of the trees ``forests`` [forest][root], drafted after ``text[root]``.
 
-    One pass scores the trees after ``group`` adjacent tokens.
+    ``roots``: ascending positions. ``group``: number of adjacent positions with trees that one pass scores.
     """
     session, worths, place = target.open(len(text)), [list[TreeScore]() for _ in forests], 0
     try:
@@ -129,12 +129,12 @@ def score_trees(
             numbers = [number for number in range(place, len(roots)) if roots[number] < first + group]
             if session.length < first:
                 session.prefill(text[session.length : first])
-            # One merged tree: the text from ``first`` on and all distinct inner nodes of the trees after its tokens.
+            # One merged tree: the text from ``first`` on, and the distinct inner nodes of all trees.
             tokens = list(text[first : roots[numbers[-1]] + 1])
             parents, stretch = list(range(-1, len(tokens) - 1)), len(tokens)
             shared = {(node - 1, token): node for node, token in enumerate(tokens) if node}
             asked, pairs = [(forest[number], roots[number] - first) for forest in forests for number in numbers], []
-            for tree, root in asked:  # each drafted node's parent in the merged tree, and its token
+            for tree, root in asked:  # (parent in the merged tree, token) of every node
                 inner, where = set(tree.parents), {0: root}
                 for node, (parent, token) in enumerate(zip(tree.parents[1:], tree.tokens[1:], strict=True), start=1):
                     pairs.append(pair := (where[parent], token))
@@ -161,18 +161,21 @@ def score_trees(
 START = "eagle3"
 MEASURED = 40
 RANK = 16
-"""The rank of the change."""
+"""Rank of the change."""
 GROUPS, MEMBERS, SIZE = 4, 8, Size()
-"""Groups per dialogue in an update, adjacent prefixes per group, and the size of their trees."""
+"""Groups per dialogue in an update, adjacent prefixes per group, and size of the trees."""
 DELTA = 1e-6
-"""Keeps advantages at zero if all gains of a group are equal."""
+"""Term in the denominator that keeps advantages at zero if all gains of a group are equal."""
 CLIP = 0.2
 WEIGHT = 0.5
-"""The weight of the tree loss beside the cross-entropy."""
+"""Weight of the tree loss relative to the cross-entropy."""
 
 
 class LossInputs(NamedTuple):
-    """Inputs of a loss: the drafter in training, the reference ``before`` it, the target, and [vocab] draft indices."""
+    """Inputs of the losses.
+
+    ``net``: drafter in training. ``before``: reference drafter. ``place`` [vocab]: index in the draft vocabulary, or IGNORED.
+    """
 
     net: FeatureNet
     before: FeatureNet
@@ -181,17 +184,17 @@ class LossInputs(NamedTuple):
 
 
 def advantages(gain: Tensor) -> Tensor:
-    """Normalise gains over the reference's reward, [group, member]: centre each group and divide by its spread."""
+    """Return the advantages [group, member]: ``gain`` centred and divided by the standard deviation within each group."""
     return (gain - gain.mean(1, keepdim=True)) / (gain.std(1, correction=0, keepdim=True) + DELTA)
 
 
 def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
-    """The loss ``-min(ratio * advantage, clip(ratio) * advantage)``, elementwise."""
+    """Return ``-min(ratio * advantage, clip(ratio) * advantage)`` elementwise."""
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
 def sample_starts(dialogue: DialogueFeatures, groups: int, members: int, generator: np.random.Generator) -> Tensor:
-    """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``groups``, ascending."""
+    """Return int64 [group, member] starts: at most ``groups`` disjoint runs of adjacent starts inside the answer, ascending."""
     first = max(0, dialogue.first - 2)
     room = len(dialogue.tokens) - 2 - first
     run_count = room // members
@@ -205,7 +208,7 @@ def sample_starts(dialogue: DialogueFeatures, groups: int, members: int, generat
 def branch_log(
     net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
 ) -> Tensor:
-    """The log-probability [start] under ``net`` of each start's branch of at least one token."""
+    """Return the log-probability [start] of the branch of each start under ``net``. Branches have at least one token."""
     words = F.embedding(dialogue.tokens, net.embedding)
     truth = Truth(net, words, dialogue.features[:, EAGLE3_TAPS].flatten(1))
     tokens = pad_sequence([torch.tensor(branch) for branch in branches]).to(starts.device)
@@ -221,8 +224,11 @@ def branch_log(
 
 
 class TreeComparison(NamedTuple):
-    """Results of the trees at ``starts``, each [start]: ``gain`` in reward over the reference (on the CPU), advantage, and the
-    branch whose likelihood changes (empty for none)."""
+    """Comparison of the trees at ``starts`` with the reference's.
+
+    ``gain`` [start]: gain in reward over the reference, on the CPU. ``branches`` [start]: branch to make more or less likely, or
+    an empty tuple.
+    """
 
     starts: Tensor
     gain: Tensor
@@ -232,10 +238,10 @@ class TreeComparison(NamedTuple):
 
 @torch.no_grad()
 def compare_trees(arena: LossInputs, dialogue: DialogueFeatures, starts: Tensor, size: Size) -> TreeComparison:
-    """Grow both drafters' trees at ``starts`` [group, member] and compare them. Only groups with differing trees count.
+    """Grow the trees of both drafters at ``starts`` [group, member] and compare rewards.
 
-    The branch is the part of the target's continuation that the tree contains. If it contains none, the branch is the one of
-    longest expected length under the target.
+    The branch of a start is the part of the target's continuation that the tree contains, or else the branch with the longest
+    expected length. In groups where both drafters have the same trees, branches are empty.
     """
     device = dialogue.tokens.device
     flat, text = starts.flatten().to(device), dialogue.tokens.tolist()
@@ -247,7 +253,7 @@ def compare_trees(arena: LossInputs, dialogue: DialogueFeatures, starts: Tensor,
     for start, tree in zip(flat.tolist(), trees, strict=True):
         after = tuple(text[start + 2 : start + 2 + size.depth])
         branches.append(after[: tree.along(after)])
-    # Equal trees have no gain whatever the target returns: they are scored only if a branch is missing.
+    # Equal trees have no gain, so they are scored only if the branch is missing.
     scored = [number for number, counted in enumerate(counts) if counted and (differ[number] or not branches[number])]
     gain = torch.zeros(len(flat), dtype=torch.float64)
     if scored:
@@ -261,7 +267,7 @@ def compare_trees(arena: LossInputs, dialogue: DialogueFeatures, starts: Tensor,
 
 
 def tree_loss(arena: LossInputs, dialogue: DialogueFeatures, judgement: TreeComparison, scale: float) -> Tensor | None:
-    """The clipped surrogate summed over the starts, times ``scale``; None if its gradient would be zero."""
+    """Return the clipped surrogate loss, summed over the starts, times ``scale``; None if there is no gradient."""
     pulls = [number for number, branch in enumerate(judgement.branches) if branch and float(judgement.advantage[number])]
     if not pulls:
         return None
@@ -275,7 +281,7 @@ def tree_loss(arena: LossInputs, dialogue: DialogueFeatures, judgement: TreeComp
 
 
 class GtoTraining(TrainState):
-    """Training of a low-rank change to the drafter of ``arena`` with the tree's reward."""
+    """Training of a low-rank change to the drafter of ``arena`` on the reward of trees."""
 
     unit = "prefixes"
 
@@ -287,7 +293,7 @@ class GtoTraining(TrainState):
         self.settle()
 
     def step(self, share: float) -> Step:
-        """Loss and gradients: the cross-entropy, and the reward of trees at a few prefixes of each dialogue."""
+        """Return gradients of the cross-entropy and of the tree loss at a few prefixes of each dialogue."""
         number, arena = self.progress.updates, self.arena
         batch, judgements = self.settings.batch, list[TreeComparison]()
         numbers = data.cycle_shuffled(self.training, number * batch, batch, [0])
@@ -313,20 +319,20 @@ class GtoTraining(TrainState):
 
     @torch.inference_mode()
     def trees(self, number: int) -> list[Tree]:
-        """The tree after every token of a dialogue, from the prompt's last to the answer's second to last."""
+        """Return the tree after every token of a dialogue, from the last prompt token to the second-to-last answer token."""
         dialogue = self.store.get([number])[0]
         starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2)
         features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
         return grow_trees(self.arena.net, dialogue.tokens, features, starts, SIZE)
 
     def figures(self) -> dict[str, Any]:
-        """Acceptance on held-out answers before and after the change."""
+        """Return the acceptance on held-out answers without and with the change."""
         with self.using({name: torch.zeros_like(value) for name, value in self.optimizer.parameters.items()}):
             start = self.accepted(self.held_out)
         return {"start": start, "gto": self.accepted(self.held_out)}
 
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Acceptance along these greedy answers: tokens per step with the trees, bonus included, and chain figures by depth."""
+        """Return the acceptance along greedy answers: ``tau`` with trees, and figures of chains."""
         emitted, depth = list[int](), SIZE.depth
         for number in numbers:
             trees, answer, place = self.trees(number), self.store.dialogues.answer(number).tolist(), 0
@@ -338,7 +344,7 @@ class GtoTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure start and end on held-out answers, write ``assets/weights/gto.safetensors``."""
+    """Train, measure on held-out answers, and write ``assets/weights/gto.safetensors``."""
     inputs = gather(job)
     settings, loaded = driver.settings_for(job, inputs.device), inputs.assets.target
     target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")

@@ -1,4 +1,4 @@
-"""``train hybrid`` and ``train hybrid_draft``: a small hybrid target and its distilled Mamba-2 drafter."""
+"""``train hybrid`` and ``train hybrid_draft``: a small hybrid target and a Mamba-2 drafter distilled from the target."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ SLOWEST, FASTEST = 0.002, 0.2
 
 
 def target_config(vocab_size: int) -> BambaConfig:
-    """Five Mamba-2 layers and one of attention, 2.8 million weights."""
+    """Return the target's config: five Mamba-2 layers and one attention layer, 2.8 million weights."""
     return BambaConfig(vocab_size=vocab_size, pad_token_id=None, **recipes()["hybrid"].shape)
 
 
 def draft_config(vocab_size: int) -> Mamba2Config:
-    """Two Mamba-2 layers, half a million weights."""
+    """Return the drafter's config: two Mamba-2 layers, half a million weights."""
     return Mamba2Config(vocab_size=vocab_size, **recipes()[DRAFT].shape)
 
 
 def new_model(config: Any) -> Any:
-    """A network whose layers all add zero at first, with time steps from slow to fast: it starts as just its embedding."""
+    """Return a network with random weights whose layers add zero, and time steps from slow to fast."""
     torch.manual_seed(0)
     model: Any = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
     model.get_input_embeddings().weight.data.normal_(std=0.02)
@@ -54,7 +54,7 @@ def new_model(config: Any) -> Any:
                     layer.weight.data.normal_(std=layer.in_features**-0.5)
                     if name in {"out_proj", "o_proj", "down_proj"}:
                         layer.weight.data.zero_()
-        if block.mixer is not None:  # time steps spread evenly in their logarithm, decays from 1 to 8
+        if block.mixer is not None:  # log-spaced time steps, decays from 1 to 8
             step = torch.exp(torch.linspace(math.log(SLOWEST), math.log(FASTEST), block.mixer.num_heads))
             block.mixer.dt_bias.data.copy_(step + torch.log(-torch.expm1(-step)))
             block.mixer.A_log.data.copy_(torch.log(torch.linspace(1, 8, block.mixer.num_heads)))
@@ -72,21 +72,21 @@ LONGEST = 360
 
 
 class Split(NamedTuple):
-    """Training and held-out dialogues, as text that starts with ``OPENING`` or as token ids."""
+    """Training and held-out dialogues, as texts that start with ``OPENING`` or as token ids."""
 
     training: list[Any]
     held_out: list[Any]
 
 
 def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split:
-    """The usable dialogues as text with marked turns, decoded with their own ``tokenizer``."""
+    """Return the usable dialogues as text with marked turns. ``tokenizer``: tokenizer of the dialogue file."""
 
     def usable(numbers: Sequence[int]) -> Iterator[str]:
         for number in numbers:
             if dialogues.temperature[number] > HOTTEST or loops(dialogues.answer(number).tolist()):
                 continue
             spoken = tokenizer.decode(dialogues.of(number).tolist())
-            if not spoken.endswith(END):  # keep the answer up to its last whole sentence
+            if not spoken.endswith(END):  # keep the answer's complete sentences
                 question, separator, reply = spoken.rpartition(f"{START}assistant\n")
                 reply = reply[: 1 + max(reply.rfind(mark) for mark in ".!?")]
                 if len(reply) < 40:
@@ -98,26 +98,26 @@ def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split:
 
 
 def loops(answer: Sequence[int]) -> bool:
-    """Whether fewer than six in ten of an answer's 4-grams are distinct."""
+    """Whether less than ``LOOPING`` of an answer's 4-grams are distinct."""
     runs = [tuple(answer[place : place + 4]) for place in range(len(answer) - 3)]
     return bool(runs) and len(set(runs)) < LOOPING * len(runs)
 
 
 def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenizer:
-    """A byte-level BPE tokenizer trained on the training text only, with the chat template's two markers."""
+    """Return a byte-level BPE tokenizer, trained on the training texts, with the markers of the chat template."""
     return byte_pairs(training, size, [START, END])
 
 
 def corpus(dialogue_texts: Split, tokenizer: Tokenizer) -> Split:
-    """Both parts as token ids, cut to ``LONGEST``."""
+    """Return the dialogues as token ids, truncated to ``LONGEST``."""
     encoded = (tokenizer.encode_batch(part) for part in (dialogue_texts.training, dialogue_texts.held_out))
     return Split(*([np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in part] for part in encoded))
 
 
 def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield endless rows of ``length + 1`` tokens, each opening with the start of a dialogue, reshuffled for each pass.
+    """Yield endless rows of ``length + 1`` tokens, each from the start of a dialogue, reshuffled in every pass.
 
-    A dialogue cut off by the end of a row opens the next row.
+    A dialogue cut off by the end of a row is repeated at the start of the next row.
     """
     waiting: list[np.ndarray] = []
     filled = 0
@@ -132,16 +132,16 @@ def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generat
 
 
 Loss = Callable[[Tensor], Tensor]
-"""The summed loss of tokens [batch, token + 1]."""
+"""Function from tokens [batch, token + 1] to the summed loss."""
 SHOWN_ROWS = 24
-"""Held-out rows for a milestone's figure."""
+"""Number of held-out rows at a milestone."""
 MEASURED_ROWS = 60
 DRAFT = "hybrid_draft"
 TEACHER = WEIGHTS / "hybrid.safetensors"
 
 
 class StateSpaceTraining(TrainState):
-    """Training of a model with state-space layers on token rows with a given ``loss``."""
+    """Training of a model with state-space layers. ``teacher``: target of a drafter. ``tokens_a_byte``: tokens per text byte."""
 
     unit = "tokens"
 
@@ -154,17 +154,17 @@ class StateSpaceTraining(TrainState):
         self.begin()
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """Flatten everything except the layers' matrices, the embedding too, so that Adam updates it."""
+        """Flatten all but the layers' matrices, so that Adam updates the embedding, too."""
         return value if value.ndim == 2 and "embed" not in name else value.reshape(-1)
 
     def begin(self) -> None:
-        """Start new rows; a resumed run uses a new seed instead of skipping rows."""
+        """Start a stream of rows. A resumed run has a new seed instead of skipping rows."""
         generator = np.random.default_rng([0, self.progress.updates])
         every = rows(self.corpus.training, LENGTH, generator)
         self.stream = iter(lambda: list(islice(every, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[np.ndarray]) -> Step:
-        """The mean loss over the tokens and its gradients, clipped to norm one."""
+        """Return the mean loss per token and gradients, clipped to norm 1."""
         count = sum(len(row) - 1 for row in batch)
 
         def loss(part: Sequence[np.ndarray]) -> Tensor:
@@ -179,18 +179,18 @@ class StateSpaceTraining(TrainState):
 
     @torch.no_grad()
     def held_out_loss(self, many: int) -> float:
-        """The mean loss per token over ``many`` rows of held-out dialogues."""
+        """Return the mean loss per token over ``many`` held-out rows."""
         return float(np.mean([float(self.loss(tokens)) for tokens in self._held_out(many)])) / LENGTH
 
     @torch.no_grad()
     def agreement(self, teacher: Any, many: int) -> dict[str, float]:
-        """How often the drafter ranks the teacher's most likely next token first, or in its top four, on held-out rows."""
+        """Return how often the teacher's top token is the drafter's top token, and how often it is in the drafter's top four."""
         rows = self._held_out(many)
         ranks = [acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1)) for tokens in rows]
         return {f"top{breadth}": float((torch.cat(ranks) < breadth).float().mean()) for breadth in (1, 4)}
 
     def figures(self) -> dict[str, float]:
-        """Nats per token; for a target also bits per byte, for a drafter also its agreement with its target."""
+        """Return nats per token, with bits per byte for a target, and with the agreement for a drafter."""
         nats = self.held_out_loss(MEASURED_ROWS)
         if self.teacher is not None:
             return {"held_out_kl": nats, **self.agreement(self.teacher, MEASURED_ROWS)}
@@ -202,26 +202,26 @@ class StateSpaceTraining(TrainState):
 
 
 def next_token_loss(model: Any, tokens: Tensor) -> Tensor:
-    """Cross-entropy in nats, summed over tokens."""
+    """Return the cross-entropy in nats, summed over tokens."""
     return F.cross_entropy(_logits(model, tokens).flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
 
 
 def distillation_loss(model: Any, teacher: Any, tokens: Tensor) -> Tensor:
-    """Kullback-Leibler divergence from the teacher's distribution at temperature 1, summed over tokens: the only term."""
+    """Return the KL divergence from the teacher's distribution at temperature 1, summed over tokens."""
     with torch.no_grad():
         distribution = _logits(teacher, tokens).log_softmax(-1)
     return F.kl_div(_logits(model, tokens).log_softmax(-1), distribution, log_target=True, reduction="sum")
 
 
 def _logits(model: Any, tokens: Tensor) -> Tensor:
-    """Float32 logits [batch, token, vocab] of the next token, from tokens [batch, token + 1]."""
+    """Return the float32 logits [batch, token, vocab] of the next tokens, from ``tokens`` [batch, token + 1]."""
     with parallel.arithmetic(tokens.device):
         hidden = model.base_model(tokens[:, :-1], use_cache=False).last_hidden_state
         return F.linear(hidden.float(), model.get_output_embeddings().weight).float()
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out dialogues, write the weights and print the card's line."""
+    """Train, measure on held-out dialogues, and write the weights."""
     device, files, drafts = choose_device(job.device), data.find(job.data), job.recipe.name == DRAFT
     dialogue_texts = _read(files)
     teacher, tokenizer = _teacher(device) if drafts else (None, small_tokenizer(dialogue_texts.training))
@@ -237,14 +237,16 @@ def make(job: Job) -> None:
 
 
 def _read(files: list[Path]) -> Split:
-    """The dialogues as text. This requires only SmolLM2's tokenizer, not the model."""
+    """Return the dialogues as text, decoded with SmolLM2's tokenizer."""
     folder = prepare(TARGET, lambda message, fraction: print(message, flush=True))
     return texts(data.read_all(files), AutoTokenizer.from_pretrained(folder, local_files_only=True))
 
 
 def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
-    """The shipped target, frozen, and its tokenizer."""
+    """Return the shipped target, frozen, and the target's tokenizer."""
     if not TEACHER.is_file():
-        raise ModelUnavailable("The drafter learns from the hybrid target: first run `python -m specviz train hybrid`.")
+        raise ModelUnavailable(
+            "The drafter is distilled from the hybrid target, which is missing: first run `python -m specviz train hybrid`."
+        )
     packed = read_model(TEACHER)
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer

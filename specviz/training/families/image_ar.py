@@ -1,8 +1,8 @@
-"""``train image_ar_small``, ``image_ar``: autoregressive models of picture codes given prompts.
+"""``train image_ar_small``, ``train image_ar``: autoregressive models that generate image codes from a prompt.
 
-The small one draws 8 x 8 codes with 6 layers. The other draws 16 x 16 with 12 layers and starts from the small one, which
-learns the meaning of words and codes on short sequences. The class is transformers' Janus over [begin, words …, picture,
-codes …]. Norm weights stay at one, since the matrices after them can absorb any scale.
+The small model has 6 layers and 8 x 8 codes. The large model has 12 layers and 16 x 16 codes, and is initialised from the small
+model, which learns words and codes on short sequences. The class is transformers' Janus over [begin, words …, picture, codes …].
+Norm weights stay at 1, since the matrices that follow can absorb any scale.
 Axis names: ``batch``, ``place``, ``hidden``, ``code``.
 """
 
@@ -37,16 +37,16 @@ from specviz.training.registry import WEIGHTS, Recipe
 
 LAYERS = "model.language_model.layers."
 PREFIXES = ("model.language_model.", "model.generation_")
-"""Name prefixes of the drawing parameters; the rest of the class is for vision, text output and the picture tokenizer."""
+"""Name prefixes of the parameters for image generation. The class also has vision, text output and an image tokenizer."""
 ADDS = ("o_proj.weight", "down_proj.weight")
 
 
 def new_model(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any:
-    """A model with random weights and code embeddings from ``codebook`` [code, dim]."""
+    """Return a model with random weights and code embeddings from ``codebook`` [code, dim]."""
     torch.manual_seed(seed)
     with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**config))
-    model.set_attn_implementation("eager")  # torch's fused attention is slow on CPUs, backwards and for single queries
+    model.set_attn_implementation("eager")  # torch's fused attention is slow on CPUs in the backward pass and for single queries
     with torch.no_grad():
         model.model.generation_embeddings.weight.copy_(codebook)
         for name, value in drawing(model).items():
@@ -61,18 +61,18 @@ def new_model(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any
 
 
 def drawing(model: Any) -> dict[str, nn.Parameter]:
-    """The parameters that ship."""
+    """Return the parameters for image generation, which are shipped."""
     return {name: value for name, value in model.named_parameters() if name.startswith(PREFIXES)}
 
 
 def learned(model: Any) -> dict[str, nn.Parameter]:
-    """The drawing parameters in training: all but the norms."""
+    """Return the parameters to train: all of :func:`drawing` but the norms."""
     return {name: value for name, value in drawing(model).items() if not name.endswith("norm.weight")}
 
 
 @torch.no_grad()
 def stack(small: Mapping[str, Tensor], model: Any) -> None:
-    """Start a deep model from one with fewer layers: copies follow each layer and add nothing at first."""
+    """Initialise a model from a ``small`` one with fewer layers: each layer is followed by copies that add nothing."""
     times = model.config.text_config.num_hidden_layers // len({name.split(".")[3] for name in small if name.startswith(LAYERS)})
     for name, value in drawing(model).items():
         if not name.startswith(LAYERS):
@@ -86,29 +86,29 @@ def stack(small: Mapping[str, Tensor], model: Any) -> None:
 
 
 def hidden_states(model: Any, prompts: Tensor, codes: Tensor) -> Tensor:
-    """The final hidden states [batch, place, hidden] of prompts [batch, place] followed by codes [batch, place]."""
+    """Return the last hidden states [batch, place, hidden] of ``prompts`` [batch, place] followed by ``codes`` [batch, place]."""
     rows = (model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes))
     return model.model.language_model(inputs_embeds=torch.cat(rows, 1), use_cache=False).last_hidden_state
 
 
 def loss(model: Any, prompts: Tensor, codes: Tensor, read: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the preceding codes.
+    """Return the mean cross-entropy in nats of ``codes`` [batch, place], given ``prompts`` [batch, word] and previous codes.
 
-    In training, ``read`` replaces the preceding codes.
+    ``read`` [batch, place]: codes that the model reads as previous codes; None: ``codes``.
     """
     states = hidden_states(model, prompts, (codes if read is None else read)[:, :-1])[:, prompts.shape[1] - 1 :]
     return F.cross_entropy(model.model.generation_head(states).flatten(0, 1).float(), codes.flatten())
 
 
 def guided(both: Sequence[Tensor], strength: float) -> Tensor:
-    """The guided logits, from the logits with words and without."""
+    """Return the logits with classifier-free guidance from ``both``, the logits with and without the prompt."""
     with_words, without = both
     return without + strength * (with_words - without)
 
 
 @torch.inference_mode()
 def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float, seed: int) -> Tensor:
-    """Draw codes [picture, cell] at temperature 1 for prompts [picture, word], with guidance against ``empty`` ones."""
+    """Sample codes [picture, cell] at temperature 1 for ``prompts`` [picture, word], with guidance against ``empty`` prompts."""
     generator = torch.Generator(prompts.device).manual_seed(seed)
     cache = KeyValues([None] * model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
     rows, columns = model.get_input_embeddings()(torch.cat((prompts, empty))), list[Tensor]()
@@ -122,22 +122,25 @@ def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float
 
 SMALL = "image_ar_small"
 PARTS = 4
-"""Parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit a core's cache."""
+"""Parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit into a core's cache."""
 MISREAD = 0.15
-"""The maximum share of wrong codes among those read from the data."""
+"""Maximum share of wrong codes in pictures from the data."""
 TIMES = 3
-"""The number of updates for which pictures are drawn at once, and the number of times each picture is read."""
+"""Number of updates for which pictures are generated at a time, and number of times each picture is read."""
 SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (0.35, {(16, False): 0.44, (1, False): 0.1, (2, False): 0.1, (1, True): 0.1, (2, True): 0.13, (4, True): 0.13}),
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),
 )
-"""By share of the time: the frequency of reading this many sixteenths of a picture, from the data or as drawn (True)."""
+"""(End of the period as a share of the time, frequency by (sixteenths of a picture to read, whether generated by the model))."""
 Draw = Callable[[Tensor, Tensor, int, int], Tensor]
-"""The model's own codes [picture, place], from prompts with words and without [picture, word], a number of places and a seed."""
+"""Function that generates codes [picture, place], from prompts, empty prompts [picture, word], a number of places and a seed."""
 
 
 def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
-    """The number of codes to read of a picture with ``grid`` rows, and whether as drawn; ``generator`` is uniform from 0 to 1."""
+    """Return the number of codes to read of a picture with ``grid`` rows, and whether the model generates the picture.
+
+    ``generator``: random number from 0 to 1.
+    """
     kinds = next(kinds for end, kinds in SCHEDULE if share < end or end == 1)
     for (part, own), likely in kinds.items():
         generator -= likely
@@ -147,17 +150,17 @@ def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
 
 
 class Curriculum:
-    """Batches of prompts [picture, word], codes and codes as read [picture, place], one per update and of about equal cost."""
+    """Source of batches of about equal cost: prompts [picture, word], codes and codes as read [picture, place]."""
 
     def __init__(self, batches: Batches, draw: Draw, grid: int, count: int, seed: int = 0) -> None:
-        """``count`` is the number of whole pictures of ``grid`` x ``grid`` codes that an update reads."""
+        """``count``: number of pictures of ``grid`` x ``grid`` codes in an update, if read as a whole."""
         self.batches, self.draw, self.grid, self.count, self.seed = batches, draw, grid, count, seed
         self.generator = torch.Generator().manual_seed(seed)
         self.drawn = Counter[int]()
         self.waiting = defaultdict[int, list[tuple[Tensor, Tensor, Tensor]]](list)
 
     def next(self, share: float) -> tuple[Tensor, Tensor, Tensor]:
-        """An update's examples after ``share`` of the time; short beginnings are more numerous, for the same cost."""
+        """Return the batch of an update after ``share`` of the time."""
         places, own = length(share, float(torch.rand((), generator=self.generator)), self.grid)
         count = max(1, self.count * (PROMPT_TOKENS + self.grid**2) // (PROMPT_TOKENS + places))
         if not own:
@@ -174,12 +177,12 @@ class Curriculum:
 
 
 class ImageArTraining(TrainState):
-    """Training of an image model on a curriculum of prompts and pictures."""
+    """Training of an image model."""
 
     unit = "codes"
 
     def __init__(self, recipe: Recipe, settings: Schedule, device: torch.device) -> None:
-        """Start a new model, or stack the small one if it exists with the same codebook and prompts."""
+        """Create a new model, initialised from the small one if that has the same codebook and prompt tokenizer."""
         self.prompts, shape = word_prompts(), recipe.shape
         self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], code_pictures(shape["grid"])
         self.config = janus_config(self.grid, prompts=self.prompts.size, **shape["text"])
@@ -196,11 +199,11 @@ class ImageArTraining(TrainState):
         super().__init__(settings, learned(self.model))
 
     def begin(self) -> None:
-        """Start a new curriculum; a resumed run uses a new seed."""
+        """Start a new curriculum. A resumed run has a new seed."""
         self.curriculum = Curriculum(self.batches, self.draw_codes, self.grid, self.settings.batch, self.progress.updates)
 
     def draw_codes(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:
-        """The averaged model's codes for these prompts; a CPU's cores share the work."""
+        """Return codes generated by the averaged model, on all cores of a CPU."""
         with self.using(self.optimizer.averaged()):
             model = copy.deepcopy(self.model).to(products(self.device))
         parts = torch.arange(len(prompts)).chunk(self.settings.workers)
@@ -212,7 +215,7 @@ class ImageArTraining(TrainState):
             return torch.cat(list(pool.map(own, parts)))
 
     def step(self, share: float) -> Step:
-        """The mean loss on prompts, codes and codes as read [picture, place], and its gradients."""
+        """Return loss and gradients of the curriculum's next batch."""
         batch = self.curriculum.next(share)
         pictures = len(batch[0])
         self.part = -(-pictures // (PARTS if self.device.type == "cpu" else 1))
@@ -228,7 +231,7 @@ class ImageArTraining(TrainState):
         return {"held_out": float(loss(self.model, *self.held_out))}
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        """Write the drawing parameters with the facts for loading; ``digest`` identifies these weights."""
+        """Write the parameters for image generation, with config and digests in the card."""
         tensors, sums = drawing(self.model), hashlib.sha256()
         for name in sorted(tensors):
             sums.update(tensors[name].detach().float().cpu().numpy().tobytes())
@@ -241,7 +244,7 @@ class ImageArTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write the recipe's weights."""
+    """Train, measure on held-out concepts, and write the weights."""
     emoji.run(job, partial(ImageArTraining, job.recipe))
     if job.recipe.name in SHIPPED.values():
         WORDS.write_text("\n".join(training_names()) + "\n", "utf-8")

@@ -1,6 +1,6 @@
-"""``train image_samplers``: the two row-causal samplers between coarse and fine picture codes.
+"""``train image_samplers``: two row-causal samplers, from coarse to fine image codes and from fine to coarse.
 
-They learn from the codes' vectors and, through the frozen decoder, from pixels. Peruzzo et al. 2026 (arXiv 2601.05149).
+The loss compares codebook vectors and, through the frozen decoder, pixels. Peruzzo et al. (arXiv 2601.05149).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import code_pictures, vq_model
 
 DRAWN = 6
-"""Pictures of a batch that are also compared in pixels."""
+"""Number of pictures per batch to compare in pixels."""
 COARSE, FINE = 8, 16
 
 
 def distance(net: LatentSamplers, vectors: Tensor, codes: Tensor) -> Tensor:
-    """The squared distance to the codes' vectors plus the cross-entropy of the nearest code."""
+    """Return the squared distance to the vectors of ``codes``, plus the cross-entropy of the codes."""
     rows = vectors.permute(0, 2, 3, 1).flatten(0, 2)
     scores = rows @ net.codebook.T * 12
     return (vectors - net.vectors(codes)).square().sum(1).mean() + 0.1 * F.cross_entropy(scores, codes.flatten())
 
 
 class SamplersTraining(TrainState):
-    """Training of both samplers on pairs of codes; every other update also goes through the frozen decoder."""
+    """Training of both samplers on pairs of coarse and fine codes."""
 
     unit = "codes"
 
@@ -49,12 +49,12 @@ class SamplersTraining(TrainState):
         self.held_out = self.pairs(kept_out, np.zeros(len(kept_out), int))
 
     def pairs(self, rows: np.ndarray, grounds: np.ndarray) -> tuple[Tensor, ...]:
-        """The coarse and fine codes of these pictures, each [picture, row, column]."""
+        """Return coarse and fine codes of pictures, each [picture, row, column]."""
         codes = [torch.from_numpy(pictures.codes[rows, grounds].astype(np.int64)) for pictures in self.data]
         return tuple(one.view(-1, grid, grid).to(self.device) for one, grid in zip(codes, (COARSE, FINE), strict=True))
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next pictures, in vectors and, in every other update, also in pixels."""
+        """Return loss and gradients of the next pictures; every other update also compares pixels."""
         net, many = self.net, self.settings.batch
         chosen = self.pairs(self.generator.choice(self.learning, many), self.generator.integers(0, 2, many))
 
@@ -71,12 +71,11 @@ class SamplersTraining(TrainState):
         return self.learn([chosen], loss, chosen[1].numel())
 
     def decode_vectors(self, vectors: Tensor) -> Tensor:
-        """Decode the codes' vectors to pixels."""
         return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """The share of exact codes in both directions, and the share if each coarse code is simply copied four times."""
+        """Return the share of right codes in both directions, and the share if each coarse code is copied four times."""
         net, (coarse, fine) = self.net, self.held_out
         copied = coarse.repeat_interleave(2, 1).repeat_interleave(2, 2)
         up, down = net.nearest(net.fine(net.vectors(coarse))), net.nearest(net.coarse(net.vectors(fine)))
@@ -88,5 +87,5 @@ class SamplersTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write ``assets/weights/image_samplers.safetensors``."""
+    """Train, measure on held-out concepts, and write ``assets/weights/image_samplers.safetensors``."""
     emoji.run(job, SamplersTraining)

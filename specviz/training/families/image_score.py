@@ -1,4 +1,4 @@
-"""``train image_score``: an encoder of pictures and one of prompts, which score how well a picture fits a prompt."""
+"""``train image_score``: an image encoder and a prompt encoder that score how well an image fits a prompt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import drawable, prompt_of, varied_prompt, word_prompts
 
 AMONG = 64
-"""The number of candidate prompts per picture when accuracy is measured."""
+"""Maximum number of candidate prompts per picture in the accuracy measurement."""
 
 
 class ScoreTraining(TrainState):
-    """Training of both encoders on 32-pixel pictures, slightly noisy and shifted, and their prompts."""
+    """Training of both encoders on 32-pixel pictures, with noise and shifts, and prompts."""
 
     unit = "pictures"
 
@@ -36,14 +36,14 @@ class ScoreTraining(TrainState):
         super().__init__(settings, self.net)
 
     def examples(self, asked: Sequence[tuple[emoji.Concept, str, str, str]]) -> tuple[Tensor, Tensor]:
-        """Pictures [picture, rgb, row, column] from -1 to 1 and prompts, from (concept, style, ground, prompt)."""
+        """Return pictures [picture, rgb, row, column] from -1 to 1, and prompts [picture, word]."""
         rows = [concept.rows[style] for concept, style, _, _ in asked]
         grounds = np.array([emoji.GROUNDS[ground] for *_, ground, _ in asked])
         pixels = F.avg_pool2d(torch.from_numpy(self.art.on(rows, grounds)), emoji.SIDE // SIDE)
         return pixels, torch.tensor([self.prompts.rows(prompt).conditional for *_, prompt in asked])
 
     def batch(self, many: int) -> tuple[Tensor, Tensor]:
-        """Pictures of ``many`` distinct concepts, with a prompt for each."""
+        """Return pictures of ``many`` distinct concepts, with prompts."""
         generator, asked = self.generator, []
         for place in generator.permutation(len(self.learning))[:many]:
             concept, style = self.learning[place], emoji.STYLES[int(generator.integers(len(emoji.STYLES)))]
@@ -55,7 +55,7 @@ class ScoreTraining(TrainState):
         return pixels + 0.08 * torch.randn_like(pixels), words
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next pictures: the cross-entropy of each picture's prompt among all, and vice versa."""
+        """Return gradients of the contrastive loss: each picture selects a prompt of the batch, and each prompt a picture."""
         batch = tuple(tensor.to(self.device) for tensor in self.batch(self.settings.batch))
 
         def loss(some: Sequence[tuple[Tensor, ...]]) -> Tensor:
@@ -67,7 +67,7 @@ class ScoreTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """How often the plain prompt of a picture on white scores best among the candidates, and the number of candidates."""
+        """Return how often the right prompt scores best among the candidates, and the number of candidates."""
         figures, net = dict[str, float](), copy.deepcopy(self.net).cpu()
         for name, concepts in (("learned", self.learning[::16]), ("held_out", self.kept_out)):
             styled = [(concept, emoji.STYLES[at % len(emoji.STYLES)]) for at, concept in enumerate(concepts[:AMONG])]
@@ -83,5 +83,5 @@ class ScoreTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure on learned and held-out concepts, write ``assets/weights/image_score.safetensors``."""
+    """Train, measure on learned and held-out concepts, and write ``assets/weights/image_score.safetensors``."""
     emoji.run(job, ScoreTraining)

@@ -1,8 +1,8 @@
-"""The picture tokenizer, transformers' ``JanusVQVAE``: one code per 4 x 4 pixels of emoji art, at 64 and at 32 pixels.
+"""The image tokenizer, transformers' ``JanusVQVAE``, with one code per 4 x 4 pixels of emoji art at 64 and at 32 pixels.
 
-``train image_vq``: the decoder reads codes of unit length, so training stays on the unit sphere. It starts without codes; the
-codebook is then initialised from the encoder's outputs. ``train image_decoder``: a better decoder for the same codes, so that no
-other weights need retraining. ``train image_patches``: the mean look of each code, only for display.
+``train image_vq``: encoder, codebook and decoder, with codebook vectors of unit length. Training begins without a codebook, which
+is then initialised from the encoder's outputs. ``train image_decoder``: a better decoder for the same codes, so that no other
+weights need retraining. ``train image_patches``: mean pixels of each code, for display only.
 """
 
 from __future__ import annotations
@@ -28,33 +28,36 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import PREFIX, code_pictures, new_vq, vq_model
 
 CROPS, WHOLE = 20, 5
-"""Pictures per update at 32 pixels (a third of them whole) and at 64 pixels."""
+"""Number of pictures per update, at 32 pixels and at 64 pixels."""
 REDRAWN, SHRUNK = 6, 8
-"""Pictures per update of the decoder alone: at 64 pixels, and shrunk to 32."""
+"""Number of pictures per update of ``image_decoder``, at 64 pixels and shrunk to 32."""
 FREE = 0.12
-"""The share of the time, at the start, without codes."""
+"""Share of the time before the codebook is initialised."""
 FROZEN = 0.85
-"""The share of the time after which the codebook is frozen."""
+"""Share of the time after which the codebook is frozen."""
 MEASURED = 204
-"""Held-out pictures for the figures."""
+"""Maximum number of held-out pictures for the figures."""
 BATCH = 64
-"""Pictures per pass when patches are averaged."""
+"""Number of pictures per pass for ``image_patches``."""
 
 
 class Codebook:
-    """A codebook: ``vectors`` [code, dim] of unit length, updated in place."""
+    """A codebook in training. ``vectors`` [code, dim]: unit length, updated in place."""
 
     def __init__(self, vectors: Tensor) -> None:
         self.vectors, self.sums = vectors, vectors.clone()
         self.counts = torch.ones(len(vectors), device=vectors.device)
 
     def nearest(self, places: Tensor) -> Tensor:
-        """The codes [place] nearest to vectors [place, dim]."""
+        """Return the codes [place] nearest to the vectors ``places`` [place, dim]."""
         return (places @ self.vectors.T).argmax(-1)
 
     @torch.no_grad()
     def start(self, places: Tensor, rounds: int = 12) -> None:
-        """Spread the codes over the encoder's outputs [place, dim] by k-means, giving repeated vectors (grounds) less weight."""
+        """Initialise the codebook by k-means on the encoder's outputs ``places`` [place, dim].
+
+        Repeated vectors, such as plain backgrounds, have less weight.
+        """
         cells, inverse, counts = torch.unique((places * 6).round(), dim=0, return_inverse=True, return_counts=True)
         means = torch.zeros_like(cells).index_add_(0, inverse, places)
         order = torch.randperm(len(cells), device=places.device)[: len(self.vectors)]
@@ -69,7 +72,7 @@ class Codebook:
 
     @torch.no_grad()
     def follow(self, places: Tensor, codes: Tensor, keep: float = 0.99) -> None:
-        """Move each code towards the mean of the vectors assigned to it."""
+        """Move each code towards the mean of the vectors ``places`` that were assigned to the code."""
         used = torch.bincount(codes, minlength=len(self.vectors)).float()
         self.sums.mul_(keep).add_(torch.zeros_like(self.sums).index_add_(0, codes, places), alpha=1 - keep)
         self.counts.mul_(keep).add_(used, alpha=1 - keep)
@@ -78,7 +81,7 @@ class Codebook:
 
     @torch.no_grad()
     def revive(self, places: Tensor, codes: Tensor, below: float) -> None:
-        """Move some of the codes used less than ``below`` times per batch to places with a large error."""
+        """Move some codes with fewer than ``below`` uses per batch to vectors of ``places`` with a large error."""
         dead = (self.counts < below).nonzero()[:, 0]
         if len(dead):
             error = 1 - (places * self.vectors[codes]).sum(-1)
@@ -88,34 +91,34 @@ class Codebook:
 
 
 class PixelTraining(TrainState):
-    """Training of a picture tokenizer ``net`` with its codebook on emoji art."""
+    """Training of an image tokenizer ``net`` on emoji art."""
 
     unit = "pictures"
 
     def __init__(self, settings: Schedule, net: Any, codebook: Codebook, fixed: str, seed: int, **buffers: Tensor) -> None:
-        """Parameters with names that match ``fixed`` are frozen."""
+        """``fixed``: regular expression for the names of frozen parameters."""
         self.net, self.codebook, self.art, self.generator = net, codebook, emoji.load(), np.random.default_rng(seed)
         self.rows = [row for concept in self.art.part(held_out=False) for row in concept.rows.values()]
         learned = {name: value for name, value in net.named_parameters() if not re.match(fixed, name)}
         super().__init__(settings, learned, buffers=buffers)
 
     def encode(self, pixels: Tensor) -> Tensor:
-        """The float32 unit vectors [batch, dim, row, column] of pixels [batch, rgb, row, column]."""
+        """Return float32 unit vectors [batch, dim, row, column] of ``pixels`` [batch, rgb, row, column]."""
         return F.normalize(self.net.quant_conv(self.net.encoder(pixels)).float(), dim=1)
 
     def decode(self, vectors: Tensor) -> Tensor:
-        """The pixels [batch, rgb, row, column] of vectors [batch, dim, row, column]."""
+        """Return the pixels [batch, rgb, row, column] of ``vectors`` [batch, dim, row, column]."""
         return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
     def quantise(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors of the codes nearest to unit vectors, the unit vectors as rows [place, dim], and the codes [place]."""
+        """Return the vectors of the nearest codes (shape of ``vectors``), ``vectors`` as rows [place, dim], and codes [place]."""
         last = vectors.permute(0, 2, 3, 1)
         rows = last.flatten(0, 2).detach()
         codes = self.codebook.nearest(rows)
         return self.codebook.vectors[codes].view(last.shape).permute(0, 3, 1, 2), rows, codes
 
     def draw(self, count: int) -> Tensor:
-        """Random whole pictures over random grounds; half of the batches are mirrored."""
+        """Return random pictures on random backgrounds; half of the batches are mirrored."""
         rows, palette = self.generator.choice(self.rows, count), np.array(list(emoji.GROUNDS.values()))
         grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
         free = self.generator.random(count) < 0.15
@@ -125,7 +128,7 @@ class PixelTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """The peak signal-to-noise ratio (dB) at 64 and 32 pixels on held-out concepts, a third of them on coloured grounds."""
+        """Return the peak signal-to-noise ratio in dB on held-out concepts, at 64 and at 32 pixels."""
         rows = [row for concept in self.art.part(held_out=True) for row in concept.rows.values()][:MEASURED]
         grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
         pixels, figures = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
@@ -139,14 +142,14 @@ class PixelTraining(TrainState):
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
-    """The mean absolute and squared error of pixels plus the mean absolute error of neighbouring pixels' differences."""
+    """Return a weighted sum of the mean absolute and squared errors of pixels, and of the mean absolute error of edges."""
     error = drawn - pixels
     edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
     return error.abs().mean() + 2 * error.square().mean() + 0.5 * edges
 
 
 class VqTraining(PixelTraining):
-    """Training of the tokenizer on crops and whole pictures. The checkpoint includes its codebook and the flag ``coded``."""
+    """Training of the tokenizer on crops and whole pictures. ``coded``: whether the codebook has been initialised."""
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -158,19 +161,19 @@ class VqTraining(PixelTraining):
         super().__init__(settings, net, book, "quantize", seed=1, coded=self.coded, **vars(book))
 
     def small(self) -> Tensor:
-        """Pictures of 32 pixels: a third are whole pictures, shrunk, the rest are crops."""
+        """Return pictures of 32 pixels: a third are shrunk, the others are crops."""
         pixels, whole = self.draw(CROPS), CROPS // 3
         corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
         crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= whole]
         return torch.cat((F.avg_pool2d(pixels[:whole], 2), torch.stack(crops)))
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of small pictures and, after 30 % of the time, also of whole ones."""
+        """Return loss and gradients of pictures of 32 pixels and, after 30 % of the time, also of 64 pixels."""
         parts = [self.small(), *([self.draw(WHOLE)] if share > 0.3 else [])]
         return self.learn(parts, lambda some: self.loss(some[0], share) * 0.5, sum(map(len, parts)))
 
     def loss(self, pixels: Tensor, share: float) -> Tensor:
-        """The reconstruction loss, plus the distance of vectors from their codes once the codebook exists."""
+        """Return the reconstruction loss, plus the distance of vectors from codes once the codebook exists."""
         vectors = self.encode(pixels)
         if share < FREE:
             self.encoded = [*self.encoded[-300:], vectors.detach().permute(0, 2, 3, 1).flatten(0, 2)]
@@ -189,9 +192,11 @@ class VqTraining(PixelTraining):
         return super().measure() if self.coded else {}
 
     def figures(self) -> dict[str, float]:
-        """A milestone's figures. Raises BadInput if the time ended before the codebook was initialised."""
+        """Return the figures for the card. Raises BadInput if the time ended before the codebook was initialised."""
         if not self.coded:
-            raise BadInput("The time ended before the codebook began: train for more --minutes, or continue with --resume.")
+            raise BadInput(
+                "The time ended before the codebook was initialised: train with more --minutes, or continue with --resume."
+            )
         return self.measure()
 
     def save(self, path: Path, card: dict[str, str]) -> None:
@@ -202,7 +207,7 @@ class VqTraining(PixelTraining):
 
 
 class DecoderTraining(PixelTraining):
-    """Further training of the shipped picture tokenizer's decoder."""
+    """Further training of the decoder of the shipped image tokenizer."""
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         self.stored, self.card = read_weights(weights_of("image_vq"))
@@ -210,7 +215,7 @@ class DecoderTraining(PixelTraining):
         super().__init__(settings, net, Codebook(net.quantize.embedding.weight.detach()), "encoder|quant", seed=7)
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of shrunk pictures and whole ones."""
+        """Return loss and gradients of pictures of 32 and of 64 pixels."""
         parts = [(F.avg_pool2d(self.draw(SHRUNK), 2), 0.4), (self.draw(REDRAWN), 0.6)]
 
         def loss(some: Sequence[tuple[Tensor, float]]) -> Tensor:
@@ -231,11 +236,11 @@ class DecoderTraining(PixelTraining):
 
 @torch.inference_mode()
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
-    """Return each code's mean cell [code, row, column, rgb] from -1 to 1 in the pictures ``codes`` [picture, place], and figures.
+    """Return the mean pixels of each code [code, row, column, rgb] in the pictures ``codes`` [picture, place], and figures.
 
-    The decoder also reads a cell's neighbours, so a code decoded alone, or in a picture of that code only, has a colour that no
-    real picture has. Only a code that occurs in none of the pictures is decoded that way. ``patch`` is the root mean square
-    difference (out of 255) between a cell's pixels and its code's patch.
+    Pixels range from -1 to 1. A code decoded on its own has unrealistic colours, since the decoder also reads neighbours, so only
+    codes that occur in no picture are. Figures: ``unseen``, the number of such codes; ``patch``, the root mean square difference
+    (of 255) between pixels and patches.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()
@@ -252,7 +257,7 @@ def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors`` or ``image_patches.safetensors``."""
+    """Train and measure on held-out concepts, or average patches; write the weights."""
     kinds = {"image_vq": VqTraining, "image_decoder": DecoderTraining}
     if job.recipe.name in kinds:
         return emoji.run(job, kinds[job.recipe.name])

@@ -1,9 +1,9 @@
 """``train masked_lm``: the small draft model, trained further with bidirectional attention to fill in masks.
 
-``train deer``: a low-rank change to that model in two stages, after DEER (arXiv 2512.15176). The first learns the answer's
-continuation from a random cut; the second learns only the last R tokens, with the highest weight on the earliest. The paper
-puts a separator at the cut. Here each row predicts the place after it: the last token before the cut predicts the first place,
-and the masks themselves mark the text's end.
+``train deer``: a low-rank change to the masked model in two stages, after DEER (arXiv 2512.15176). The first stage learns to
+continue an answer from a random cut. The second stage learns the last R tokens of a text, with most weight on the first of them.
+The paper puts a separator at the cut. Here each row predicts the next position, so the last token before the cut predicts the
+first one after, and the masks mark the cut.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from specviz.training.optimizer import LowRank
 from specviz.training.registry import WEIGHTS
 
 LEAST = 0.05
-"""The smallest masking probability t: a row's weight is 1/t, and a smaller t would dominate all other rows."""
+"""Minimum masking probability t. The weight of a row is 1/t, so rows with a very small t would dominate."""
 
 
 class MaskedTexts(NamedTuple):
-    """Texts [row, token] with their hidden places, the loss weight of each place (0 for no prediction), and the places that are
-    text, not padding (None: all)."""
+    """Texts with masks: ``ids``, ``blank``, ``weight`` and ``is_text``, each [row, token].
+
+    ``blank``: whether the token is masked. ``weight``: weight in the loss; 0: not predicted. ``is_text``: False for padding;
+    None: no padding.
+    """
 
     ids: Tensor
     blank: Tensor
@@ -47,7 +50,7 @@ class MaskedTexts(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One text [token] with its hidden places and their weights."""
+    """One text with masks, each field [token]; see :class:`MaskedTexts`."""
 
     tokens: np.ndarray
     blank: np.ndarray
@@ -55,12 +58,12 @@ class Example(NamedTuple):
 
 
 def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
-    """Masking probabilities [row] between LEAST and 1, evenly spread so that a small batch has easy and hard rows."""
+    """Return masking probabilities [row] between LEAST and 1, evenly spread, so that small batches have easy and hard rows."""
     return LEAST + (1 - LEAST) * ((generator.random() + np.arange(rows) / rows) % 1)
 
 
 def standard(rows: Sequence[Row], generator: np.random.Generator) -> list[Example]:
-    """Hide each counted token of packed ``rows`` with its row's probability t; its loss is divided by t and their number."""
+    """Mask each counted token of packed ``rows`` with a probability t per row. Weights are 1/t over the number of such tokens."""
     counted = np.stack([np.append(False, row.counts) for row in rows])
     share = probabilities(len(rows), generator)[:, None]
     blank = counted & (generator.random(counted.shape) < share)
@@ -69,18 +72,18 @@ def standard(rows: Sequence[Row], generator: np.random.Generator) -> list[Exampl
 
 
 def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Example:
-    """DEER's first stage: cut the answer (from ``first`` on) at random and hide each later token with probability ``share``."""
+    """DEER's first stage: cut the answer, which begins at ``first``, at random; mask later tokens with probability ``share``."""
     cut = int(generator.integers(first, len(tokens)))
     blank = (np.arange(len(tokens)) >= cut) & (generator.random(len(tokens)) < share)
     return Example(tokens, blank, blank / share)
 
 
 def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Example:
-    """DEER's second stage: end the text at random in the answer and hide its last R <= ``reach`` tokens.
+    """DEER's second stage: end the text at random in the answer and mask the last R <= ``reach`` tokens.
 
-    The i-th of them weighs ``emphasis`` ** (R - i), most where a mistake costs the whole block. The weights of a text sum to 1;
-    otherwise the few texts with the longest hidden ends would dominate, the more so the larger ``emphasis``. The paper's
-    training diverged at 1.05 with R up to 96.
+    The weight of the i-th masked token is proportional to ``emphasis`` ** (R - i), since an early mistake costs the whole block.
+    The weights of a text sum to 1; otherwise texts with many masks would dominate. In the paper, training diverged with an
+    emphasis of 1.05 and R up to 96.
     """
     end = int(generator.integers(first + 1, len(tokens) + 1))
     hidden = int(generator.integers(1, min(reach, end - first) + 1))
@@ -90,7 +93,7 @@ def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, gene
 
 
 def batches(examples: Sequence[Example], size: int, total: float = 1.0) -> list[MaskedTexts]:
-    """Batch the examples, at most ``size`` texts of similar length, right-padded; weights are divided by ``total``."""
+    """Return right-padded batches of at most ``size`` texts of similar length. Weights are divided by ``total``."""
     ordered, parts = sorted(examples, key=lambda example: len(example.tokens)), list[MaskedTexts]()
     for start in range(0, len(ordered), size):
         some = ordered[start : start + size]
@@ -103,7 +106,7 @@ def batches(examples: Sequence[Example], size: int, total: float = 1.0) -> list[
 
 
 class MaskedTraining(TrainState):
-    """Training of a whole masked language model or of a low-rank ``change`` alone."""
+    """Training of a masked language model, or of a low-rank ``change``."""
 
     unit = "hidden tokens"
 
@@ -121,14 +124,14 @@ class MaskedTraining(TrainState):
         self.stream = self.texts(self.progress.updates)
 
     def texts(self, update: int) -> Iterator[list[MaskedTexts]]:
-        """Yield the masked texts of each update from ``update`` on, one pass per item; the seed depends on ``update``."""
+        """Yield the batches of each update from ``update`` on, which also determines the seed."""
         settings, generator = self.settings, np.random.default_rng([0, update])
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
             yield batches(standard(list(islice(stream, settings.batch)), generator), settings.part)
 
     def learn_from(self, batch: Sequence[MaskedTexts]) -> Step:
-        """Loss and gradients of these texts, and the number of predicted tokens."""
+        """Return loss and gradients, with the number of predicted tokens."""
         counted: list[int] = []
 
         def part_loss(part: Sequence[MaskedTexts]) -> Tensor:
@@ -139,13 +142,16 @@ class MaskedTraining(TrainState):
         return self.learn(batch, part_loss, 0)._replace(tokens=sum(counted))
 
     def measure(self) -> dict[str, float]:
-        """Acceptance of blocks along a few held-out answers, and its gap to that on the first training dialogues."""
-        # The rows' seed, hence the dialogues that they read first.
+        """Return the acceptance of blocks along a few held-out answers, and the gap to early training dialogues."""
+        # The seed of the rows gives the dialogues that training read first.
         order = np.random.default_rng([0, 0]).permutation(np.asarray(self.training))
         return self.blocks(order[:EARLY].tolist(), *SHOWN)
 
     def blocks(self, known: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
-        """:func:`block_agreement` along ``count`` held-out greedy answers, and its ``gap`` to the training answers ``known``."""
+        """Return :func:`block_agreement` along ``count`` held-out greedy answers.
+
+        ``gap``: τ on the training dialogues ``known`` minus τ on held-out answers.
+        """
         found, learned = (
             block_agreement(
                 self.model, self.dialogues, data.greedy_only(self.dialogues, numbers)[:count], self.markers, places, runs
@@ -161,7 +167,7 @@ class MaskedTraining(TrainState):
 
 
 def loss(model: MaskedLM, place: Tensor, masked: MaskedTexts) -> tuple[Tensor, int]:
-    """Return the weighted cross-entropy (nats) of the hidden tokens in the draft vocabulary, and their number."""
+    """Return the weighted cross-entropy in nats of masked tokens in the draft vocabulary, and the number of these tokens."""
     device = place.device
     ids, blank, weight = (part.to(device) for part in (masked.ids, masked.blank, masked.weight))
     label = place[ids[:, 1:]]
@@ -176,9 +182,10 @@ def loss(model: MaskedLM, place: Tensor, masked: MaskedTexts) -> tuple[Tensor, i
 def block_agreement(
     model: MaskedLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, places: int, runs: int
 ) -> dict[str, float]:
-    """Speculate along ``chosen`` greedy answers with blocks of ``places`` tokens, at most ``runs`` steps.
+    """Return figures of speculative decoding along the ``chosen`` greedy answers with blocks of ``places`` tokens.
 
-    Returns the figures of the first eight places and the ``longest`` accepted block.
+    ``runs``: approximate number of steps. ``longest``: longest accepted prefix of a block. Figures by depth cover eight
+    positions.
     """
 
     def drafter(text: Tensor, first: int) -> Callable[[int], Tensor]:
@@ -194,13 +201,13 @@ def block_agreement(
 
 WINDOW = 384
 SHOWN, MEASURED = (12, 16, 1000), (120, 32, 4000)
-"""Dialogues, places and maximum steps of a milestone's figures, and of the card's."""
+"""(Number of dialogues, block length, number of steps) for milestones and for the card."""
 EARLY = 2000
-"""The number of training dialogues compared at a milestone: the first ones, all read before it."""
+"""Number of training dialogues, the first ones read, that milestones compare with."""
 
 
 def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
-    """A masked model initialised from ``start``: the same layers and projections, the mean embedding as the mask."""
+    """Return a masked model initialised from ``start``, with the mean embedding as the mask embedding."""
     model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids).to(start.embedding.device)
     known = {name: value.detach().clone().float() for name, value in start.state_dict().items()}
     model.load_state_dict({**known, "blank": start.embedding.float().mean(0, keepdim=True)})
@@ -212,17 +219,22 @@ START = "masked_lm"
 
 
 RANK = 24
-"""The rank of the change."""
+"""Rank of the change."""
 REACH, EMPHASIS = 32, 1.2
-"""The second stage's maximum number of hidden tokens and its alpha. The paper uses 96, since its accepted blocks are three times
-as long, and 1.01: its first token weighs 2.6 times the last. Here the rarely reached last tokens weigh less."""
+"""Maximum number of masked tokens R and emphasis alpha of the second stage; the paper uses 96 and 1.01.
+
+The paper's accepted blocks are three times as long. Here the last tokens are rarely reached, so they weigh less.
+"""
 CALM = 0.25
-"""The second stage's peak learning rate divided by the first's. Its texts have few hidden tokens: at the first stage's rate,
-their noise lowered acceptance at the first place (0.405 to 0.385)."""
+"""Peak learning rate of the second stage, as a share of the first stage's.
+
+Texts of the second stage have few masks, so gradients are noisy: at the full rate, acceptance of the first token fell from 0.405
+to 0.385.
+"""
 
 
 class DeerTraining(MaskedTraining):
-    """Training in both stages, each with its own optimizer and schedule."""
+    """Training in two stages, each with an optimizer and a learning rate schedule."""
 
     second = (SECOND, 0.4)
 
@@ -235,14 +247,13 @@ class DeerTraining(MaskedTraining):
         self.begin()
 
     def rate(self, share: float) -> float:
-        """The learning rate, with a warm-up and a decay in each stage."""
+        """Return the learning rate, with a warm-up and a decay in each stage."""
         first, peak = self.second[1], self.settings.peak
         share, peak = ((share - first) / (1 - first), peak * CALM) if self.in_second_stage else (share / first, peak)
         return driver.rate(peak, share, self.optimizer.updates, self.settings.warm)
 
     def texts(self, update: int) -> Iterator[list[MaskedTexts]]:
-        """Yield the stage's batches; every dialogue comes once before any repeats. Each update has its own seed, so that a
-        resumed run reads the same batches."""
+        """Yield the batches of the stage. A seed per update lets a resumed run continue with the same batches."""
         settings, seed = self.settings, [0, int(self.in_second_stage)]
         size, update = settings.later if self.in_second_stage else settings.batch, update - self.progress.entered
         while True:
@@ -255,12 +266,12 @@ class DeerTraining(MaskedTraining):
             update += 1
 
     def figures(self) -> dict[str, Any]:
-        """The figures on the initial model's card, and those of the change."""
+        """Return the figures on the initial model's card, and the figures with the change."""
         card = read_weights(WEIGHTS / f"{START}.safetensors")[1]
         return {"start": json.loads(card.get("metrics", "{}")), "deer": self.blocks(self.training, *MEASURED)}
 
     def example(self, number: int, share: float, generator: np.random.Generator) -> Example:
-        """One dialogue as an example of the stage."""
+        """Return a dialogue as an example for the stage."""
         tokens = np.concatenate((np.asarray(self.markers.prefix, np.int64), self.dialogues.of(number)))
         first = len(self.markers.prefix) + int(self.dialogues.prompt[number])
         example = (
@@ -272,7 +283,7 @@ class DeerTraining(MaskedTraining):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/masked_lm.safetensors`` or ``deer.safetensors``."""
+    """Train, measure on held-out answers, and write ``assets/weights/masked_lm.safetensors`` or ``deer.safetensors``."""
     inputs = gather(job)
     where, settings = inputs.device, driver.settings_for(job, inputs.device)
     embedding = inputs.assets.embedding

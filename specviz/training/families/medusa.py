@@ -1,8 +1,7 @@
-"""Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
+"""``train medusa`` (Cai et al., arXiv 2401.10774), stage 1: heads on a frozen target.
 
-Head k learns the target's distribution of the (k + 1)-th token after the position it reads, averaged over the tokens between
-as they occur in the target's own dialogues. The target's head stays frozen; the layers before it are learned. They start from
-the best linear prediction of the target's hidden state there, which has a closed form.
+Head k learns to predict the target's distribution of the (k + 1)-th token after the position that it reads. The target's head
+stays frozen; the layers below are trained, starting from the best linear prediction of the later hidden state.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from specviz.training.parallel import apply_padded
 from specviz.training.registry import WEIGHTS, Job, recipes
 
 DEPTH_WEIGHT = 0.8
-# Shares of the positions that each head learns from. Their weight grows as their share falls, so that each head counts as if it
-# read all. Later heads weigh less and can predict less but cost as much, so they get fewer positions.
+# Share of the positions that each head learns from; the loss is divided by the share. Later heads weigh less but cost as much per
+# position, so they get fewer positions.
 SHARES = (1.0, 0.7, 0.5, 0.4)
-# The number of a head's tokens ranked; a token beyond them counts as not found, as no tree uses more.
+# Number of top tokens per head that are ranked; no tree uses more.
 WIDTH = 10
 KEPT = 80
 RIDGE = 1e-2
@@ -43,10 +42,11 @@ TREE_DIALOGUES = 600
 
 
 def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
+    """Return the cross-entropy to the target's distribution, summed over heads (weights 0.8^k) and answer tokens, times
+    ``scale``.
 
-    ``place`` [vocab] is a token's index in the draft vocabulary; only answer tokens inside it count. Each head reads a share of
-    the positions, starting one before the question's last token, as in drafting. ``dialogue`` may be several joined dialogues.
+    ``place`` [vocab]: index in the draft vocabulary, or IGNORED. Only answer tokens inside the draft vocabulary count.
+    ``dialogue``: one dialogue or several joined ones.
     """
     distribution, at = target_distribution(net.outputs, dialogue)
     device, spans = distribution.device, dialogue.spans
@@ -68,7 +68,7 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
 
 @torch.no_grad()
 def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None:
-    """Set each head's own matrix to predict the target's hidden state linearly, by ridge regression over these dialogues."""
+    """Initialise each head to predict the later hidden state, by ridge regression on the dialogues ``numbers``."""
     texts = [dialogue.features[max(0, dialogue.first - 2) :, -1].double().cpu() for dialogue in store.get(numbers)]
     head: Any
     for ahead, head in enumerate(net.heads):
@@ -80,28 +80,28 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 
 
 def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
-    """Return each head's rank of the true token, int64 [position, ahead], or WIDTH if it is not among the first WIDTH.
+    """Return the rank of the true token by each head, int64 [position, ahead]; WIDTH for ranks of WIDTH or more.
 
-    Positions are those in these answers that leave a token for every head.
+    Positions are those of the answers with a token left for every head.
     """
     draft = lambda dialogue, starts: net.logits(dialogue.features[starts, -1])  # noqa: E731
     return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)
 
 
 def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published_tree("medusa"))) -> dict[str, float]:
-    """Acceptance on greedy answers with a tree of ``paths`` as ``tau``, and with every head's top token only as ``chain``."""
+    """Return the acceptance on greedy answers: ``tau`` with a tree of ``paths``, ``chain`` with the top token of every head."""
     found = acceptance.figures(ranks, paths, alone=True)
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
 
 
 def calibrate_tree(ranks: Tensor, source: str) -> CalibratedTree:
-    """The tree of the rank paths that were right most often, parents before children."""
+    """Return the tree of the rank paths that are most often right, parents before children."""
     tree = from_counts(dict(acceptance.path_counts(ranks, WIDTH)), len(ranks), source)
     return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
 
 
 class MedusaTraining(FeatureTraining):
-    """Training of the heads from the best linear prediction."""
+    """Training of the heads."""
 
     net: ParallelNet
 
@@ -119,7 +119,7 @@ class MedusaTraining(FeatureTraining):
         )  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
-        """Fit and write the tree; return its figures beside a milestone's."""
+        """Fit and write the tree; return the figures for the card."""
         tree, found = fit_tree(self.inputs, self.net, self.settings.workers)
         TREES.mkdir(parents=True, exist_ok=True)
         tree.save(TREES / "medusa.json")
@@ -127,17 +127,17 @@ class MedusaTraining(FeatureTraining):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
+    """Train, measure on held-out answers, and write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
     inputs = feature.gather(job)
     state = MedusaTraining(inputs, driver.settings_for(job, inputs.device))
     feature.run(job, inputs, state, state.net.save)
 
 
 def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
-    """Fit the tree and return it with the heads' acceptance, both with this tree and with the published one.
+    """Return a fitted tree, and figures with this tree and with the published one.
 
-    Tree and figures come from different greedy answers, all held out. On training answers the heads are right far more often
-    than elsewhere, so a tree fitted there would overrate long paths and be too large.
+    Tree and figures use different held-out greedy answers. On training answers, heads are right too often, so a tree fitted to
+    these would overrate long paths.
     """
     greedy = inputs.evaluation_set[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
     cut = min(feature.MEASURED_DIALOGUES, len(greedy) // 2)
@@ -150,7 +150,7 @@ def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calib
 
 
 def refit(report: Callable[[str], None] = print) -> Path:
-    """Fit the tree to the shipped heads and return the path of its file; the heads do not change."""
+    """Fit the tree to the shipped heads and return the path of the tree's file."""
     inputs = feature.gather(Job(recipes()["medusa"], "auto", 0.0, False))
     net = ParallelNet.load(WEIGHTS / "medusa.safetensors", (inputs.head,), torch.float32, inputs.device)
     tree, found = fit_tree(inputs, net, cores())

@@ -1,4 +1,4 @@
-"""``train ngrams``: counts of token pairs and triples in the training answers, and their perplexity on held-out ones."""
+"""``train ngrams``: counts of token pairs and triples in the training answers, for a trigram model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from specviz.training.registry import Job
 
 MEASURED = 100
 RARE = {"pair": 2, "triple": 2}
-"""Minimum counts of pairs and triples; rarer ones are left out."""
+"""Minimum counts of stored pairs and triples."""
 
 
 def make(job: Job) -> None:
-    """Count, measure, write ``assets/weights/ngrams.safetensors``. This takes seconds and ignores ``minutes``."""
+    """Count, measure the perplexity on held-out answers, and write ``assets/weights/ngrams.safetensors``.
+
+    ``minutes`` is ignored; counting takes seconds.
+    """
     inputs = gather(job)
     dialogues, vocab = inputs.dialogues, inputs.assets.embedding.shape[0]
     training, held_out = data.split(dialogues)
@@ -31,14 +34,14 @@ def make(job: Job) -> None:
 
 
 def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]:
-    """Each answer with the two tokens before it."""
+    """Return each answer, preceded by the last two tokens of the question."""
     return [dialogues.of(number)[max(0, int(dialogues.prompt[number]) - 2) :] for number in numbers]
 
 
 def count_ngrams(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
-    """Count pairs and triples within each text. A triple is at most as frequent as its pair, so if it is kept, so is its pair."""
+    """Count pairs and triples of the tokens ``ids`` within each text. The leading pair of every stored triple is stored, too."""
     words = len(ids)
-    text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: a text's end
+    text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: end of a text
     at = np.searchsorted(ids, text).clip(max=words - 1)
     word = np.where(ids[at] == text, at, -1)
     followed = word[:-1][(word[:-1] >= 0) & (text[1:] >= 0)]
@@ -61,7 +64,7 @@ def _often(keys: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def perplexity(model: NgramModel, answers: Sequence[np.ndarray]) -> float:
-    """The perplexity of the in-vocabulary tokens of ``answers``, from the third on."""
+    """Return the perplexity of the in-vocabulary tokens of ``answers``, from the third token on."""
     total, count = 0.0, 0
     for text in answers:
         for place in range(2, len(text)):

@@ -1,8 +1,8 @@
-"""OWL's recipe: Lee et al. 2025 (arXiv 2510.07535), on windows of at most 64 tokens.
+"""``train owl`` (Lee et al., arXiv 2510.07535), on windows of 64 tokens.
 
-First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target predict the token after the next.
-Then the recurrence learns to draft along the true tokens, by the cross-entropy to the target's distribution, summed over steps.
-Some windows omit the probe's state, so that the same network can draft without it.
+The first stage trains the probe, the paper's [SPEC] token: an embedding with which the frozen target predicts the token after the
+next. The second stage trains the recurrence to draft along the true tokens, by the cross-entropy to the target's distribution.
+Some windows omit the probe's hidden state, so that the network can also draft without a probe.
 Axis names: ``window``, ``token`` (of a window), ``place`` (a token to draft from), ``start`` (window and place).
 """
 
@@ -32,21 +32,24 @@ from specviz.training.features import DialogueFeatures
 
 LENGTH = 64
 EARLIEST = 8
-"""The first place to draft from: at earlier ones, a window that begins inside a text has too little context."""
+"""First place to draft from: before that, a window from the middle of a text has too little context."""
 SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
-"""Fraction of the starts that continue to each step. Their loss is divided by it, so that a step counts as if all did."""
+"""Share of the starts that continue to each step; the loss is divided by the share."""
 DEPTH_WEIGHT = 0.85
 ANSWERED = 16
-"""The minimum number of answer tokens in a window."""
+"""Minimum number of answer tokens in a window."""
 AT_START = 0.2
-"""Probability that a dialogue's first window is its beginning, if that reaches into the answer."""
+"""Probability that the first window of a dialogue is the beginning, if that reaches into the answer."""
 WITHOUT = 0.2
-"""Fraction of the windows trained without the probe's state."""
+"""Share of the windows trained without the probe's hidden state."""
 
 
 class WindowFeatures(NamedTuple):
-    """The target's features of some windows: ``tokens`` [window, token], their last hidden states ``own`` [window, token,
-    hidden], and those of a probe after each of ``places`` [place], ``behind`` [window, place, hidden]."""
+    """The target's features of windows ``tokens`` [window, token].
+
+    ``own`` [window, token, hidden]: last hidden states of the tokens. ``behind`` [window, place, hidden]: last hidden states of a
+    probe behind each of ``places`` [place].
+    """
 
     tokens: Tensor
     own: Tensor
@@ -57,38 +60,37 @@ class WindowFeatures(NamedTuple):
 class Windows:
     """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough.
 
-    Apart from short remainders and overlaps, every token is read once before any is read again. ``reads`` uint8 [text token]
-    counts the reads of each token, over all dialogues concatenated, each after the prefix.
+    A new pass over the data begins only when most tokens have been read. ``reads``: number of reads of each token, uint8 [token],
+    over all dialogues concatenated, each after the prefix.
     """
 
     def __init__(self, dialogues: Dialogues, markers: Markers, chosen: Sequence[int]) -> None:
-        """Start with no reads. Raises BadInput if no dialogue is long enough."""
+        """Raises BadInput if no dialogue is long enough."""
         self._dialogues, self._prefix = dialogues, np.asarray(markers.prefix, dtype=np.int64)
         self._chosen = [number for number in chosen if self._offsets(number)]
         if not self._chosen:
-            raise BadInput(f"No dialogue has {LENGTH} tokens with {ANSWERED} of them in the answer: train on longer ones.")
+            raise BadInput(f"No dialogue has {LENGTH} tokens, {ANSWERED} of them in the answer: train on longer dialogues.")
         self.reads = torch.zeros(len(dialogues.tokens) + len(dialogues) * len(self._prefix), dtype=torch.uint8)
 
     def reads_of(self, number: int) -> np.ndarray:
-        """The number of reads of each token of this dialogue, uint8 [token]; a view of ``reads``."""
+        """Return the number of reads of each token of a dialogue, uint8 [token]: a view of ``reads``."""
         first, beyond = (int(self._dialogues.starts[at]) + at * len(self._prefix) for at in (number, number + 1))
         return self.reads.numpy()[first:beyond]
 
     @property
     def distinct(self) -> int:
-        """The number of distinct tokens read."""
+        """Number of distinct tokens read."""
         return int(torch.count_nonzero(self.reads))
 
     def visited(self) -> list[int]:
-        """The dialogues with at least one window taken."""
+        """Return the dialogues with at least one window read."""
         return [number for number in self._chosen if self.reads_of(number).any()]
 
     def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield windows int64 [token] without end, each counted in ``reads`` when taken.
+        """Yield endless windows int64 [token], and count each in ``reads``.
 
-        Every dialogue supplies one window before any supplies another, also when training is resumed. The window is the one
-        with the most unread tokens. Dialogues whose windows are all more than half read are skipped; once all are, a new pass
-        begins.
+        In the first round, every dialogue gives one window, also across resumptions. A window is the one with the most unread
+        tokens. Dialogues without a half-unread window are skipped, and when all are skipped, a new pass begins.
         """
         times = 1
         while True:
@@ -108,22 +110,22 @@ class Windows:
             times += not found
 
     def _offsets(self, number: int) -> range:
-        """The offsets at which a window of this dialogue can begin."""
+        """Return the offsets at which windows of a dialogue can begin."""
         answer = len(self._prefix) + int(self._dialogues.prompt[number])
         length = len(self._prefix) + len(self._dialogues.of(number))
         return range(max(0, answer + ANSWERED - LENGTH), length - LENGTH + 1)
 
 
 def random_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
-    """Random places to draft from, int64 [place], ascending. Drafting from place i begins with token i + 2."""
+    """Return ``count`` random places to draft from, int64 [place], ascending. The first draft token from place i is i + 2."""
     room = np.arange(EARLIEST, length - 2)
     return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
 
 
 def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
-    """Run a pass over the windows ``tokens`` [window, token], then one over a probe after each place, which sees only its text.
+    """Return the features of the windows ``tokens`` [window, token], from a pass over the tokens and a pass over the probes.
 
-    Gradients reach the probe alone.
+    The probe behind a place attends to the tokens up to the place. Only probes get gradients.
     """
     (count, length), cache, device = tokens.shape, DynamicCache(), tokens.device
     with torch.no_grad():
@@ -138,8 +140,7 @@ def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Windo
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
-    """The cross-entropy (nats) between two predictions of token i + 2: the target's, after token i + 1, and the probe's, after
-    token i."""
+    """Return the cross-entropy in nats of the probe's prediction behind token i to the target's prediction after token i + 1."""
     _, own, behind, _ = read(model, net, tokens, places)
     with torch.no_grad():
         distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
@@ -148,7 +149,8 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
 
 
 def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator) -> Tensor:
-    """The cross-entropy (nats) per start to the target's distribution, a weighted sum over steps that read the true tokens."""
+    """Return the cross-entropy to the target's distribution in nats per start, a weighted sum over steps along the true
+    tokens."""
     count, length = windows.tokens.shape
     device = windows.tokens.device
     window = torch.arange(count, device=device).repeat_interleave(len(windows.places))
@@ -178,7 +180,7 @@ def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator)
 
 
 def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
-    """Acceptance of chains from every place of greedy answers with the probe; ``tau_without_probe`` is τ without it."""
+    """Return the acceptance of chains from every place of greedy answers, and ``tau_without_probe``."""
 
     def draft(probe: float, dialogue: DialogueFeatures, places: Tensor) -> Iterator[Tensor]:
         window, state = read(model, net, dialogue.tokens[None], places), None
@@ -195,17 +197,17 @@ def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[Dialog
 
 
 _NOISE = 0.02
-"""Standard deviation of the weights that are not fitted, large enough for training to start from."""
+"""Standard deviation of the initial weights that are not fitted."""
 
 
 @torch.no_grad()
 def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatures]) -> None:
-    """Fit every matrix of ``net`` to ``batches`` of windows; ``norm`` [hidden] is the weight of the target's final norm."""
+    """Initialise ``net`` by linear fits to ``batches`` of windows. ``norm`` [hidden]: weight of the target's final norm."""
     for linear in (net.enter, net.word, net.first, net.later, net.leave):
         linear.weight.normal_(std=_NOISE)
     net.norm.copy_(0.7 * norm)  # a prediction should be less confident than the target
     parts = []
-    for batch in batches:  # by start: features, the next two tokens, and the target's hidden states there
+    for batch in batches:  # [start]: features, the next two tokens, and their hidden states
         inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
         features = torch.cat((batch.own[:, inside], batch.behind[:, : len(inside)]), dim=-1)
         ahead = [rows[:, inside + step] for step in (1, 2) for rows in (batch.tokens, batch.own)]
@@ -222,7 +224,7 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
     inward = guess_map @ main
     net.enter.weight[:rank], net.word.weight[:rank] = inward[:both].T, inward[both:].T
     _set_candidate(net.first.weight, torch.cat((torch.eye(rank, config.entry), torch.eye(rank, config.word)), dim=1))
-    outward = main / safe[:, None]  # the norm after it multiplies by its weight again
+    outward = main / safe[:, None]  # the final norm multiplies by the weight
     net.leave.weight[:, :rank], net.leave.weight[:, rank : 2 * rank] = outward, -outward
     state = net.begin(features.float(), tokens)
     step = fit(torch.cat((state[0], net.embedded(further)), dim=-1), beyond @ main)
@@ -230,7 +232,7 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
 
 
 def _set_candidate(gates: Tensor, candidate: Tensor) -> None:
-    """Set the cell's candidate gate to the map [rank, in], once with each sign. The other gates stay half open."""
+    """Add the map ``candidate`` [rank, in] to the cell's candidate gate, once with each sign."""
     rank, start = len(candidate), 3 * (len(gates) // 4)
     gates[start : start + rank] += candidate.to(gates)
     gates[start + rank : start + 2 * rank] -= candidate.to(gates)
@@ -238,26 +240,25 @@ def _set_candidate(gates: Tensor, candidate: Tensor) -> None:
 
 DEPTH = 5
 FITTED = 240
-"""Windows for fitting the linear start."""
+"""Number of windows for the linear fits."""
 PROBED, PROBE_PLACES = 8, 16
 """Windows per update of the probe, and places per window."""
 PROBE_PEAK = 0.3
-"""The probe's initial learning rate, in units of the embedding's spread."""
+"""Initial learning rate of the probe, in standard deviations of the embedding."""
 DRAFTING = "drafting"
-"""The second stage."""
+"""Name of the second stage."""
 FRESH, KEPT, PLACES = 1 / 4, 100, 28
-"""The fraction of new windows in an update; the size of the replay buffer, in updates; and the places to draft from per
-window."""
+"""Share of new windows in an update, size of the replay buffer in updates, and places to draft from per window."""
 
 
 class OwlTraining(DialogueTraining):
-    """Training of the probe, then of the recurrence, each with its own optimizer."""
+    """Training of the probe, then of the recurrence."""
 
     unit = "tokens read"
     second = (DRAFTING, 0.15)
 
     def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
-        """Create a network whose probe is the draft vocabulary's mean embedding. It is measured on held-out answers."""
+        """Create a network with the mean embedding of the draft vocabulary as the probe."""
         torch.manual_seed(0)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
@@ -269,23 +270,23 @@ class OwlTraining(DialogueTraining):
         self.windows = Windows(self.dialogues, inputs.assets.markers, inputs.training)
         buffers = {"reads": self.windows.reads}
         super().__init__(settings, {"probe": self.net.probe}, weights=self.net.state_dict(), buffers=buffers)
-        self.decay, self.fresh = 0.0, int(FRESH * settings.batch)  # the probe's weights do not decay
+        self.decay, self.fresh = 0.0, int(FRESH * settings.batch)  # no weight decay for the probe
         self.known: deque[WindowFeatures] = deque()
 
     def begin(self) -> None:
-        """Start the stream of windows; resumed training continues with unread ones."""
+        """Start a stream of windows. A resumed run continues with unread windows."""
         self.generator = np.random.default_rng([0, self.progress.updates])
         self.stream = self.windows.stream(self.generator)
 
     def enter(self, stage: str) -> None:
-        """Begin the stage with a new optimizer over all parameters except the probe."""
+        """Begin the stage with an optimizer over all parameters but the probe."""
         super().enter(stage)
         learned = {name: value for name, value in self.net.named_parameters() if name != "probe"}
         self.move(learned, stacked={"first.weight": 4, "later.weight": 4})
         self.decay = self.settings.decay
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the probe or, in the second stage, of the network."""
+        """Return loss and gradients for the probe or, in the second stage, for the network."""
         if self.in_second_stage:
             return self._draft()
         tokens = self._windows(PROBED)
@@ -293,25 +294,24 @@ class OwlTraining(DialogueTraining):
         return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def rate(self, share: float) -> float:
-        """The learning rate: a linear decay for the probe, the driver's schedule for the network."""
+        """Return the learning rate: linear decay for the probe, the driver's schedule for the network."""
         probing = self.second[1]
         if not self.in_second_stage:
             return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
-        """A milestone's figures; empty before the second stage."""
+        """Return a milestone's figures; none before the second stage."""
         return super().measure() if self.in_second_stage else {}
 
     def visited(self) -> list[int]:
         return self.windows.visited()
 
     def distinct(self) -> int:
-        """The number of distinct tokens read, as the windows of a dialogue overlap by up to a half."""
         return self.windows.distinct
 
     def measured(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Acceptance of chains along these greedy answers."""
+        """Return the acceptance of chains along the greedy answers ``numbers``."""
         store, prefix, nothing = self.inputs.store, len(self.inputs.assets.markers.prefix), torch.zeros(0)
         texts = [
             DialogueFeatures(torch.from_numpy(store.ids(number)).to(self.device), nothing, prefix + self.dialogues.prompt[number])
@@ -320,7 +320,7 @@ class OwlTraining(DialogueTraining):
         return acceptance_figures(self.model, self.net, texts, DEPTH)
 
     def start_second_stage(self) -> None:
-        """Freeze the averaged probe and fit the network's linear start."""
+        """Freeze the averaged probe and initialise the network by linear fits."""
         super().start_second_stage()
         for _ in range(FITTED // self.fresh):
             self.known.append(self._read())
@@ -342,7 +342,7 @@ class OwlTraining(DialogueTraining):
 
     @torch.no_grad()
     def _read(self) -> WindowFeatures:
-        """Features of new windows, in bfloat16."""
+        """Return the features of new windows, in bfloat16."""
         tokens = self._windows(self.fresh)
         places = random_places(PLACES, self.generator).to(tokens.device)
         seen = read(self.model, self.net, tokens, places)
@@ -350,7 +350,7 @@ class OwlTraining(DialogueTraining):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card."""
+    """Train, measure on held-out answers, and write ``assets/weights/owl.safetensors``."""
     inputs = gather(job)
     state = OwlTraining(inputs, driver.settings_for(job, inputs.device))
     run(job, inputs, state, state.net.save, f"windows of {LENGTH} tokens")

@@ -1,12 +1,12 @@
 """``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``, ``vlm_text_only``: drafters for the small vision-language model.
 
-They learn from the target's own answers about pictures. Its hidden states are computed on first use and stay in memory as
-float16: a few hundred megabytes.
+Drafters learn from the target's answers about pictures. The target's hidden states are computed on first use and stay in memory
+as float16: a few hundred megabytes.
 
-*EAGLE with visual rows*: regression of the next feature and 0.1 of the cross-entropy, over all rows (arXiv 2401.15077).
-*HiViS* (2509.23928): words alone; three self-fed steps, each with its own learned vector; deeper steps only where a tree would
-still contain the truth; plus the cross-entropy over the target's ten most likely tokens.
-*DREAM* (2505.19201): divergence from the target's distribution, regression of the last feature (0.2) and of the middle one.
+*EAGLE with visual rows* (arXiv 2401.15077): regression of the next feature and 0.1 times the cross-entropy, over all rows.
+*HiViS* (2509.23928): text rows only; three autoregressive steps with step embeddings; deeper steps only where a tree would still
+contain the true token; plus the cross-entropy over the target's ten most likely tokens.
+*DREAM* (2505.19201): KL divergence from the target's distribution, plus regression of the last (0.2) and of the middle feature.
 Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row``, ``step``.
 """
 
@@ -48,30 +48,30 @@ QUESTIONS = 2
 _SEEDS_FROM = 1 << 36
 _AT_A_TIME = 35
 _WARM_EVERY = (0.0, 1.0, 0.0, 0.7)
-"""Temperatures, cycled over groups of training scenes; held-out answers are greedy."""
+"""Temperatures of successive groups of training scenes. Held-out answers are greedy."""
 _LONGEST = 220
 
 
 class PictureDialogues(NamedTuple):
-    """``dialogues`` without picture tokens, and the number of each one's ``scene``; the last scenes are held out."""
+    """Dialogues about pictures, without image tokens. ``scene`` [dialogue]: number of the scene; the last scenes are held out."""
 
     dialogues: data.Dialogues
     scene: np.ndarray
 
     def split(self) -> tuple[list[int], list[int]]:
-        """The training numbers and the held-out ones."""
+        """Return the numbers of the training dialogues and of the held-out dialogues."""
         training = self.scene < SCENES - HELD_OUT_SCENES
         return np.flatnonzero(training).tolist(), np.flatnonzero(~training).tolist()
 
 
 def scene_of(number: int) -> scenes.Scene:
-    """The scene of this number."""
+    """Return the scene ``number``."""
     training = number < SCENES - HELD_OUT_SCENES
     return scenes.compose(_SEEDS_FROM + number) if training else held_out(FRESH, 5000 + number)
 
 
 def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
-    """The model's own answers: from the file that belongs to the weights in ``path``, else decoded now."""
+    """Return the target's answers, from the cache file for the weights in ``path`` or decoded now."""
     file = cache_folder() / "data" / f"pictures-{digest(path)}.npz"
     if not file.is_file():
         written = _write(learner, tokenizer, report)
@@ -82,7 +82,7 @@ def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[
 
 @torch.no_grad()
 def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> PictureDialogues:
-    """Write questions and answers about all scenes, some scenes at a time, with long and short answers in separate batches."""
+    """Decode answers about all scenes, with long and short answers in separate batches."""
     writer, generator = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
     spoken, about = list[data.Dialogue](), list[int]()
     for begin in range(0, SCENES, _AT_A_TIME):
@@ -104,27 +104,30 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
 
 
 WORDS, ALL, COMPRESSED = "words", "all", "compressed"
-"""A drafter's view of a prompt: its words, everything, or its words and the most attended visual tokens."""
+"""View that a drafter has of a prompt: text rows, all rows, or text rows and the most attended visual tokens."""
 MIDDLE = -1
-"""Stands for the hidden state of the layer with the lowest attention entropy, chosen per token."""
+"""Tap that stands for the hidden state of the middle layer with the lowest attention entropy, chosen per token."""
 KEEP = 0.75
 """Share of the visual tokens in the compressed view."""
 TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     WORDS: lambda layers: (layers,), ALL: lambda layers: (0, layers), COMPRESSED: lambda layers: (0, MIDDLE, layers)
 }  # fmt: skip
-"""The hidden states (transformers' numbering, or MIDDLE) that each view's drafter reads."""
+"""View to function from the number of layers to the taps: hidden states in transformers' numbering, or MIDDLE."""
 
 
 @dataclass(frozen=True)
 class PictureDialogueFeatures(DialogueFeatures):
-    """Features of a dialogue about a picture. ``tokens`` may include the picture's places, whose embeddings are tap 0;
-    ``positions`` [token] are the target's if the drafter preserves them, else consecutive."""
+    """Features of a dialogue about a picture.
+
+    ``tokens`` may include image tokens, whose embeddings are tap 0. ``positions`` [token]: positions in the target for the
+    compressed view, else consecutive.
+    """
 
     positions: Tensor
 
 
 class PictureStore:
-    """Store of the hidden states of each dialogue in one ``view``, in float16; ``taps`` are by default those of the view."""
+    """Store of hidden states in float16, for one ``view``. ``taps``: hidden states to store; empty: the taps of the view."""
 
     keeps = True
 
@@ -135,17 +138,17 @@ class PictureStore:
         self._learner, self._known = learner, dict[int, PictureDialogueFeatures]()
 
     def has(self, number: int) -> bool:
-        """Whether this dialogue's features are stored."""
+        """Whether the features of the dialogue are stored."""
         return number in self._known
 
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
-        """Return the dialogues with their features, computing missing ones first."""
+        """Return the dialogues ``numbers`` with features; missing features are computed first."""
         self._known |= {number: self._compute(number) for number in numbers if number not in self._known}
         return [replace(known, features=known.features.float()) for known in map(self._known.__getitem__, numbers)]
 
     @torch.no_grad()
     def _compute(self, number: int) -> PictureDialogueFeatures:
-        """Compute tokens, features, positions and the answer's first index in the drafter's view."""
+        """Return a dialogue in the drafter's view, with features from a target pass."""
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
             visual = self._learner.tokens_of([scene_of(int(self.spoken.scene[number]))])[0]
@@ -160,7 +163,7 @@ class PictureStore:
         first = 1 + pictured + int(self.dialogues.prompt[number])
         shown = np.full(len(ids), True)
         shown[picture] = self.view == ALL
-        if self.view == COMPRESSED:  # tokens are chosen from the prompt without its last one, as in drafting
+        if self.view == COMPRESSED:  # chosen by the prompt without the last token, as in drafting
             prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
             weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
             shown[[1 + place for place in most_attended(weights, KEEP)]] = True
@@ -183,16 +186,16 @@ NEAR = 10
 ALIVE = 5
 STEPS = 3
 NOISE = 0.1
-"""Half the width of the uniform noise on features in training."""
+"""Half the width of the uniform noise on features."""
 
 
 def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
-    """Add noise to features, since drafting reads the drafter's own approximate ones."""
+    """Add noise to features, since a drafter later reads approximate features."""
     return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 
 def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """EAGLE's loss. The taps are the input embeddings and the last feature."""
+    """Return EAGLE's loss. Taps: input embeddings, last feature."""
     embedded, features = dialogue.features[:, 0], dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows, embedded)[0]
@@ -200,7 +203,7 @@ def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.
 
 
 def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """HiViS's loss: a step counts where the target's choice was among the drafter's top five in every earlier step."""
+    """Return HiViS's loss. A step counts if the target's top token was among the drafter's top five in all earlier steps."""
     features = dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows)
@@ -217,7 +220,7 @@ def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
 
 
 def cross_loss(net: CrossNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """DREAM's loss. The taps are the input embeddings, the middle feature and the last one."""
+    """Return DREAM's loss. Taps: input embeddings, middle feature, last feature."""
     picture = cast(PictureDialogueFeatures, dialogue)
     embedded, between, features = (dialogue.features[:, tap] for tap in range(3))
     outputs, inside = net.whole(embedded, noisy(features, generator), picture.positions)
@@ -231,10 +234,10 @@ def cross_loss(net: CrossNet, dialogue: DialogueFeatures, generator: torch.Gener
 
 
 def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
-    """Return the outputs [start, hidden] of each step of drafting from rows ``starts`` along the true text.
+    """Return the outputs [start, hidden] of each draft step from the rows ``starts`` along the true text.
 
-    Step 0 is the root's row, which reads the target's features up to the previous row. Step j's row reads these, and the outputs
-    of steps 0 to j - 1 in place of later features; the rows between have true embeddings.
+    Step 0 is the root's row, which reads the target's features up to the previous row. In step j, the outputs of steps 0 to j - 1
+    replace later features; embeddings are always true.
     """
     embedded, features, positions = picture.features[:, 0], picture.features[:, -1], picture.positions
     outputs = net.whole(embedded, features, positions)[0][starts][None]
@@ -248,7 +251,7 @@ def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor
 
 
 def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
-    """Return the logits [start, vocab] of each step of drafting along the truth; ``starts`` as in :func:`unroll`."""
+    """Return the logits [start, vocab] of each draft step along the true text. ``starts``: as in :func:`unroll`."""
     if isinstance(net, CrossNet):
         return [net.logits(output) for output in unroll_cross(net, picture, starts + 1, depth)]
     embedded = picture.features[:, 0] if picture.features.shape[1] > 1 else None
@@ -257,7 +260,7 @@ def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, s
 
 
 def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
-    """Acceptance of chains from every place of greedy answers."""
+    """Return the acceptance of chains from every position of greedy answers."""
     draft: Any = partial(draft_logits, net, depth=depth)
     return acceptance.figures(acceptance.chain_ranks(dialogues, depth, draft))
 
@@ -271,7 +274,7 @@ LOSSES: Mapping[str, Callable[..., Tensor]] = {ALL: all_rows_loss, WORDS: words_
 
 
 class PictureTraining(FeatureTraining):
-    """Training of a drafter with one view on the target's answers about pictures."""
+    """Training of a drafter with one view."""
 
     net: Any
 
@@ -284,7 +287,7 @@ class PictureTraining(FeatureTraining):
 
 
 class TextOnlyTraining(TokenTraining):
-    """Training of a small language model on the text alone (Gagrani et al., arXiv 2404.08856)."""
+    """Training of a small language model on the text of the dialogues (Gagrani et al., arXiv 2404.08856)."""
 
     def __init__(self, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Schedule) -> None:
         embedding, writer = learner.model.get_input_embeddings().weight.detach().float(), Writer(tokenizer)
@@ -295,8 +298,8 @@ class TextOnlyTraining(TokenTraining):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out pictures, write the weights and print their card's line."""
-    target = named(TARGET)  # read now, since the file may change before training ends
+    """Train, measure on held-out pictures, and write the weights."""
+    target = named(TARGET)  # before training, during which the file may change
     learner, tokenizer, spoken = target_and_answers(job)
     settings = driver.settings_for(job, learner.model.device)
     state: Any
@@ -311,7 +314,7 @@ def make(job: Job) -> None:
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
-    """The shipped target and its own answers. Raises ModelUnavailable if the target's weights do not exist yet."""
+    """Return the shipped target, the tokenizer and the target's answers. Raises ModelUnavailable if the target is missing."""
     model: Any
     model, tokenizer = shipped.load(TARGET)
     learner = Learner(model.to(choose_device(job.device)))
@@ -319,8 +322,11 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
 
 
 def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:
-    """The view's network. For words or everything, a narrow network that starts from the target's last layer and a linear
-    prediction; for the compressed view, decoder layers that add zero at first, with the cross-attention gate closed."""
+    """Return an initialised network for the store's view.
+
+    For the compressed view, decoder layers that add zero; for other views, a feature network from the target's last layer and a
+    linear fit to the dialogues ``numbers``.
+    """
     model: Any = learner.model
     layers, embedding = store.taps[-1], model.get_input_embeddings().weight.detach().float()
     head = model.lm_head.weight.detach().float()

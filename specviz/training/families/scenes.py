@@ -1,10 +1,10 @@
-"""Scenes: emoji art and plain shapes on a canvas, composed at random from a seed, and drawn.
+"""Scenes: emoji art and plain shapes on a canvas, composed at random from a seed.
 
-A scene is data (:class:`Scene`), and its picture is a pure function of it. Positions are unambiguous: a thing's middle lies well
-inside one of nine regions, there are gaps between the three sizes, and things overlap either clearly or not at all.
-Some combinations and some drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
+A :class:`Scene` is data, from which :func:`draw` draws the picture. Positions and sizes are unambiguous: the middle of a thing
+lies well inside one of nine regions, the three sizes do not adjoin, and things overlap either clearly or not at all. Some
+combinations and drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 
-The atlas of emoji art contains two drawings of each emoji, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
+The atlas of emoji art contains two drawings of each emoji: Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from specviz.training.phrases import phrases
 
 ATLAS = ASSETS / "images" / "emoji.png"
 CELL, ACROSS, DRAWINGS = 56, 24, 2
-"""Pixels of a drawing in the atlas, drawings in a row, and drawings of each emoji."""
+"""Pixels per drawing in the atlas, drawings per row, and drawings per emoji."""
 _DATA = phrases("scenes")
 NAMES, SHAPES, REGIONS = tuple(_DATA["emoji"]), tuple(_DATA["shapes"]), tuple(_DATA["regions"])
 COLOURS, GROUNDS, SIZES = _DATA["colours"], _DATA["grounds"], _DATA["sizes"]
 SIDE = 128
 REGION = SIDE / 3
 _BORDER = 6
-"""The minimum distance in pixels between a thing's middle and its region's border."""
+"""Minimum distance in pixels between the middle of a thing and the border of the region."""
 FRESH, COMBINATIONS, UNSEEN_DRAWINGS = "fresh", "combinations", "drawings"
 """Kinds of held-out scenes."""
 _HELD_OUT_FROM = 1 << 40
-"""The first seed of held-out scenes."""
+"""First seed of held-out scenes."""
 
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing on the canvas. A shape has a ``colour`` and no ``drawing``, an emoji the reverse."""
+    """A thing on the canvas: a shape with a ``colour``, or an emoji with a ``drawing``. ``x`` and ``y``: middle in pixels."""
 
     name: str
     size: str
@@ -54,18 +54,22 @@ class Thing:
 
     @property
     def kind(self) -> str:
-        """The name, preceded by the colour for a shape."""
+        """Name, for a shape with the colour."""
         return f"{self.colour} {self.name}" if self.is_shape else self.name
 
     @property
     def region(self) -> int:
-        """The index into ``REGIONS``."""
+        """Index into ``REGIONS``."""
         return int(self.y // REGION) * 3 + int(self.x // REGION)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A scene: ``things`` in reading order, region by region. ``depth`` lists their indices from back to front."""
+    """A scene.
+
+    ``things``: in reading order of the regions. ``depth``: indices of things from back to front. ``shade``: offset of the
+    background's RGB values.
+    """
 
     ground: str
     things: tuple[Thing, ...]
@@ -76,13 +80,13 @@ class Scene:
 
 @lru_cache(maxsize=8192)
 def _one_in(many: int, *parts: str) -> bool:
-    """Whether the hash of these words selects them, with a probability of one in ``many``."""
+    """Whether a hash selects ``parts``, with a probability of one in ``many``."""
     digest = hashlib.blake2b("|".join(parts).encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") % many == 0
 
 
 def new_combination(scene: Scene) -> bool:
-    """Whether the scene contains a pair held out of training: one in twelve pairs of kinds, and of shape and colour."""
+    """Whether the scene contains a held-out pair. One pair in twelve is: of two kinds, or of shape and colour."""
     kinds = [thing.kind for thing in scene.things]
     pairs = [(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other]
     pairs += [(thing.colour, thing.name) for thing in scene.things if thing.is_shape]
@@ -90,12 +94,12 @@ def new_combination(scene: Scene) -> bool:
 
 
 def new_drawing(scene: Scene) -> bool:
-    """Whether the scene shows a drawing held out of training: one of the two drawings, for one emoji in four."""
+    """Whether the scene shows a held-out drawing: one of the two drawings, for one emoji in four."""
     return any(thing.drawing == 1 and _one_in(4, "drawing", thing.name) for thing in scene.things)
 
 
 def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
-    """The scene for this seed: by default one for training, else one with new combinations or new drawings."""
+    """Return the scene for ``seed``. ``combinations`` and ``drawings``: whether to show held-out ones."""
     generator = np.random.default_rng([seed, 7])
     while True:
         scene = _attempt(generator, seed)
@@ -104,15 +108,15 @@ def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Sc
 
 
 def held_out(kind: str, number: int) -> Scene:
-    """A held-out scene: ``FRESH``, or with new ``COMBINATIONS``, or with ``UNSEEN_DRAWINGS``."""
+    """Return the held-out scene ``number`` of a kind: ``FRESH``, ``COMBINATIONS`` or ``UNSEEN_DRAWINGS``."""
     return compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == UNSEEN_DRAWINGS)
 
 
 def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
-    """A random scene, or None if two things are too close, or overlap too little or too much."""
+    """Return a random scene; None if two things are too close, or overlap too little or too much."""
     count = int(generator.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
     regions, kinds = generator.permutation(9)[:count], list[tuple[str, str]]()
-    while len(kinds) < count:  # names and colours; a kind may occur several times
+    while len(kinds) < count:  # (name, colour); a kind may be repeated
         if kinds and generator.random() < 0.22:
             kinds.append(kinds[int(generator.integers(len(kinds)))])
         elif generator.random() < 0.36:
@@ -142,7 +146,7 @@ def _thing(generator: np.random.Generator, name: str, colour: str, region: int) 
 
 
 def snap(scene: Scene) -> Scene:
-    """The scene with every thing in the middle of its region, so that the regions determine all answers."""
+    """Return the scene with every thing in the middle of the region, so that regions determine all answers."""
     things = tuple(
         replace(thing, x=REGION * (thing.region % 3 + 0.5), y=REGION * (thing.region // 3 + 0.5)) for thing in scene.things
     )
@@ -150,21 +154,21 @@ def snap(scene: Scene) -> Scene:
 
 
 def gap(thing: Thing, other: Thing) -> float:
-    """The distance in pixels between two things' squares; if negative, their overlap in the narrower direction."""
+    """Return the distance in pixels between the squares of two things; if negative, the overlap in the narrower direction."""
     across = abs(thing.x - other.x) - (thing.pixels + other.pixels) / 2
     down = abs(thing.y - other.y) - (thing.pixels + other.pixels) / 2
     return max(across, down)
 
 
 def overlapping(scene: Scene) -> list[tuple[int, int]]:
-    """Pairs of overlapping things, the front one first."""
+    """Return pairs (front, back) of overlapping things, as indices."""
     pairs = [(one, other) for one in range(len(scene.things)) for other in range(one)]
     pairs = [(one, other) for one, other in pairs if gap(scene.things[one], scene.things[other]) < 0]
     return sorted(tuple(sorted(pair, key=scene.depth.index, reverse=True)) for pair in pairs)  # type: ignore[misc]
 
 
 def draw(scene: Scene) -> np.ndarray:
-    """The picture, uint8 [row, column, 3]."""
+    """Return the picture of a scene, uint8 [row, column, 3]."""
     ground = np.asarray(GROUNDS[scene.ground], dtype=np.float32) + np.asarray(scene.shade, dtype=np.float32)
     canvas = np.broadcast_to(np.clip(ground, 0, 255) / 255, (SIDE, SIDE, 3)).copy()
     for place in scene.depth:
@@ -187,22 +191,22 @@ def draw(scene: Scene) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _atlas() -> Image.Image:
     if not ATLAS.is_file():
-        raise ModelUnavailable(f"{ATLAS.parent} lacks the drawings {ATLAS.name}: restore them from the project.")
+        raise ModelUnavailable(f"{ATLAS.parent} lacks the emoji drawings {ATLAS.name}: restore the file from the project.")
     return Image.open(ATLAS).convert("RGBA")
 
 
 @lru_cache(maxsize=8192)
 def emoji(name: str, drawing: int, size: int) -> np.ndarray:
-    """One drawing of ``size`` x ``size`` pixels as float32 [row, column, 4], colours multiplied by their coverage."""
+    """Return a drawing of ``size`` x ``size`` pixels, float32 [row, column, 4] with premultiplied alpha."""
     place = NAMES.index(name) + drawing * len(NAMES)
     left, top = place % ACROSS * CELL, place // ACROSS * CELL
-    cut = _atlas().crop((left, top, left + CELL, top + CELL)).convert("RGBa")  # lower case: multiplied by coverage
+    cut = _atlas().crop((left, top, left + CELL, top + CELL)).convert("RGBa")  # lower case: premultiplied alpha
     return np.asarray(cut.resize((size, size), Image.Resampling.LANCZOS), dtype=np.float32) / 255
 
 
 @lru_cache(maxsize=1024)
 def coverage(shape: str, size: int) -> np.ndarray:
-    """A plain shape's coverage, float32 [row, column]."""
+    """Return the alpha of a plain shape, float32 [row, column]."""
     big = 4 * size
     canvas = Image.new("L", (big, big), 0)
     drawn = ImageDraw.Draw(canvas)

@@ -1,8 +1,8 @@
-"""Training of the small vision-language model: first vision from a dense teacher, then vision and language together.
+"""``train scenes_vlm``: a small vision-language model, trained first on vision with dense labels, then on vision and language.
 
-The dense teacher labels the content of every patch. Visual tokens thus carry meaning before language training, which saves most
-of the time needed to ground words in pixels. The network is transformers' own SmolVLM. A mask lets packed conversations share a
-prefix without attending to each other. Answers are compared word for word.
+Dense labels give the content of every patch. Visual tokens thus have meaning before language training, which saves most of the
+time. The network is transformers' SmolVLM. A mask lets packed conversations share a prefix without attending to each other.
+Answers are graded word for word.
 Axis names: ``scene``, ``token``, ``question``, ``visual``, ``row`` (a question about a picture), ``hidden``.
 """
 
@@ -47,17 +47,18 @@ from specviz.training.families.scenes_words import (
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
-"""The weight of an empty patch, relative to one with content."""
+"""Weight of an empty patch, relative to a patch with content."""
 LONG, SHORT, READ = 0.25, 0.5, 0.75
-"""The weights of descriptions, of answers about pictures and of answers from text. A description's wording is mostly random,
-so it cannot be learned and would dominate the rest."""
+"""Weights of descriptions, of answers about pictures and of answers from text.
+
+The wording of descriptions is mostly random, so their unlearnable loss must not dominate.
+"""
 _NAMED = 0.5
-"""The weight of naming a patch with the language model's own embedding, relative to the dense teacher's."""
+"""Weight of naming the content of a patch with the language model's head, relative to the dense labels."""
 
 
 def new_model(shape: Mapping[str, Any], vocab: int) -> Learner:
-    """A model with random weights, the class's standard configuration and these sizes. At first, its layers add zero to their
-    inputs."""
+    """Return a model with random weights and layers that add zero. ``shape``: sizes by part of the model."""
     text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, bos_token_id=None, **shape["text"])
     vision = SmolVLMVisionConfig(**shape["vision"])
     torch.manual_seed(0)
@@ -74,7 +75,7 @@ def new_model(shape: Mapping[str, Any], vocab: int) -> Learner:
 
 
 class Learner(nn.Module):
-    """A ``model`` with the dense teacher's heads, which do not ship. ``grid`` squared is the number of visual tokens."""
+    """A ``model`` with heads for dense labels, which are not shipped. ``grid``: side of the square of visual tokens."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -84,30 +85,30 @@ class Learner(nn.Module):
         self.names: Tensor | None = None
 
     def learn_names(self, tokenizer: Any) -> None:
-        """Add to the patch loss the prediction of the word for a patch's content, if that word is one token.
+        """Add a term to the patch loss: prediction of the name of a patch's content, for names of a single token.
 
-        Attention then finds a thing by its name from the start, instead of learning twice what each name looks like.
+        Visual tokens and names then share a representation before language training, so attention can match them.
         """
         spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
         single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
         self.names = torch.tensor([IGNORED, *single], device=self.model.device)
 
     def trained_parameters(self, language: bool) -> dict[str, nn.Parameter]:
-        """The parameters by name; without ``language``, only those that the dense teacher trains."""
+        """Return parameters by name. ``language``: whether to include the language model."""
         return {name: value for name, value in self.named_parameters() if language or ".text_model." not in name}
 
     def visual_tokens(self, pixels: Tensor) -> Tensor:
-        """The visual tokens [scene, visual, hidden] of ``pixels``, uint8 [scene, row, column, 3]."""
+        """Return the visual tokens [scene, visual, hidden] of ``pixels``, uint8 [scene, row, column, 3]."""
         images = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
         features = self.model.model.get_image_features(images[:, None], return_dict=True).pooler_output
         return torch.stack(list(features))
 
     def tokens_of(self, chosen: Sequence[Scene]) -> Tensor:
-        """The visual tokens [scene, visual, hidden] of these scenes."""
+        """Return the visual tokens [scene, visual, hidden] of ``chosen`` scenes."""
         return self.visual_tokens(torch.from_numpy(np.stack([draw(scene) for scene in chosen])).to(self.model.device))
 
     def patch_loss(self, visual: Tensor, batch: Batch) -> Tensor:
-        """The sum of the dense teacher's cross-entropies, each a mean over patches with less weight on empty ones."""
+        """Return the sum of the cross-entropies of the dense labels, each a weighted mean over patches."""
         weight = torch.where(batch.patches["kind"] > 0, 1.0, _EMPTY).flatten()
         total = torch.zeros((), device=visual.device)
         for name, head in self.patch_heads.items():
@@ -115,16 +116,16 @@ class Learner(nn.Module):
             total = total + PATCH_WEIGHT[name] * (lost * weight).sum() / weight.sum()
         if self.names is None:
             return total
-        # Each thing's word is predicted from its patches, as a token is from the last layer's states.
+        # The head predicts the name from a visual token, as if that were a hidden state of the last layer.
         words = self.names[batch.patches["kind"]]
         named = words != IGNORED
         states = self.model.model.text_model.norm(visual[named])
         return total + _NAMED * F.cross_entropy(self.model.lm_head(states).float(), words[named])
 
     def word_loss(self, visual: Tensor, batch: Batch) -> Tensor:
-        """The weighted sum of mean cross-entropies of descriptions, of short answers, and of answers without a picture.
+        """Return the weighted sum of the cross-entropies of descriptions, of short answers, and of answers without a picture.
 
-        The means are separate because a description is as long as ten answers.
+        Each is a mean over tokens, since a description is as long as ten answers.
         """
         hidden = self.read(visual, batch)
         cut = batch.long.shape[1]
@@ -135,18 +136,18 @@ class Learner(nn.Module):
         return total + READ * self._cross_entropy(self.read_pages(batch.read), batch.read_labels)
 
     def read_pages(self, pages: Tensor) -> Tensor:
-        """The last hidden states [page, token, hidden] of conversations [page, token] without a picture."""
+        """Return the last hidden states [page, token, hidden] of ``pages`` [page, token], conversations without a picture."""
         text = self.model.model.text_model
         return text(inputs_embeds=text.embed_tokens(pages), use_cache=False).last_hidden_state
 
     def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """The mean over the tokens with a label; 0 if there are none."""
+        """Return the mean cross-entropy over tokens with a label; 0 if there are none."""
         chosen = labels != IGNORED
         lost = F.cross_entropy(self.model.lm_head(hidden[chosen]).float(), labels[chosen], reduction="sum")
         return lost / chosen.sum().clamp_min(1)
 
     def read(self, visual: Tensor, batch: Batch) -> Tensor:
-        """The last hidden states after the prefix, [scene, token, hidden]: the description's, then the questions'."""
+        """Return the last hidden states [scene, token, hidden] after the prefix: description, then questions."""
         scenes, questions, longest = batch.short.shape
         embed = self.model.model.text_model.embed_tokens
         user = embed(torch.full((scenes, 1), SPECIAL.index(USER), device=visual.device))
@@ -155,7 +156,7 @@ class Learner(nn.Module):
         parts = torch.tensor([start, batch.long.shape[1], *[longest] * questions])
         places = torch.cat([torch.arange(int(part)) + (start if number else 0) for number, part in enumerate(parts)])
         which = torch.arange(len(parts)).repeat_interleave(parts)
-        mask = ((which == which[:, None]) | (which == 0)).tril()[None, None]  # each attends to the prefix and itself
+        mask = ((which == which[:, None]) | (which == 0)).tril()[None, None]  # each sees the prefix and itself
         passed = self.model.model.text_model(
             inputs_embeds=rows, position_ids=places[None].expand(scenes, -1).to(visual.device), use_cache=False,
             attention_mask=mask.to(visual.device),
@@ -171,8 +172,10 @@ def answers(
     learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, longest: int,
     temperature: float = 0.0, generator: torch.Generator | None = None,
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    """Return answers of at most ``longest`` tokens, end token included. ``visual`` [row, visual, hidden] are the questions'
-    pictures."""
+    """Return answers of at most ``longest`` tokens, including the end token.
+
+    ``visual`` [row, visual, hidden]: picture of each question.
+    """
     user = learner.model.get_input_embeddings().weight[writer.user][None].detach()
     requests = [
         Request((*question, writer.assistant), temperature, longest, before=torch.cat((user, picture.to(user.dtype))))
@@ -182,8 +185,7 @@ def answers(
 
 
 class GradedAnswer(NamedTuple):
-    """One question and the model's reply, ``right`` if the last sentence is correct word for word. The sentences before it list
-    the scene's content."""
+    """A question and the model's reply. ``right``: whether the last sentence of the reply is correct word for word."""
 
     exchange: Exchange
     reply: str
@@ -195,7 +197,7 @@ class GradedAnswer(NamedTuple):
 
 
 def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[GradedAnswer]:
-    """Ask questions about held-out scenes of this kind and return the answers."""
+    """Return graded answers to questions about the held-out scenes ``numbers`` of a kind."""
     writer, chosen = Writer(tokenizer), [held_out(kind, number) for number in numbers]
     asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)[1:]]
     with torch.no_grad():
@@ -207,7 +209,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
 
 
 def figures(answered: Sequence[GradedAnswer]) -> dict[str, float]:
-    """The shares of questions answered correctly, by kind and overall."""
+    """Return the share of right answers, by kind of question and overall."""
     kinds = sorted({one.exchange.kind for one in answered})
     found = {kind: float(np.mean([one.right for one in answered if one.exchange.kind == kind])) for kind in kinds}
     return {**found, "questions": float(np.mean([one.right for one in answered]))}
@@ -216,18 +218,18 @@ def figures(answered: Sequence[GradedAnswer]) -> dict[str, float]:
 SPEAKING = "speaking"
 MEASURED = 80
 QUESTIONS = 6
-"""Questions per scene, in training too."""
+"""Questions per scene."""
 
 
 TEACHER, SLOWER = 0.25, 0.25
-"""In the second stage, the dense teacher's weight and the factor on vision's learning rate, since gradients from language are
-mostly noise at first."""
+"""Second stage: weight of the dense labels, and factor on the learning rate of vision, since gradients from language are mostly
+noise at first."""
 READING = 4
-"""Pages about unseen scenes, described in text alone, per seen scene."""
+"""Text-only pages about other scenes, per scene."""
 
 
 class ScenesTraining(TrainState):
-    """Training of a model on scenes: first vision, then vision and language."""
+    """Training on scenes: first vision, then vision and language."""
 
     unit = "scenes"
     prefix = "model."
@@ -239,27 +241,27 @@ class ScenesTraining(TrainState):
         self.part = 1  # each ``Batch`` is one pass
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """Reshape embedding tables to three axes, so that Adam updates them, and the patch embedding to a matrix."""
+        """Give embedding tables three axes, so that Adam updates them, and make the patch embedding a matrix."""
         if "embedding.weight" in name or "embed_tokens" in name:
             return value[None] if value.ndim == 2 else value.flatten(1)
         return value
 
     def begin(self) -> None:
-        """Start batches of new scenes; their seeds continue from the number of scenes seen, ``progress.tokens``."""
+        """Start a stream of new scenes. Seeds continue from the number of scenes seen, ``progress.tokens``."""
         settings = self.settings
         size, questions, reading = (settings.later, QUESTIONS, READING) if self.in_second_stage else (settings.batch, 1, 0)
         first, part = self.progress.tokens, settings.part or -(-settings.later // settings.workers)
         self.stream = batches(Writer(self.tokenizer), self.learner.grid, size, part, questions, first, reading)
 
     def enter(self, stage: str) -> None:
-        """Begin the stage with a new optimizer over its parameters and new batches."""
+        """Begin the stage with a new optimizer and new batches."""
         super().enter(stage)
         leaves = self.learner.trained_parameters(self.in_second_stage)
         self.move(leaves, rate_factors={name: SLOWER for name in leaves if ".text_model." not in name})
         self.begin()
 
     def learn_from(self, parts: list[Batch]) -> Step:
-        """The mean loss over all ``parts`` and its gradients."""
+        """Return loss and gradients, averaged over ``parts``."""
 
         def loss(some: Sequence[Batch]) -> Tensor:
             part = some[0].to(self.device)
@@ -273,8 +275,7 @@ class ScenesTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """The accuracy of the dense teacher's heads on non-empty patches of held-out scenes; in the second stage also that of
-        answers."""
+        """Return the accuracy on non-empty patches of held-out scenes and, in the second stage, of answers."""
         learner, numbers = self.learner, range(self.settings.measured)
         scenes = [held_out(FRESH, number) for number in numbers]
         batch = batch_of(scenes, Writer(self.tokenizer), learner.grid, 1).to(self.device)
@@ -287,7 +288,7 @@ class ScenesTraining(TrainState):
         return found
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """The accuracy of answers about held-out scenes of each kind."""
+        """Return the accuracy of answers about each kind of held-out scenes."""
         kinds, numbers = (FRESH, COMBINATIONS, UNSEEN_DRAWINGS), range(1000, 1000 + MEASURED)
         return {kind: figures(ask(self.learner, self.tokenizer, kind, numbers, QUESTIONS)) for kind in kinds}
 
@@ -296,7 +297,7 @@ class ScenesTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out scenes, write ``assets/weights/scenes_vlm.safetensors`` and print its card line."""
+    """Train, measure on held-out scenes, and write ``assets/weights/scenes_vlm.safetensors``."""
     device = choose_device(job.device)
     settings, tokenizer = driver.settings_for(job, device), train_tokenizer()
     learner = new_model(job.recipe.shape, len(tokenizer)).to(device)

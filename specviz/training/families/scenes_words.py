@@ -1,13 +1,13 @@
-"""Text about scenes, from a fixed grammar with many forms, and batches of scenes with a dense teacher's labels.
+"""Text about scenes from a grammar with many forms, and batches of scenes with dense labels.
 
-Facts are exact; the wording is drawn at random from ``assets/phrases/scenes.toml``. Names are unambiguous: questions are only
-about things with a unique name in the scene.
+Facts are exact; the wording is random, from ``assets/phrases/scenes.toml``. Questions are only about things with a unique name in
+the scene.
 
-A *look* lists everything in a scene. Drills are the shortest questions, all answered from one look. A sentence requires a lookup
-once in twenty tokens, a drill once in four. A lookup finds a name by matching the same word, which takes many examples to learn.
+A *look* lists everything in a scene. A *drill* is a look with very short questions, each of which needs a lookup in the look. The
+model must learn to match names, which takes many examples; drills have a lookup every four tokens, sentences every twenty.
 
-One row has a prefix (the user's marker and the picture's tokens), then several conversations that do not attend to each other:
-the description first, then short questions. The picture is thus encoded and read only once.
+A row has a prefix (the user's marker and the visual tokens), then several conversations that do not attend to each other: the
+description and short questions. The picture is thus encoded only once.
 Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
 """
 
@@ -34,31 +34,31 @@ from specviz.training.phrases import byte_pairs, capital, phrases, sentence
 _DATA = phrases("scenes")
 NUMBERS, DESCRIBE = _DATA["numbers"], _DATA["describe"]
 MIXED, LESSONS, READING = _DATA["mixed"], _DATA["lessons"], _DATA["reading"]
-"""Frequencies of the kinds of questions: by default, in training, and without a picture."""
+"""Frequencies of kinds of questions: by default, in training, and without a picture."""
 _LOOKED = {"where", "count", "side", "next"}
-"""Kinds of questions whose answer follows a look at everything."""
+"""Kinds of questions with answers that begin with a look."""
 _SIDE_BY_SIDE = 14
-"""The minimum offset in pixels for one thing to count as left of or above another."""
+"""Minimum offset in pixels for one thing to count as left of or above another."""
 _DRILLED = {"where": 0.2, "count": 0.15, "there": 0.15, "side": 0.2, "next": 0.3}
-"""Frequencies of the kinds of questions in a drill."""
+"""Frequencies of kinds of questions in a drill."""
 _BEGINNING = 3
-"""Tokens of a look that have labels in every conversation: enough to learn that this kind of answer begins with a look."""
+"""Number of tokens of a look with labels in every conversation: enough to learn when to begin with a look."""
 _DRILLS = 0.7
-"""The share of drills among pages."""
+"""Share of drills among pages."""
 _UNSEEN_FROM = 1 << 39
-"""The first seed of training scenes that are described in text and never drawn."""
+"""First seed of training scenes that are described in text and never drawn."""
 KINDS = (*NAMES, *SHAPES)
 HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
-"""The dense teacher's labels of a patch and their number of classes; 0 is "nothing here" (or no colour)."""
+"""Dense label to number of classes; class 0 is an empty patch or no colour."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question with its answer. ``kind`` is one of describe, what, where, count, colour, side, next.
+    """A question with an answer. ``kind``: describe, what, where, count, colour, side or next.
 
-    ``look`` precedes the answer and gives the place of everything: names are easier to find, count and compare in text than in
-    the picture. ``again`` repeats the question's word before the answer. Without it, the model would have to know the answer
-    before it could look up the word. That word is not capitalised, since a capitalised word is another token.
+    ``look``: list of all things with their places, spoken before the answer, since names are easier to find, count and compare in
+    text than in the picture. ``again``: word of the question, repeated before the answer so that the model can look the word up.
+    The word is in lower case, since a capitalised word is another token.
     """
 
     kind: str
@@ -69,18 +69,18 @@ class Exchange:
 
     @property
     def spoken(self) -> str:
-        """The whole reply: the look, the question's word, then the answer."""
+        """Whole reply: look, repeated word, answer."""
         return " ".join(part for part in (self.look, self.again, self.answer) if part)
 
 
 def at(region: int) -> str:
-    """ "at the top left", "in the middle", …"""
+    """Return a phrase such as "at the top left" or "in the middle"."""
     place = REGIONS[region]
     return f"{'in' if place == 'middle' else 'on' if place in {'left', 'right'} else 'at'} the {place}"
 
 
 def plural(name: str, count: int) -> str:
-    """ "cats", "foxes", "cherries"; singular for a count of one."""
+    """Return the plural of ``name``, or the singular for a count of one."""
     if count == 1 or name in {"fish", "sheep", "grapes"}:
         return name
     if name.endswith("y") and name[-2] not in "aeiou":
@@ -89,32 +89,35 @@ def plural(name: str, count: int) -> str:
 
 
 def many(count: int, name: str) -> str:
-    """ "no cats", "one cat", "two cats"."""
+    """Return a phrase such as "no cats", "one cat" or "two cats"."""
     return f"{NUMBERS[count]} {plural(name, count)}"
 
 
 def named(thing: Thing) -> str:
-    """Size, colour and name without an article."""
+    """Return size, colour and name of a thing, without an article."""
     return f"{thing.size} {thing.kind}".strip()
 
 
 def a(words: str) -> str:
-    """The words with the indefinite article."""
+    """Return ``words`` with an indefinite article."""
     return f"{'some' if words.endswith('grapes') else 'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
 def is_are(name: str | int) -> str:
-    """The verb form for a name or a number."""
+    """Return "is" or "are" for a name or a number."""
     singular = name == 1 if isinstance(name, int) else not name.endswith("grapes")
     return "is" if singular else "are"
 
 
 class Speaker:
-    """Author of text about one scene, drawn by ``generator``. ``names`` are each thing's shortest unique name ("star",
-    "red star", "small red star") or None; ``known`` are the indices of things that have one."""
+    """Author of random text about a scene.
+
+    ``names`` [thing]: shortest unique name, such as "star", "red star" or "small red star"; None if there is none. ``known``:
+    indices of things with a unique name.
+    """
 
     drills = False
-    """Whether questions and answers have only a word or two."""
+    """Whether questions and answers have only one or two words."""
 
     def __init__(self, scene: Scene, generator: np.random.Generator) -> None:
         self.scene, self.things, self.generator = scene, scene.things, generator
@@ -123,11 +126,11 @@ class Speaker:
         self.known = [place for place, name in enumerate(self.names) if name]
 
     def say(self, form: str, **slots: str | None) -> str:
-        """A sentence in a random wording of the form."""
+        """Return a sentence in a random wording of ``form``."""
         return sentence(form, self.generator, **{name: str(text) for name, text in slots.items()})
 
     def _exchange(self, kind: str, asked: str, answered: str, again: str | None = None, **slots: str | None) -> Exchange:
-        """A question and its answer, each in a random wording of its form."""
+        """Return an exchange of the forms ``asked`` and ``answered``, each in a random wording."""
         asked, answered = (f"drill_{asked}", f"drilled_{asked}") if self.drills else (asked, answered)
         return Exchange(kind, self.say(asked, **slots), self.say(answered, **slots), again=again or "")
 
@@ -135,7 +138,7 @@ class Speaker:
         return choices[int(self.generator.integers(len(choices)))]
 
     def describe(self) -> Exchange:
-        """The long description: the number of things, each in reading order, their relations, and special features."""
+        """Return the description: number of things, each thing in reading order, relations, and special features."""
         things, names, count = self.things, self.names, len(self.things)
         ground = f"on a {self.scene.ground} background"
         sentences = [self.say("opening", things=many(count, "thing"), ground=ground, verb=is_are(count))]
@@ -167,13 +170,13 @@ class Speaker:
         return Exchange("describe", question, " ".join(sentences))
 
     def _largest(self) -> int | None:
-        """The thing in a larger size class than all others, if it has a unique name, else None."""
+        """Return the index of the thing that is larger than all others by size class; None if it has no unique name."""
         order = sorted(range(len(self.things)), key=lambda place: -self.things[place].pixels)
         first, second = (self.things[place] for place in order[:2])
         return order[0] if first.size != second.size and self.names[order[0]] else None
 
     def questions(self, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
-        """Up to ``count`` distinct questions, of kinds in proportion to ``weights``; some lack capitals and punctuation."""
+        """Return up to ``count`` distinct questions, of random kinds by ``weights``. Some lack capitals and punctuation."""
         share = np.array([weights.get(kind, 0.0) for kind in MIXED])
         share /= share.sum()
         exchange_by_question: dict[str, Exchange] = {}
@@ -191,15 +194,12 @@ class Speaker:
         ]
 
     def look(self) -> str:
-        """Every thing with its place, in reading order: the beginning of most replies.
-
-        The place precedes the name, so that the name's hidden state can include it.
-        """
+        """Return the look: every thing in reading order. The place precedes the name, whose hidden state can thus include it."""
         listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.things]
         return capital(" and ".join([part for part in (", ".join(listed[:-1]), listed[-1]) if part])) + "."
 
     def what(self) -> Exchange:
-        """A question about the thing in a region, sometimes an empty one."""
+        """Return a question about what is in a region, which may be empty."""
         region = int(self.generator.integers(9))
         if self.generator.random() < 0.85:
             region = self._any(self.things).region
@@ -210,11 +210,11 @@ class Speaker:
         return self._exchange("what", "what", "something", **slots)
 
     def some_place(self) -> int | None:
-        """The index of a random thing with a unique name, or None."""
+        """Return the index of a random thing with a unique name, or None."""
         return int(self.generator.choice(self.known)) if self.known else None
 
     def where(self) -> Exchange | None:
-        """A question about a thing's place."""
+        """Return a question about the place of a thing."""
         place = self.some_place()
         if place is None:
             return None
@@ -222,7 +222,7 @@ class Speaker:
         return self._exchange("where", "where", "place", name=name, verb=is_are(thing.name), where=at(thing.region))
 
     def count(self) -> Exchange:
-        """A question about the number of a kind, of all things, or of the shapes."""
+        """Return a question about the number of things with a name, of all things, or of shapes."""
         draw = self.generator.random()
         if draw < 0.2:
             number, word = len(self.things), "thing"
@@ -236,18 +236,18 @@ class Speaker:
         return self._exchange("count", "count", "number", f"And {names}?", **slots)
 
     def number(self, name: str) -> int:
-        """The number of things with this name."""
+        """Return the number of things called ``name``."""
         return sum(thing.name == name for thing in self.things)
 
     def some_name(self, absent: float) -> str:
-        """The name of a thing in the scene or, with probability ``absent``, of any thing."""
+        """Return a random name from the scene or, with probability ``absent``, from all names."""
         if self.generator.random() < absent:
             every = (*NAMES, *SHAPES)
             return every[int(self.generator.integers(len(every)))]
         return self._any(self.things).name
 
     def colour(self) -> Exchange:
-        """A question about the colour of a shape or of the background."""
+        """Return a question about the colour of a shape or of the background."""
         shapes = [thing for thing in self.things if thing.is_shape and self.number(thing.name) == 1]
         if not shapes or self.generator.random() < 0.2:
             return self._exchange("colour", "ground", "is_ground", colour=self.scene.ground)
@@ -255,7 +255,7 @@ class Speaker:
         return self._exchange("colour", "colour", "is_colour", name=thing.name, colour=thing.colour)
 
     def side(self) -> Exchange | None:
-        """A question about the direction between two things: left or right of, above or below."""
+        """Return a question about the direction between two things, or None."""
         if len(self.known) < 2:
             return None
         first, second = (int(place) for place in self.generator.permutation(self.known)[:2])
@@ -268,7 +268,7 @@ class Speaker:
         return self._exchange("side", "side", "relation", side=side_of(across, down, level), **slots)
 
     def next(self) -> Exchange | None:
-        """A question about the nearest other thing, or None unless one is clearly the nearest."""
+        """Return a question about the thing nearest to another; None unless one is clearly nearest."""
         place = self.some_place()
         if place is None:
             return None
@@ -282,12 +282,12 @@ class Speaker:
         return self._exchange("next", "next", "is_next", **slots)
 
     def largest(self) -> Exchange | None:
-        """A question about the largest thing."""
+        """Return a question about the largest thing, or None."""
         place = self._largest() if len(self.things) > 1 else None
         return None if place is None else self._exchange("what", "largest", "is_largest", name=self.names[place])
 
     def there(self) -> Exchange:
-        """A question about the presence of a kind."""
+        """Return a question about whether a thing is in the scene."""
         name = self.some_name(0.5)
         yes, what = ("Yes", a(name)) if self.number(name) else ("No", f"no {name}")
         slots = {"name": name, "verb": is_are(name), "any": a(name).replace("some", "any"), "yes": yes, "what": what}
@@ -295,21 +295,23 @@ class Speaker:
 
 
 def side_of(across: float, down: float, level: bool) -> str:
-    """The direction of a thing from another one ``across`` to its right and ``down`` below it, in a row (``level``) or column."""
+    """Return the direction of a thing as seen from another, which is ``across`` pixels to the right and ``down`` below.
+
+    ``level``: horizontal or vertical direction.
+    """
     if level:
         return "left of" if across > 0 else "right of"
     return "above" if down > 0 else "below"
 
 
 def exchanges(scene: Scene, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
-    """The description and up to ``count`` questions of kinds in proportion to ``weights``, worded by the scene's own seed."""
+    """Return the description and up to ``count`` questions of random kinds by ``weights``, determined by the scene's seed."""
     speaker = Speaker(scene, np.random.default_rng([scene.seed, 11]))
     return [speaker.describe(), *speaker.questions(count, weights)]
 
 
 def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
-    """Up to ``count`` questions and answers of a word or two, each with a leading space. No question is repeated, since its
-    answer would already be in the text."""
+    """Return up to ``count`` distinct (question, answer) pairs of one or two words, each with a leading space."""
     quick, answer_by_question = copy.copy(speaker), dict[str, str]()
     quick.drills = True
     for _ in range(2 * count):
@@ -328,9 +330,12 @@ def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch: ``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short``
-    tokens with labels, int64 [scene, token] and [scene, question, token]. Labels are IGNORED except on answers. ``read`` and
-    its labels, int64 [page, token], are conversations without a picture."""
+    """A batch of scenes. Labels are IGNORED except on answers.
+
+    ``pixels``: uint8 [scene, row, column, 3]. ``patches``: dense labels by head, int64 [scene, visual]. ``long``: descriptions,
+    int64 [scene, token]. ``short``: questions, int64 [scene, question, token]. ``read``: conversations without a picture, int64
+    [page, token].
+    """
 
     pixels: Tensor
     patches: dict[str, Tensor]
@@ -342,26 +347,26 @@ class Batch:
     read_labels: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on this device."""
+        """Return the batch on ``device``."""
         fields = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, patches={name: value.to(device) for name, value in self.patches.items()}, **fields)
 
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
-    """Train a byte-level BPE tokenizer on text about scenes; it can encode any other text too."""
+    """Train a byte-level BPE tokenizer on text about scenes."""
     spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
     texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
-    # Every name occurs in every form, often enough to become one token.
+    # Names occur often enough to become single tokens.
     names = [f"a {word} {word}s" for word in KINDS for _ in range(60)]
     return tokenizer_from(byte_pairs([*texts, *DESCRIBE, *names], vocab, SPECIAL).to_str())
 
 
 Row = tuple[list[int], list[int]]
-"""The tokens of a conversation and their labels."""
+"""(Tokens, labels) of a conversation."""
 
 
 class Writer:
-    """Encoder of conversations to token ids and labels."""
+    """Encoder of conversations as token ids and labels."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.backend = tokenizer.backend_tokenizer
@@ -370,13 +375,13 @@ class Writer:
         )
 
     def ids(self, text: str) -> list[int]:
-        """The token ids of a text."""
+        """Return the token ids of a text."""
         return list(self.backend.encode(text, add_special_tokens=False).ids)
 
     def conversation(self, exchange: Exchange, looking: bool = True) -> Row:
-        """The tokens after the picture, and their labels: the next token if it belongs to the answer.
+        """Return the tokens after the picture and their labels.
 
-        Without ``looking``, only the beginning of the look has labels.
+        ``looking``: whether the whole look has labels; otherwise only the beginning does.
         """
         question, answer = self.ids(exchange.question), self.ids(exchange.spoken)
         labels = [IGNORED] * len(question) + [*answer, self.end]
@@ -387,14 +392,14 @@ class Writer:
         return [*question, self.assistant, *answer], labels
 
     def conversations(self, every: Sequence[Exchange]) -> list[Row]:
-        """The conversations about one scene. They share one look, which has labels only once, so that answers dominate."""
+        """Return the conversations about one scene. Only one look has labels in full, so that answers dominate the loss."""
         first = next((place for place, exchange in enumerate(every) if exchange.look), 0)
         return [self.conversation(exchange, place == first) for place, exchange in enumerate(every)]
 
     def page(self, every: Sequence[Exchange]) -> Row:
-        """One conversation about an unseen picture: the first reply contains the look, on which later replies rely.
+        """Return one conversation without a picture. The first reply contains the look, from which all answers follow.
 
-        Only the answers' last sentences have labels, since they follow from the preceding text.
+        Only answers have labels.
         """
         tokens, labels = list[int](), list[int]()
         for place, exchange in enumerate(every):
@@ -407,7 +412,7 @@ class Writer:
         return tokens, labels
 
     def drill(self, look: str, every: Sequence[tuple[str, str]]) -> Row:
-        """A look, then questions and answers of a few words, with labels on the answers."""
+        """Return a look and (question, answer) pairs as a row, with labels on the answers."""
         tokens = [self.user, self.assistant, *self.ids(look)]
         labels = [IGNORED] * len(tokens)
         for question, answer in ((self.ids(question), self.ids(answer)) for question, answer in every):
@@ -417,7 +422,7 @@ class Writer:
 
 
 def patches_of(scene: Scene, grid: int) -> dict[str, np.ndarray]:
-    """The labels of every patch by head, int64 [visual], from the thing at its middle."""
+    """Return the dense labels by head, int64 [visual], from the front thing at the middle of each patch."""
     patches = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
     middle = (np.arange(grid) + 0.5) * scenes.SIDE / grid
     for place in scene.depth:
@@ -432,13 +437,13 @@ def patches_of(scene: Scene, grid: int) -> dict[str, np.ndarray]:
 
 
 def _padded(rows: Sequence[Row], end: int) -> tuple[Tensor, Tensor]:
-    """Pad rows to tokens and labels, int64 [row, token]."""
+    """Return tokens and labels of ``rows``, padded to int64 [row, token]."""
     tokens, labels = ([torch.tensor(part) for part in parts] for parts in zip(*rows, strict=True))
     return pad_sequence(tokens, True, end), pad_sequence(labels, True, IGNORED)
 
 
 def batch_of(chosen: Sequence[Scene], writer: Writer, grid: int, questions: int) -> Batch:
-    """Make one batch of scenes."""
+    """Return ``chosen`` scenes as a batch."""
     conversations = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
     empty: Row = ([writer.end], [IGNORED])
     long = _padded([row[0] for row in conversations], writer.end)
@@ -452,7 +457,7 @@ def batch_of(chosen: Sequence[Scene], writer: Writer, grid: int, questions: int)
 
 
 def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
-    """Drills and conversations about undrawn scenes: tokens and labels, int64 [page, token]."""
+    """Return tokens and labels, int64 [page, token], of drills and conversations without a picture."""
     rows = []
     for scene in chosen:
         speaker = Speaker(scenes.snap(scene), np.random.default_rng([scene.seed, 13]))
@@ -466,9 +471,10 @@ def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tens
 def batches(
     writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
 ) -> Iterator[list[Batch]]:
-    """Yield endless updates of ``size`` scenes in parts of ``part``, each of similar length; scene numbers begin at ``start``.
+    """Yield endless updates of ``size`` scenes, in batches of ``part`` scenes of similar length. Scene numbers begin at
+    ``start``.
 
-    ``reading`` is the number of pages about other scenes per seen scene.
+    ``reading``: number of text-only pages about other scenes, per scene.
     """
     for first in itertools.count(start, size):
         chosen = sorted((scenes.compose(first + place) for place in range(size)), key=lambda scene: len(scene.things))

@@ -1,8 +1,7 @@
-"""``train small_draft``, a small autoregressive draft model distilled from the target's distributions on its own answers.
+"""``train small_draft``: a small autoregressive draft model, distilled on the target's answers.
 
-The feature store's hidden states give the target's distributions, from which one position teaches as much as many sampled tokens
-(DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Without a target's hidden states, :class:`TokenTraining` learns from the
-tokens alone.
+The target's distributions, computed from the hidden states in the feature store, teach more per position than sampled tokens
+(DistillSpec, Zhou et al., arXiv 2310.08461). Without hidden states, :class:`TokenTraining` learns from tokens only.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from specviz.training.optimizer import LowRank
 DEPTHS = (4, 6)
 MEASURED, DEPTH = 80, 5
 LENGTH = 256
-"""Tokens per row for training on tokens alone."""
+"""Tokens per row of :class:`TokenTraining`."""
 
 
 class TokenTraining(TrainState):
-    """Training of a small language model, or of a ``change`` to one, on dialogues' tokens alone."""
+    """Training of a small language model, or of a low-rank ``change``, on the tokens of dialogues."""
 
     def __init__(
         self, model: SmallLM, dialogues: Dialogues, markers: Markers, parts: tuple[Sequence[int], Sequence[int]],
         settings: Schedule, change: LowRank | None = None,
     ) -> None:  # fmt: skip
-        """``parts`` are the numbers of the training dialogues and those of the held-out ones."""
+        """``parts``: numbers of the training dialogues and of the held-out dialogues."""
         self.model = self.folding = model
         self.dialogues, self.markers, (self.training, self.held_out) = dialogues, markers, parts
         super().__init__(settings, change or model)
@@ -50,13 +49,13 @@ class TokenTraining(TrainState):
         self.begin()
 
     def begin(self) -> None:
-        """Start new rows; a resumed run uses a new seed, since skipping rows would take hours."""
+        """Start a stream of rows. A resumed run has a new seed, since skipping rows would take hours."""
         generator = np.random.default_rng([0, self.progress.updates])
         rows = data.rows(self.dialogues, self.training, self.markers, LENGTH, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[data.Row]) -> Step:
-        """The mean cross-entropy (nats) over answer tokens in the draft vocabulary, and its gradients."""
+        """Return the mean cross-entropy in nats over answer tokens in the draft vocabulary, and gradients."""
         tokens, counts = (torch.from_numpy(np.stack(part)).to(self.device) for part in zip(*batch, strict=True))
         labels, read = torch.where(counts, self.place[tokens[:, 1:]], IGNORED), F.pad(tokens[:, :-2], (1, 0))
         scale = 1.0 / int((labels != IGNORED).sum())
@@ -71,7 +70,7 @@ class TokenTraining(TrainState):
         return self.learn(range(len(batch)), loss, int(counts.sum()))
 
     def measure(self) -> dict[str, float]:
-        """Acceptance of chains along held-out greedy answers."""
+        """Return the acceptance of chains along held-out greedy answers."""
         greedy = data.greedy_only(self.dialogues, self.held_out)[:MEASURED]
         return chain_agreement(self.model, self.dialogues, greedy, self.markers, DEPTH)
 
@@ -79,13 +78,13 @@ class TokenTraining(TrainState):
 def new_model(
     embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int]
 ) -> SmallLM:  # fmt: skip
-    """A network on the target's ``embedding`` [vocab, hidden] that starts as a unigram model of the training answers."""
+    """Return a network on the target's ``embedding`` [vocab, hidden], initialised as a unigram model of the training answers."""
     torch.manual_seed(0)
     config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     counts = torch.from_numpy(count)
-    # Layers that add zero, and a head with token counts only: training starts from a unigram model, not from noise.
+    # Layers that add zero, and a bias of log token frequencies, make a unigram model.
     with torch.no_grad():
         scale = float(model.embedding[model.draft_ids].std()) * model.enter.weight.shape[1] ** 0.5
         model.enter.weight.normal_(std=1.0 / scale)
@@ -103,8 +102,7 @@ def new_model(
 class Distillation(FeatureTraining):
     """Distillation of a draft model from the target's distributions.
 
-    Dialogues of similar length are read together: at this width, the matrix products of a single dialogue are too small to use a
-    machine well.
+    Dialogues of similar length share a pass, since the matrix products of a single dialogue are too small for good utilisation.
     """
 
     net: SmallLM
@@ -122,7 +120,7 @@ class Distillation(FeatureTraining):
         super().__init__(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
 
     def figures(self) -> dict[str, Any]:
-        """A milestone's figures on more dialogues, with longer chains."""
+        """Return the figures for the card, with longer chains."""
         chosen = self.held_out[: feature.MEASURED_DIALOGUES]
         return {**super().figures(), **{f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}}
 
@@ -130,12 +128,14 @@ class Distillation(FeatureTraining):
 def distillation_loss(
     model: SmallLM, frozen: Tensor, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float
 ) -> Tensor:
-    """Sum the cross-entropy (nats) to the target's distribution over the answers' tokens in the draft vocabulary, times
-    ``scale``. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's index in the draft
-    vocabulary; ``dialogue`` may be several joined dialogues."""
+    """Return the cross-entropy to the target's distribution in nats, summed over answer tokens in the draft vocabulary.
+
+    The sum is multiplied by ``scale``. ``frozen`` [draft, hidden]: rows of the target's head. ``place`` [vocab]: index in the
+    draft vocabulary, or IGNORED. ``dialogue``: one dialogue or several joined ones.
+    """
     ids = pad_sequence([tokens[:-1] for tokens in dialogue.tokens.split(dialogue.lengths)], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
-    # One index over all answers: with a mask per dialogue, the host would wait for the GPU twice per dialogue.
+    # One index for all answers: a mask per dialogue would make the host wait for the GPU twice per dialogue.
     answers = torch.cat([dialogue.tokens[first:end] for _, first, end in dialogue.spans])
     inside = (place[answers] != IGNORED).nonzero()[:, 0]
     distribution = target_distribution(frozen, dialogue)[0][inside]
@@ -146,7 +146,7 @@ def distillation_loss(
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
+    """Train, measure on held-out answers, and write ``assets/weights/small_draft.safetensors``."""
     inputs = feature.gather(job)
     state = Distillation(inputs, driver.settings_for(job, inputs.device))
     feature.run(job, inputs, state, state.net.save)

@@ -53,5 +53,5 @@ def test_the_probe_is_taught_alone_and_then_stays() -> None:
 
 def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owl, "LENGTH", 500)
-    with pytest.raises(BadInput, match="No dialogue has 500 tokens with 4 of them in the answer"):
+    with pytest.raises(BadInput, match="No dialogue has 500 tokens, 4 of them in the answer"):
         owl.Windows(dialogues(), MARKERS, [1, 2])
