@@ -1,6 +1,6 @@
 """Dynamic Depth Decoding (Brown et al. 2409.00142): an EAGLE-2 tree that stops growing when the beam holds little probability.
 
-The paper tests H, the log of the sum of the beam's path probabilities: a tree of at most 11 levels stops at level 5, 7 or 9 if
+The paper tests H, the log of the sum of the beam's path probabilities. A tree of at most 11 levels stops at level 5, 7 or 9 if
 H < -0.3. This threshold suits the published drafters. For the shipped drafter, the threshold follows from recorded rounds and
 from the cost of a drafter forward on this machine.
 """
@@ -150,15 +150,15 @@ class Parameters:
     threshold: str = choice(
         "calibrated",
         ("calibrated", "paper", "own"),
-        "Log probability of the beam below which the tree stops growing: the fastest on this machine, calibrated for the "
-        "included EAGLE-3 heads (other heads use -0.3, with a warning); the paper's -0.3; or log_mass below.",
+        "Log probability of the beam below which the tree stops growing. Calibrated: the fastest on this machine, for the "
+        "included EAGLE-3 heads; other heads use -0.3. Paper: -0.3. Own: log_mass below.",
     )
     log_mass: float = number(-1.5, -12.0, 0.0, "Your own threshold; -0.3 corresponds to 74 % of the probability.", step=0.05)
     levels: str = choice(
         "matching",
         ("matching", "every", "published"),
-        "Levels at which the beam is tested: levels 5, 7 and 9 with the paper's threshold and every level with any other; "
-        "always every level; or always levels 5, 7 and 9.",
+        "Levels at which the beam is tested. Matching: levels 5, 7 and 9 with the paper's threshold, else every level. "
+        "Published: levels 5, 7 and 9.",
     )
     depth: int = number(8, 1, 12, "Maximum depth of the tree; the paper uses 11.", "levels")
     width: int = WIDTH

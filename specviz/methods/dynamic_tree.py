@@ -19,9 +19,9 @@ def tree_depth(default: int, paper: int) -> Any:
     """
     return number(
         0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if the "
-        f"drafter was calibrated for this target and width; otherwise {default}. Trees of sampled tokens choose a depth of at "
-        f"most {default} in every round. The paper uses {paper}.",
+        "Depth of the tree; each level takes one drafter pass. 0: the fastest depth on this machine if the drafter was "
+        f"calibrated for this target and width, else {default}. Trees of sampled tokens choose a depth of at most {default} in "
+        f"every round. The paper uses {paper}.",
         "levels",
     )  # fmt: skip
 
@@ -42,9 +42,9 @@ class EagleTree(TreeSize):
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match", "rejection"),
-        "At temperatures above 0: tokens sampled from the drafter, with rejection sampling without replacement; the drafter's "
-        "most likely tokens, with sample-and-match (same text as the autoregressive run); or the most likely tokens, with "
-        "rejection of point masses, as published.",
+        "At temperatures above 0. Without replacement: sampled tokens with rejection sampling. Match: the drafter's most likely "
+        "tokens with sample-and-match (same text as the autoregressive run). Rejection: the most likely tokens with rejection "
+        "of point masses, as published.",
     )
 
 

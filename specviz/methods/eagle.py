@@ -20,8 +20,9 @@ class Parameters:
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match", "rejection"),
-        "At temperatures above 0: sampled tokens, with rejection sampling without replacement or with sample-and-match (same "
-        "text as the autoregressive run); or the drafter's most likely tokens, with rejection of point masses.",
+        "At temperatures above 0. Without replacement: sampled tokens with rejection sampling. Match: sampled tokens with "
+        "sample-and-match (same text as the autoregressive run). Rejection: the drafter's most likely tokens with rejection of "
+        "point masses.",
     )
 
 

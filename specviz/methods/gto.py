@@ -22,8 +22,8 @@ class Parameters(TreeSize):
 
     depth: int = number(
         0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the fastest depth on this machine, at least 2, if "
-        "the drafter was calibrated for this target and width; otherwise 5. The paper uses 7.",
+        "Depth of the tree; each level takes one drafter pass. 0: the fastest depth on this machine if the drafter "
+        "was calibrated for this target and width, else 5. The paper uses 7.",
         "levels",
     )  # fmt: skip
     compare: bool = switch(

@@ -1,7 +1,7 @@
 """Acceptance on held-out greedy answers of the target.
 
-A greedy answer is the target's argmax at every position, so drafting along it amounts to speculative decoding at T = 0 without
-running the target. A family supplies the rank of each true token among the drafter's predictions; this module does the counting.
+A greedy answer is the target's argmax at every position, so drafting along the answer is speculative decoding at T = 0. A family
+supplies the rank of each true token among the drafter's predictions; this module does the counting.
 Axis names: ``start`` (positions that draft), ``depth``.
 """
 

@@ -1,6 +1,6 @@
 """Sampler of training texts from ``assets/phrases/``: user turns, prompts of four domains and sentences about scenes.
 
-A template is a text with slots: ``{animal}`` stands for a random word of a list, which may contain slots, and ``{3-40}`` for a
+A template is a text with slots. ``{animal}`` stands for a random word of a list, which may contain slots, and ``{3-40}`` for a
 random integer. Every tenth word of a long list is reserved for held-out turns. Samples depend on the order of the lists. Shipped
 weights were trained on these samples, so ``tests/training/test_phrases.py`` fixes them.
 """

@@ -1,7 +1,7 @@
 """Timings of a model with random weights.
 
-Comparisons: autoregressive decoding with the memory bandwidth and with transformers; a draft of five levels with a target pass; a
-recorded run with an unrecorded one.
+Autoregressive decoding is compared with the memory bandwidth and with transformers. A draft of five levels is compared with a
+target pass, and a recorded run with an unrecorded one.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ scored by the marginals and an n-gram model, so that neighbouring tokens fit tog
 tokens drafted before an end-of-text token, plus a stride after full acceptance; as published, rejections do not shorten drafts.
 A searched path is not a sample, so verification treats each token as a point mass.
 
-DEER uses the same drafter. A position attends to the text and to other masks, never to drafted tokens, so a distribution depends
-only on the text, as rejection sampling requires. Axis names: ``place``, ``candidate``, ``beam``.
+DEER uses the same drafter. A position attends to the text and to other masks, never to drafted tokens. A distribution therefore
+depends only on the text, as rejection sampling requires. Axis names: ``place``, ``candidate``, ``beam``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def search(
 ) -> Search:
     """Return the best path of a beam search with ``width`` beams, scored by the sum of ``weight`` log q + (1 - ``weight``) log p.
 
-    p is the n-gram model's probability after ``before`` and the path so far. The search ends when the best beam takes one of the
+    ``before``: text before the lattice, for the n-gram model's p. The search ends when the best beam takes one of the
     end-of-text tokens ``ends``; other beams that take an end-of-text token are dropped.
     """
     last = np.array([list(before)[-2:]], dtype=np.int64)
@@ -132,7 +132,7 @@ def search(
 class Gauge:
     """Adaptive draft length, from ``shortest`` to ``longest`` tokens.
 
-    The length is the running mean of tokens ``drafted`` before an end-of-text token, plus ``stride`` if the running mean of
+    The length is the running mean of tokens ``drafted`` before an end-of-text token. ``stride`` is added if the running mean of
     ``accepted`` tokens is at least as large. ``keep``: weight of the old mean in an update. The paper uses 20, 30 and 10.
     """
 

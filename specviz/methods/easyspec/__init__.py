@@ -17,8 +17,8 @@ class Parameters:
     drafter: str = choice(
         "auto",
         ("auto", "small_draft", "copy", "draft"),
-        "Draft model: the draft you named, or else the small draft model; the small draft model of six layers; a copy of the "
-        "target in 8 bits; or the draft you named.",
+        "Draft model. Auto: the draft you named, else the small draft model. Small draft: the small draft model of six layers. "
+        "Copy: the target in 8 bits. Draft: the draft you named.",
     )
 
 

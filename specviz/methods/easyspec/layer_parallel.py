@@ -47,7 +47,7 @@ class GroupedModel:
     """A draft model with groups of layers that run in parallel.
 
     ``spans``: layers of each group. ``open(capacity, calibrated)``: function that opens the model for a run of ``capacity``
-    tokens; if ``calibrated`` is False, the first level of a round is fuzzy, too.
+    tokens. ``calibrated``: whether the first level of a round is exact.
     """
 
     name: str

@@ -4,9 +4,8 @@ HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along t
 those that did not draft. A bandit receives only the reward of the drafter that did.
 
 At a position k of a chain, let g_k be one minus the total variation distance of the drafter's and the target's distribution. Let
-a_k be min(1, q/p) at the emitted token. Along a text sampled from the target, ``1 + sum over k of a_1 ... a_(k-1) g_k`` is an
-unbiased estimate of the tokens that a round would emit. The paper has g in place of a, which is biased unless the target is
-greedy.
+a_k be min(1, q/p) at the emitted token. A round would emit ``1 + sum over k of a_1 ... a_(k-1) g_k`` tokens: an unbiased estimate
+along a text sampled from the target. The paper has g in place of a, which is biased unless the target is greedy.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Alignment: the heads read the target's hidden state at the token before the root
 root, so head 1 predicts the root's child, and head k the token at depth k.
 
 The tree is a pruned Cartesian product (Cai et al., arXiv 2401.10774). Rank path (0, 2) is the best token of depth 1, then the
-third-best token of depth 2: all nodes of a depth share one list of candidates.
+third-best token of depth 2. All nodes of a depth share one list of candidates.
 """
 
 from __future__ import annotations

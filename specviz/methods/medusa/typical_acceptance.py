@@ -1,9 +1,9 @@
 """Typical acceptance: a draft token is kept if its probability exceeds a threshold that depends on the target's entropy.
 
-Medusa (Cai et al., arXiv 2401.10774): a token x is kept if p(x) > min(epsilon, delta * exp(-H(p))), where p is the warped
-distribution and H(p) the entropy in nats. The longest path of kept tokens is accepted; ties go to the largest product of p. The
+Medusa (Cai et al., arXiv 2401.10774): a token x is kept if p(x) > min(epsilon, delta * exp(-H(p))), with the warped distribution
+p and its entropy H(p) in nats. The longest path of kept tokens is accepted; ties go to the largest product of p. The
 output distribution changes: the drafter decides which of several likely tokens is emitted. With epsilon 1 and a large delta no
-token is kept, and the output equals that of the autoregressive run (with ``greedy_root``, of the greedy run).
+token is kept. The output then equals that of the autoregressive run, or with ``greedy_root`` that of the greedy run.
 """
 
 from __future__ import annotations

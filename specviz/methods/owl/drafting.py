@@ -1,8 +1,8 @@
 """OWL's recurrent drafter, the [SPEC] token, and HOWL's choice between this drafter and suffix trees.
 
 Lee et al. (arXiv 2510.07535). The drafter is a recurrent network, run level by level down a tree. For a root at position P, the
-network starts from the root's embedding and two hidden states of the target: of token P - 1, and of a [SPEC] token behind it. A
-[SPEC] token is a learned embedding with the position and attention mask of the next token; no token attends to a [SPEC] token.
+network starts from the root's embedding and two hidden states of the target, of token P - 1 and of a [SPEC] token behind P - 1.
+A [SPEC] token is a learned embedding with the position and attention mask of the next token. No token attends to a [SPEC] token.
 
 HOWL combines OWL with suffix decoding. The suffix trees' score, an expected number of accepted tokens, must reach a fixed or an
 adaptive threshold. Scores treat counts as probabilities, which is accurate only on some texts. The adaptive threshold therefore
@@ -288,7 +288,7 @@ class AdaptiveThreshold:
         """Update from a round. ``memory_draft``: draft of the memory. ``remembered``: whether this draft was verified.
 
         The memory's draft is compared with the committed tokens in any case. If the network drafted and the memory's draft
-        matches all committed tokens, the score counts only up to the number of matched tokens: the rest is unknown.
+        matches all committed tokens, the score counts only up to the matched tokens, since the rest is unknown.
         """
         self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
         self._expected, self._right = self._expected * FADE, self._right * FADE

@@ -24,8 +24,9 @@ CUT = frozenset({"cancelled", "time_limit"})
 def decode(run: Any, cancel: Stop, progress: Callable[[str, float | None], None]) -> str:
     """Decode the ``earlier_trajectories`` of the prepared ``run`` within half of the time limit.
 
-    Their noise differs from the noise of runs with any seed: a drafter must not learn from the random numbers that verify it, nor
-    find the text of the run in the store. Returns a warning if there was not enough time for all trajectories, else "".
+    The noise of trajectories differs from the noise of runs with any seed. Otherwise the drafter would learn from the random
+    numbers that verify the run, or find the text of the run in the store. Returns a warning if there was not enough time for all
+    trajectories, else "".
     """
     count, complete = run.request.parameters.earlier_trajectories, 0
     together = isinstance(run.target, TextTarget) and len(run.prompt_ids) <= LONGEST_PROMPT

@@ -24,7 +24,7 @@ SHOWN = 12
 def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
     """Return the ids of the ``width`` largest of ``logits`` [node, vocab], int64 [node, width].
 
-    On a CPU, two passes are several times faster than one top-k over the vocabulary: the top logits lie in the groups with the
+    On a CPU, two passes are several times faster than one top-k over the vocabulary. The top logits lie in the groups with the
     largest maxima. A group has every ``groups``-th token, since reducing over the outer axis is faster. The order of equal logits
     is unspecified.
     """

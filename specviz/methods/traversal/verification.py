@@ -6,8 +6,8 @@ the root, with a probability equal to the weight. When a child fails, let S be t
 norm([w p - q]+), w becomes S / (S + 1 - w), and q becomes the distribution of the next sibling. When all children have failed,
 the node is tested like a leaf. The root's weight stays 1.
 
-Invariant, by induction from the leaves: with probability w over the draws below, a node entered with weight w or a descendant is
-accepted, and the continuation then has the target's distribution. The rule is therefore exact for children sampled without
+Invariant, by induction from the leaves: a node entered with weight w, or a descendant, is accepted with probability w over the
+draws below. The continuation then has the target's distribution. The rule is therefore exact for children sampled without
 replacement, in sampling order. On a chain it accepts at least as many tokens on average as top-down verification. On a tree it
 mostly accepts more, but a leaf sampled before a sibling with children is tested first, at the expense of these children.
 Deterministically chosen children count as point masses; acceptance then equals that of top-down verification.

@@ -1,7 +1,8 @@
 """Emoji art: the training images of all image models, in three drawing styles, with names, keywords and held-out concepts.
 
-The sources are npm packages: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel images, Fluent Emoji 3D (MIT), and names
-and keywords from emojibase (MIT). ``npm pack`` fetches the packages once; the cache folder keeps the images as one array.
+The sources are npm packages: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel images, and Fluent Emoji 3D (MIT).
+Names and keywords are from emojibase (MIT). ``npm pack`` fetches the packages once; the cache folder keeps the images as one
+array.
 """
 
 from __future__ import annotations

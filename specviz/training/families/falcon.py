@@ -1,18 +1,18 @@
 """``train falcon`` (Gao et al., arXiv 2412.12639): regression and distillation of the feature k steps ahead, with glancing.
 
-Initialisation. The layer starts from the target's last layer, and the recurrence from a linear prediction in closed form: from
+Initialisation. The layer starts from the target's last layer. The recurrence starts from a linear prediction in closed form, from
 input i (feature i, embedding of token i + 1) to the features that follow. The cells hold the principal directions of this
 prediction. Open gates make the untrained recurrence a projection with little memory.
 
-One cell is constant and provides positions: a constant key, rotated by the position, matches the same vector as a query, rotated
-by k - 1 further positions. The attention thus finds the last input of the block. The difference between this input and the
-current one gives a second linear prediction.
+One cell is constant and provides positions. A constant key, rotated by the position, matches a query with the same vector,
+rotated by k - 1 further positions. The attention thus finds the last input of the block. The difference between this input and
+the current one gives a second linear prediction.
 
 The loss of a position is SmoothL1 of the feature plus 0.1 (0.9 KL + 0.1 CE) of the token under the target's head. Coupled
 sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals some true inputs. Their
-number falls during training from 0.4 times the wrong positions to none. A revealed input at the start of a block has feature and
-token from k steps ahead, so the network learns how later positions of a block depend on the first. Revealed inputs do not count
-in the loss, since they contain the answer.
+number falls during training from 0.4 times the wrong positions to none. A revealed input at the start of a block has the feature
+and token from k steps ahead. The network thus learns how later positions of a block depend on the first. Revealed inputs do not
+count in the loss, since they contain the answer.
 Axis names: ``row`` and ``input`` (the network's input at a place), ``hidden``, ``size`` (of a head).
 """
 

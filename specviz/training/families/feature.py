@@ -1,9 +1,8 @@
 """Feature drafters: ``train eagle`` and ``train eagle3``, and code shared with other families.
 
 EAGLE-3's training-time test (Li et al., arXiv 2503.01840). Step 0 is a causal pass over the target's features. In step j, the
-network reads the output of step j - 1 and the true next token, as when drafting. Every start attends to the keys of step 0 up to
-the start, and to the keys of steps 1 to j from the same start. Starts do not interact after step 0, so only a random sample of
-starts continues to deeper steps, which limits the cost.
+network reads the output of step j - 1 and the true next token, as when drafting. A start attends to the keys of step 0 up to the
+start, and to its keys of steps 1 to j. To limit the cost, only a random sample of starts continues to deeper steps.
 Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
 """
 
@@ -72,11 +71,7 @@ def unroll(
 
 
 class Truth:
-    """Step 0 of the network over several concatenated texts, with keys and values [token, kv, size].
-
-    A start attends to its text up to the start. For attention, the texts form a batch, padded to the longest text and to the
-    largest number of starts.
-    """
+    """Step 0 of the network over concatenated texts. For attention, the texts form a padded batch."""
 
     def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
         """``words`` [token, hidden]: token embeddings. ``features`` and ``lengths``: as in :func:`unroll`."""
@@ -98,10 +93,9 @@ class Truth:
         return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
 
     def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
-        """Return the outputs [start, hidden] of a draft step.
+        """Return the outputs [start, hidden] of a draft step. Appends the keys and values of the step to ``own``.
 
         ``words`` [start, hidden]: embeddings of the next tokens. ``features`` [start, hidden]: outputs of the previous step.
-        ``own``: keys and values of the earlier draft steps, to which this step's are appended.
         """
         net, places = self.net, chosen.to(self._device) + step
         x, residual = net.mix(words, net.stepped(features, step))
@@ -145,10 +139,9 @@ def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: to
 
 
 def sampled_starts(first: int, length: int, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """Return for each step a random share of the starts that draft an answer token, ascending.
+    """Return for each step a random share of the starts that draft an answer token: a subset of the previous step's, ascending.
 
-    Each step has a subset of the previous step's starts. Start i drafts token i + 2 first, so an answer that begins at ``first``
-    is drafted from start first - 2 on.
+    Start i drafts token i + 2 first, so an answer that begins at ``first`` is drafted from start first - 2 on.
     """
     order, places = torch.rand(length, generator=generator), torch.arange(length)
     inside, starts = places >= max(0, first - 2), list[Tensor]()
@@ -220,9 +213,7 @@ EAGLE_NOISE = 0.2 * 512
 def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return EAGLE's loss (Li et al., arXiv 2401.15077) summed over the answer tokens, times ``scale``.
 
-    The loss is SmoothL1 between features, plus 0.1 times the cross-entropy between the distributions that the target's head gives
-    for these features. Input features get noise, since a drafter reads approximate features. ``dialogue``: one dialogue or
-    several joined ones.
+    The loss is SmoothL1 between features, plus 0.1 times the cross-entropy between the distributions under the target's head.
     """
     features, lengths = dialogue.features[:, EAGLE_TAPS].flatten(1), dialogue.lengths
     noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
@@ -429,10 +420,7 @@ def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
 
 
 def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
-    """Initialise the projection to predict from the features, and the attention to predict from the embedding.
-
-    Predictions have units that the final norm hardly changes.
-    """
+    """Initialise the projection to predict from the features, and the attention to predict from the embedding."""
     config, attention = net.config, net.layer.self_attn
     net.norm.weight.copy_(model.base_model.norm.weight)
     features = _even_out(net, rows.features)
@@ -447,10 +435,7 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
 
 
 def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> None:
-    """Initialise the attention: every token attends to itself, and values and output apply ``linear`` [in, out].
-
-    Only the best low-rank approximation of ``linear`` fits.
-    """
+    """Initialise the attention: tokens attend to themselves; values and output apply a low-rank part of ``linear`` [in, out]."""
     config, attention, hidden = net.config, net.layer.self_attn, net.config.hidden
     size, groups = config.head_size, config.kv_heads
     spread = embedded.double().T @ embedded.double() / len(embedded)

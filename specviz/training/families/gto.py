@@ -7,7 +7,7 @@ clipped ratio. Training learns a low-rank change to EAGLE-3's drafter.
 
 Trees are those of ``trees.dynamic``, grown together for many positions of a dialogue. A start attends to the true keys up to the
 start and to the ancestors in the tree, as in ``feature``. The target then runs once over all trees of a group, merged and without
-leaves, since the probability of a token is in the parent's row.
+leaves: the probability of a token is in the parent's row.
 Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`` (a position that drafts), ``beam``, ``node``.
 """
 

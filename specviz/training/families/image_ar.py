@@ -1,6 +1,6 @@
 """``train image_ar_small``, ``train image_ar``: autoregressive models that generate image codes from a prompt.
 
-The small model has 6 layers and 8 x 8 codes. The large model has 12 layers and 16 x 16 codes, and is initialised from the small
+The small model has 6 layers and 8 x 8 codes. The large model has 12 layers and 16 x 16 codes. It is initialised from the small
 model, which learns words and codes on short sequences. The class is transformers' Janus over [begin, words …, picture, codes …].
 Norm weights stay at 1, since the matrices that follow can absorb any scale.
 Axis names: ``batch``, ``place``, ``hidden``, ``code``.

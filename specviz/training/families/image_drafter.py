@@ -184,8 +184,8 @@ def draft_steps(net: FeatureNet, example: Example, rows: list[Tensor], strength:
 def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
     """Return the loss, a weighted sum over the steps.
 
-    The terms of a step are the cross-entropy to the guided distribution, SmoothL1 of the features, and ``common`` times the
-    negative log of the distributions' overlap.
+    Terms of a step: cross-entropy to the guided distribution, SmoothL1 of the features, and ``common`` times the negative log of
+    the overlap.
     """
     total = torch.zeros(())
     for step, (distribution, own, outputs) in enumerate(draft_steps(net, example, rows, strength)):

@@ -228,7 +228,7 @@ The paper's accepted blocks are three times as long. Here the last tokens are ra
 CALM = 0.25
 """Peak learning rate of the second stage, as a share of the first stage's.
 
-Texts of the second stage have few masks, so gradients are noisy: at the full rate, acceptance of the first token fell from 0.405
+Texts of the second stage have few masks, so gradients are noisy. At the full rate, acceptance of the first token fell from 0.405
 to 0.385.
 """
 

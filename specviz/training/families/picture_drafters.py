@@ -4,8 +4,8 @@ Drafters learn from the target's answers about pictures. The target's hidden sta
 as float16: a few hundred megabytes.
 
 *EAGLE with visual rows* (arXiv 2401.15077): regression of the next feature and 0.1 times the cross-entropy, over all rows.
-*HiViS* (2509.23928): text rows only; three autoregressive steps with step embeddings; deeper steps only where a tree would still
-contain the true token; plus the cross-entropy over the target's ten most likely tokens.
+*HiViS* (2509.23928): text rows only, and three autoregressive steps with step embeddings. A deeper step counts only where a tree
+would still contain the true token. The cross-entropy over the target's ten most likely tokens is added.
 *DREAM* (2505.19201): KL divergence from the target's distribution, plus regression of the last (0.2) and of the middle feature.
 Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row``, ``step``.
 """
@@ -324,8 +324,8 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
 def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:
     """Return an initialised network for the store's view.
 
-    For the compressed view, decoder layers that add zero; for other views, a feature network from the target's last layer and a
-    linear fit to the dialogues ``numbers``.
+    For the compressed view, the decoder layers add zero. For other views, a feature network starts from the target's last layer
+    and a linear fit to the dialogues ``numbers``.
     """
     model: Any = learner.model
     layers, embedding = store.taps[-1], model.get_input_embeddings().weight.detach().float()

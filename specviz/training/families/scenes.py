@@ -1,6 +1,6 @@
 """Scenes: emoji art and plain shapes on a canvas, composed at random from a seed.
 
-A :class:`Scene` is data, from which :func:`draw` draws the picture. Positions and sizes are unambiguous: the middle of a thing
+A :class:`Scene` is data, from which :func:`draw` draws the picture. Positions and sizes are unambiguous. The middle of a thing
 lies well inside one of nine regions, the three sizes do not adjoin, and things overlap either clearly or not at all. Some
 combinations and drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 

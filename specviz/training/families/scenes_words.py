@@ -6,8 +6,8 @@ the scene.
 A *look* lists everything in a scene. A *drill* is a look with very short questions, each of which needs a lookup in the look. The
 model must learn to match names, which takes many examples; drills have a lookup every four tokens, sentences every twenty.
 
-A row has a prefix (the user's marker and the visual tokens), then several conversations that do not attend to each other: the
-description and short questions. The picture is thus encoded only once.
+A row has a prefix, the user's marker and the visual tokens, and then several conversations: the description and short questions.
+Conversations do not attend to each other. The picture is thus encoded only once.
 Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
 """
 
@@ -56,8 +56,8 @@ HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(
 class Exchange:
     """A question with an answer. ``kind``: describe, what, where, count, colour, side or next.
 
-    ``look``: list of all things with their places, spoken before the answer, since names are easier to find, count and compare in
-    text than in the picture. ``again``: word of the question, repeated before the answer so that the model can look the word up.
+    ``look``: list of all things with their places, spoken before the answer. Names are easier to find, count and compare in text
+    than in the picture. ``again``: word of the question, repeated before the answer so that the model can look the word up.
     The word is in lower case, since a capitalised word is another token.
     """
 
