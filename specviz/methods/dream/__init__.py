@@ -1,4 +1,4 @@
-"""DREAM (Hu et al. 2505.19201): a drafter with cross-attention to the target's features and only the important patches."""
+"""DREAM (Hu et al. 2505.19201): a drafter with cross-attention to the target's features, on the most important image tokens."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 
 @dataclass(frozen=True)
 class Parameters(TreeSize):
-    """The paper keeps 75 % of the visual tokens; its tree has depth 6, width 4 and 32 nodes."""
+    """The paper keeps 75 % of the visual tokens and uses a tree with depth 6, width 4 and 32 nodes."""
 
-    depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 6.", "levels")
-    width: int = number(6, 1, 16, "Nodes in the beam, and children tried below each; the paper's value is 4.", "nodes")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay off in each round, the paper's value is 32.", "nodes")
+    depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper uses 6.", "levels")
+    width: int = number(6, 1, 16, "Beam width, and children tried below each beam node; the paper uses 4.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes to verify; 0 chooses the fastest number in every round; the paper uses 32.", "nodes")
     keep: float = number(
-        0.75, 0.05, 1.0, "Share of the visual tokens shown to the drafter: those the target attends to most.", step=0.05
+        0.75, 0.05, 1.0, "Share of the visual tokens that the drafter reads: the ones that the target attends to most.", step=0.05
     )
-    cross_attention: bool = switch(True, "Cross-attention to the target's features; off closes its gates, to show its effect.")
+    cross_attention: bool = switch(True, "Cross-attention to the target's features; off closes the gates.")
 
 
 @Card(

@@ -1,4 +1,4 @@
-"""Polybasic speculative decoding (Wang et al. 2510.26527): a third model between target and drafter filters the draft."""
+"""Polybasic speculative decoding (Wang et al. 2510.26527): an intermediate model filters drafts before the target."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ AUTO = ("int4", "int8", "small_draft")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's intermediate model is the target in 4 bits, above EAGLE-2's drafter. We found no values of K and μ in it."""
+    """The paper uses the target in 4 bits as the intermediate model, with EAGLE-2's drafter, and states no values of K and μ."""
 
     middle: str = choice(
         "auto",
         ("auto", *INTERMEDIATES, "draft"),
-        "The intermediate model: the draft you named, else the copy expected to pay off most here; or one of these.",
+        "Intermediate model. Auto: the draft you named, else the model with the largest expected speed-up on this machine.",
     )
     drafter: str = choice(
-        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts for it; auto: EAGLE-3, or copied text if you named a draft."
+        "auto", ("auto", "eagle3", "eagle", "copy"), "Drafter. Auto: EAGLE-3, or copies of the context if you named a draft."
     )
     gathered: int = number(
-        0, 0, 32, "μ: tokens the intermediate model gathers before the target verifies; 0: as many as pay off.", "tokens"
+        0, 0, 32, "μ: tokens from the intermediate model per target pass; 0 chooses the fastest number.", "tokens"
     )
-    depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the intermediate model.", "levels")
-    width: int = number(3, 1, 10, "Nodes in the drafter's beam; 1 drafts a chain.", "nodes")
-    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay off under the intermediate model.", "nodes")
+    depth: int = number(2, 1, 8, "K: depth of the drafter's tree.", "levels")
+    width: int = number(3, 1, 10, "Beam width of the drafter's tree; 1 drafts a chain.", "nodes")
+    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0 chooses the fastest number in every round.", "nodes")
 
 
 @Card(name="polybasic", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("eagle3",), needs_draft=True)
@@ -59,7 +59,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
         raise refused[0]
     best = max(candidates, key=lambda candidate: candidate.gain)
     middle = best.intermediate
-    # The command that measures such a chain's acceptance; calibrate supports only these two kinds of chains.
+    # Command that calibrates this chain; calibrate supports only two kinds of chains.
     recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
     if kinds == ("draft",):
         recipe = f"{recipe} --draft {resources.draft_name}" if below == "copy" else ""

@@ -1,8 +1,8 @@
-"""Time model of a cascade that verifies at every level, its condition for an intermediate model to pay off, and forecasts.
+"""Time model of a cascade: forecasts of the speed-up, and the paper's condition for inserting an intermediate model.
 
 In Polybasic speculative decoding (Wang et al., arXiv 2510.26527) the time of N tokens is a sum over levels: N / L passes of time
-T each, where L is the mean number of tokens per pass. The paper's condition for inserting a model neglects the drafter's own
-time. For a new model directly above the drafter, the exact form here includes that time. Acceptance lengths were calibrated.
+T each, with L tokens per pass. The paper's condition for inserting a model neglects the drafter's time; the forecast here
+includes it, for a model directly above the drafter. Acceptance lengths come from a calibration.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from specviz.errors import ModelUnavailable
 from specviz.trace.notes.models import CascadeCosts
 
 DEEPEST = 32
-"""Maximum buffer size considered, in tokens."""
+"""Maximum buffer size in tokens."""
 UNKNOWN = 8
-"""Default buffer size in tokens without a calibration."""
+"""Buffer size in tokens without a calibration."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Acceptance of a chain's levels, measured by decoding: the ``probability`` that the target accepts a token of the
-    intermediate model; per pass of the intermediate model, ``below`` tokens, accepted or not, and ``calls`` drafter forwards."""
+    """Measured acceptance of a chain of models.
+
+    ``probability``: acceptance rate of the intermediate model's tokens by the target. ``below`` and ``calls``: tokens and drafter
+    forwards per pass of the intermediate model.
+    """
 
     probability: float
     below: float
@@ -38,8 +41,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class ChainLengths:
-    """Acceptance lengths of ``target``: ``alone`` with ``drafter`` directly below it, ``middles`` with each intermediate
-    model."""
+    """Acceptance lengths of ``target`` and ``drafter``: ``alone``, and with each intermediate model of ``middles``."""
 
     target: str
     drafter: str
@@ -54,19 +56,18 @@ class ChainLengths:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, list[ChainLengths]])["chains"]
         except (OSError, ValueError, KeyError) as problem:
             raise ModelUnavailable(
-                f"The calibrated lengths in {path.name} cannot be read ({problem}): make them again with "
+                f"The calibrated lengths in {path.name} cannot be read ({problem}): recreate the file with "
                 f"`python -m specviz calibrate {path.stem}`."
             ) from problem
 
     @staticmethod
     def find(path: Path, target: str, drafter: str) -> ChainLengths | None:
-        """Return the calibration of this pair, or None."""
+        """Return the calibration of ``target`` and ``drafter``, or None."""
         known = ChainLengths.load(path)
         return next((lengths for lengths in known if (lengths.target, lengths.drafter) == (target, drafter)), None)
 
     def save(self, path: Path) -> None:
-        """Save alongside other pairs' calibrations. This pair's older results are kept for intermediate models not calibrated
-        again."""
+        """Save to ``path``, which keeps the calibrations of other pairs and of other intermediate models."""
         known = ChainLengths.load(path) if path.is_file() else []
         chains = {(lengths.target, lengths.drafter): asdict(lengths) for lengths in known}
         older = chains.pop((self.target, self.drafter), {"middles": {}})
@@ -78,10 +79,11 @@ class ChainLengths:
 def forecast(
     above: CostCurve, new: CostCurve, drafter: float, nodes: int, alone: Lengths, chain: Lengths, block: int = 0
 ) -> tuple[int, CascadeCosts]:
-    """Return the buffer size (the optimal one if ``block`` is 0) and the forecast for inserting the model.
+    """Return the buffer size and the forecast for inserting an intermediate model.
 
-    ``above`` and ``new`` are milliseconds of target and intermediate passes by width, ``drafter`` those of a drafter forward;
-    ``nodes`` is the size of the drafter's tree. ``alone`` are the lengths without the new model, ``chain`` those with it.
+    ``above`` and ``new``: milliseconds of a pass of the target and of the intermediate model, by width. ``drafter``: milliseconds
+    of a drafter forward. ``nodes``: size of the drafter's tree. ``alone`` and ``chain``: acceptance without and with the
+    intermediate model. ``block``: buffer size; 0: the fastest.
     """
     target, middle = above.at(1 + nodes), new.at(1 + nodes)
     before = (target + alone.calls * drafter) / alone.below
@@ -113,22 +115,26 @@ def forecast(
 
 
 def kept_of(probability: float, block: float) -> float:
-    """Return the mean tokens per pass over a buffer of ``block`` tokens, each accepted with this probability if all before it
-    were: 1 plus the mean of a capped geometric variable."""
+    """Return the mean tokens per target pass over a buffer of ``block`` tokens: 1 plus the mean of a capped geometric variable.
+
+    ``probability``: acceptance rate of a token, given that all tokens before were accepted.
+    """
     if probability >= 1:
         return 1 + block
     return 1 + probability * (1 - probability**block) / (1 - probability)
 
 
 def passes_for(size: int, below: float) -> float:
-    """Return the mean number of passes of ``below`` tokens each until at least ``size`` are buffered. The last pass overshoots on
-    average by half of its tokens beyond the first."""
+    """Return the mean number of passes of ``below`` tokens until at least ``size`` tokens are buffered.
+
+    The last pass overshoots by (``below`` - 1) / 2 tokens on average.
+    """
     return max(1.0, (size + (below - 1) / 2) / below)
 
 
 @dataclass(frozen=True)
 class WeighedModel:
-    """An intermediate model, its optimal buffer size, and its forecast (None if not calibrated)."""
+    """An intermediate model with a buffer size and a forecast, which is None without a calibration."""
 
     intermediate: IntermediateModel
     block: int
@@ -136,41 +142,41 @@ class WeighedModel:
 
     @property
     def gain(self) -> float:
-        """Expected speed-up over the chain without this model; 1 if unknown."""
+        """Expected speed-up over target and drafter without this model; 1 if unknown."""
         return self.forecast.gain if self.forecast else 1.0
 
     def describe(self) -> str:
-        """Return the model with its forecast, in words."""
+        """Return a phrase with the model and the forecast."""
         forecast = self.forecast
         if forecast is None:
-            return f"{self.intermediate.title}, never calibrated"
+            return f"{self.intermediate.title}, not calibrated"
         return (
-            f"{self.intermediate.title}, {forecast.gain:.2f}× the speed of the chain without it: its pass takes "
-            f"{forecast.ratio:.2f} target passes, and by the paper's condition it pays off below {forecast.bound:.2f}"
+            f"{self.intermediate.title}, {forecast.gain:.2f}× the speed without this model: a pass of the model takes "
+            f"{forecast.ratio:.2f} target passes, and by the paper's condition must take less than {forecast.bound:.2f}"
         )
 
     def warning(self, candidates: Sequence[WeighedModel], recipe: str = "") -> str:
-        """Return a warning about this model, the best of ``candidates``, or "" if it is expected to pay off.
+        """Return a warning unless this model, the best of ``candidates``, is expected to speed up decoding; else "".
 
-        ``recipe`` is the command that calibrates it, if any.
+        ``recipe``: command that calibrates this model, or "".
         """
         if self.forecast is None:
             title = self.intermediate.title
-            unknown = f"This target's acceptance of {title} was never calibrated, so whether it pays off is unknown"
-            return f"{unknown}: `{recipe}` measures it." if recipe else f"{unknown}."
+            unknown = f"The acceptance of {title} by this target was never calibrated, so the speed-up is unknown"
+            return f"{unknown}: `{recipe}` measures the acceptance." if recipe else f"{unknown}."
         if self.forecast.gain > 1:
             return ""
         if len(candidates) == 1:
-            return f"Before the run, this intermediate model is not expected to pay off on this machine: {self.describe()}."
+            return f"Before the run, this intermediate model is not expected to save time on this machine: {self.describe()}."
         descriptions = "; ".join(candidate.describe() for candidate in candidates)
-        said = f"none of the {len(candidates)} intermediate models is expected to pay off on this machine: {descriptions}."
+        said = f"none of the {len(candidates)} intermediate models is expected to save time on this machine: {descriptions}."
         return f"Before the run, {said}"
 
 
 def weigh(
     intermediate: IntermediateModel, above: CostCurve, drafter: float, known: ChainLengths | None, nodes: int, block: int
 ) -> WeighedModel:  # fmt: skip
-    """Return the model with its forecast; the other arguments are as for :func:`forecast`."""
+    """Return the model with a buffer size and a forecast. For the other arguments see :func:`forecast`."""
     lengths = known.middles.get(intermediate.name) if known else None
     if known is None or lengths is None:
         return WeighedModel(intermediate, block or UNKNOWN, None)

@@ -1,4 +1,4 @@
-"""STree (Wu et al. 2505.14969): a whole draft tree verified in one pass of a state-space or hybrid target."""
+"""STree (Wu et al. 2505.14969): verification of a draft tree in one pass of a state-space or hybrid target."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
 class Parameters:
     """The published demo drafts four levels with three beams."""
 
-    depth: int = number(4, 1, 16, "Depth of the tree; each level takes one drafter pass. The published demo has 4.", "levels")
-    width: int = number(3, 1, 8, "Beams, and children tried below each; 1 drafts a chain. The published demo has 3.", "nodes")
-    nodes: int = number(12, 0, 96, "Nodes of the tree; 0 (beam only) keeps as many as pay off in each round.", "nodes")
+    depth: int = number(4, 1, 16, "Depth of the tree; each level takes one drafter pass. The published demo uses 4.", "levels")
+    width: int = number(
+        3, 1, 8, "Beam width, and children tried below each beam node; 1 drafts a chain. The published demo uses 3.", "nodes"
+    )
+    nodes: int = number(12, 0, 96, "Nodes of the tree; 0 (beam only) chooses the fastest number in every round.", "nodes")
     cooled: float = number(
-        0.33, 0.0, 1.0, "Beams are ranked by probability at the run's temperature, but at least this one; 0 always ranks at 1.",
+        0.33, 0.0, 1.0, "Minimum temperature for ranking beams, which are ranked at the run's temperature; 0 always ranks at 1.",
         "temperature", step=0.01,
     )  # fmt: skip
     tree: str = choice(
         "beam",
         ("beam", "fixed", "drawn"),
-        "Follow the drafter's beams, fill one fixed shape with its best tokens, or with draws from its distribution.",
+        "A tree of the drafter's beams, a fixed shape with the most likely tokens, or a fixed shape with sampled tokens.",
     )
     rule: str = choice(
         "match",
         ("match", "ratio"),
-        "Sample-and-match (equal to the autoregressive run token for token), or the ratio test; drawn trees only.",
+        "Sample-and-match (same text as the autoregressive run), or, for drawn trees only, rejection sampling.",
     )
 
 
@@ -46,14 +48,14 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
 
     if not isinstance(resources.target, HybridTarget):
         raise ModelUnavailable(
-            f"STree needs a target with recurrent layers, but {resources.target.name} has attention layers only: choose "
-            "hybrid-small as the target, or another method."
+            f"STree needs a target with recurrent layers, but {resources.target.name} has only attention layers: choose "
+            "the target hybrid-small, or another method."
         )
     draft = resources.draft_model()
     if draft.target is None:
         raise ModelUnavailable(f"{draft.name} can only extend a chain, so it cannot draft trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
-        raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
+        raise BadInput("The rule ratio needs sampled tokens: choose the tree drawn, or the rule match.")
     drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
     builder: parts.TreeBuilder[TreeModelDrafter]
     if parameters.tree == "beam":
@@ -66,7 +68,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
 
 
 def _paying(parameters: Parameters, resources: parts.TextResources, draft: parts.Target) -> parts.CurrentCosts:
-    """Return the size policy of a beam's tree; the drafter's pass at each level covers the whole tree so far."""
+    """Return the size policy of a beam tree. The drafter's pass at each level covers the whole tree so far."""
     own = resources.cost_curve_of(draft)
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
     ratio = forward / resources.cost_curve().at(1)
@@ -75,5 +77,5 @@ def _paying(parameters: Parameters, resources: parts.TextResources, draft: parts
 
 def _shape(parameters: Parameters) -> parts.TreeShape:
     if not parameters.nodes:
-        raise BadInput("Only a beam's tree can choose its size in each round: choose 1 to 96 nodes for a fixed or drawn tree.")
+        raise BadInput("Only the tree beam supports 0 nodes: choose 1 to 96 nodes for the trees fixed and drawn.")
     return parts.best_ranks(parameters.depth, parameters.width, parameters.nodes)

@@ -1,8 +1,7 @@
-"""Tree drafter from a language model that can score trees, one pass per level.
+"""Tree drafter with a language model that can score trees, one pass per level.
 
-Its session follows the committed text like a target's. After a round, the cache entries of the accepted path from the last
-drafting pass are kept (for a state-space model: replayed) without another pass. Only tokens beyond them are run again, together
-with the next root.
+The model's session follows the committed text, like a target's. After a round, the session keeps the accepted path from the last
+drafting pass (a state-space model replays the path). Other committed tokens are run together with the next root.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ from specviz.engine.tree import DraftTree, GrownShape
 
 
 class TreeModelDrafter(Levels, NullDrafter):
-    """Tree drafter, and its own levels in each round. ``model`` is shared between runs; the session belongs to one.
-    ``vocab_size`` is the verifying target's."""
+    """Tree drafter, which is also the :class:`Levels` of each round.
+
+    ``model``: draft model, shared between runs. ``vocab_size``: vocabulary size of the target.
+    """
 
     def __init__(self, model: Target, vocab_size: int) -> None:
         self._model = model
@@ -32,16 +33,16 @@ class TreeModelDrafter(Levels, NullDrafter):
         self._session: Session | None = None
         self._context: Context
         self._grown: DraftTree
-        """The round's tree so far."""
+        """Tree of this round so far."""
         self._tree: DraftTree | None = None
-        """Tree of the session's last pass, if its root was the round's."""
+        """Tree of the session's last pass; None if the pass also had committed tokens."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._model.context_length, len(context.ids) + context.max_depth)
         self._session, self._tree = self._model.open(capacity), None
         if len(context.ids) > 1:
             self._session.prefill(context.ids[:-1])
-        self._calls = 0  # reading the prompt counts as prefill
+        self._calls = 0  # the prompt counts as prefill
 
     def levels(self, context: Context) -> Self | None:
         """Return this round's levels; None if the context is full."""
@@ -49,7 +50,7 @@ class TreeModelDrafter(Levels, NullDrafter):
         return self if self.deepest > 0 else None
 
     def first(self) -> Tensor:
-        """Run the root's pass, together with the committed tokens not yet in the session; return the root's logits."""
+        """Run the root, together with committed tokens missing in the session; return the root's logits [1, support]."""
         ids, session, device = self._context.ids, self._session, self._model.device
         assert session is not None
         missing = list(ids[session.length :])
@@ -63,7 +64,7 @@ class TreeModelDrafter(Levels, NullDrafter):
         return row
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Score the whole tree so far in one pass; return raw logits [row, support] of its last level."""
+        """Add a level and score the whole tree in one pass; return the logits [row, support] of the level."""
         shape, session = self._grown.shape, self._session
         assert isinstance(shape, GrownShape) and session is not None
         self._tree = self._grown = DraftTree(shape.below(parents), torch.cat((self._grown.tokens, tokens)))
@@ -72,7 +73,7 @@ class TreeModelDrafter(Levels, NullDrafter):
         return session.score(self._grown).logits[-len(tokens) :, : self._vocab]
 
     def observe(self, finished: Round) -> None:
-        """Keep the last pass's entries on the committed path. The last emitted token is the next root."""
+        """Keep the cache entries of the committed path, except for the last emitted token, which is the next root."""
         if self._tree is not None and self._session is not None:
             path, tokens, at = [0], self._tree.host_tokens, 0
             for token in finished.emitted[:-1]:
