@@ -1,6 +1,6 @@
 """The contention suite: tokens per second on an idle and on a busy machine, by OpenMP setting.
 
-``python -m specviz.bench.contention TARGET follow|fixed`` is one decoder process: it prints a line once the model is loaded. For
+``python -m specviz.bench.contention TARGET follow|fixed`` is a decoder process, which prints a line once the model is loaded. For
 each duration in seconds read from stdin, the process decodes that long and prints the tokens per second.
 """
 
@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "OMP_WAIT_POLICY=PASSIVE": ("fixed", {"OMP_WAIT_POLICY": "PASSIVE"}),
     "OMP_NUM_THREADS=1": ("fixed", {"OMP_NUM_THREADS": "1"}),
 }
-"""Label to mode and environment variables. Mode ``follow``: the number of threads follows the load; ``fixed``: it is constant."""
+"""Label to mode and environment variables. Mode ``follow``: the number of threads follows the load; ``fixed``: constant."""
 
 
 class Decoder:

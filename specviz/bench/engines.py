@@ -22,7 +22,7 @@ TOKENS = 96
 
 
 def rate(trace: Trace) -> float:
-    """Return tokens per second after the first step. (A server's first step includes the prefill.)"""
+    """Return tokens per second after the first step, since a server's first step includes the prefill."""
     steps = trace.steps[1:]
     return sum(len(step.emitted) for step in steps) / max(1e-9, sum(step.time.total for step in steps) / 1e9)
 

@@ -194,8 +194,8 @@ class Samples:
     def by_depth(self, label: str) -> list[tuple[float, int]]:
         """Return (acceptance rate, number of steps) per depth, for arms that draft chains.
 
-        Depth d counts the steps that accepted a node at depth d - 1 and drafted one at d. The list ends at the first depth that
-        no step accepted or drafted.
+        Depth d counts the steps that accepted a node at depth d - 1 and drafted one at d. If the last rate is 0, no step accepted
+        a node at that depth, so deeper nodes were never tested.
         """
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
         depths = range(1, 2 + max((length for length, _ in steps), default=0))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOMY = 40
 """Largest tree, in nodes, that is drawn with wide rows and with q and p below judged nodes."""
 MANY = 40
-"""Number of pruned nodes above which all pruned nodes are folded into counts, so that they do not hide the verified tree."""
+"""Number of pruned nodes above which all pruned nodes are folded into counts, to keep the verified tree visible."""
 _LETTERS = 18
 _MARGIN = {"l": 28, "r": 28, "t": 84, "b": 64}
 

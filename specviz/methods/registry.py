@@ -222,7 +222,7 @@ class Card(Generic[Parameters]):
     """Card of a method. As a decorator of ``compose(parameters, resources)``, a card registers the method.
 
     ``weights``: required weights, by name in the catalog. ``targets``: targets in the catalog that the method supports, the
-    shipped target first; empty: all. ``needs_draft``: whether a user may have to name a draft model. ``family``: key of
+    shipped target first; empty: all. ``needs_draft``: whether the app lets a user name a draft model. ``family``: key of
     ``FAMILIES``. ``published``: modalities without shipped heads, for which the user must name heads.
     ``warm_up(run, cancel, progress)``: function that prepares the drafter before a run; returns a warning or "".
     """

@@ -135,7 +135,7 @@ class TextResources(MethodResources):
 
     @abstractmethod
     def cost_curve_of(self, draft: Target) -> CostCurve:
-        """Return the cost of a pass of the model ``draft`` by number of nodes, in the unit of :meth:`cost_curve`."""
+        """Return the cost of a pass of the model ``draft`` by number of nodes, comparable with :meth:`cost_curve`."""
 
 
 @dataclass

@@ -234,7 +234,7 @@ def draft_vocabulary(
 def cycle_shuffled(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
     """Return elements ``start`` to ``start + count`` of an endless sequence of passes over ``chosen``, each in random order.
 
-    The sequence depends only on ``seed`` and the length of ``chosen``.
+    Every element occurs once per pass, and any ``start`` continues the same sequence.
     """
     places, size = range(start, start + count), len(chosen)
     orders = {turn: np.random.default_rng([*seed, turn, size]).permutation(size) for turn in {place // size for place in places}}

@@ -24,7 +24,7 @@ HELD_OUT_EVERY = 10
 SHORT_LIST = 10
 """Number of words below which a list is shared with held-out turns."""
 PASSAGE_SHARE = 0.6
-"""Share of passages from the target's earlier texts, if there are any."""
+"""Share of passages taken from the target's earlier texts."""
 _SLOT = re.compile(r"\{\{|\}\}|\{(\w+)(?:-(\d+))?\}")
 
 

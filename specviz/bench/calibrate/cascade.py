@@ -16,7 +16,7 @@ from specviz.prompts import prompts
 from specviz.trace.schema import Step
 
 DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
-"""The drafter's tree, whether the target or an intermediate model verifies it."""
+"""Tree of the drafter, below the target as well as below an intermediate model."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
 """The baseline for an intermediate model chosen by name: copies of up to two tokens from the context."""

@@ -129,7 +129,7 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
-    """Yield the ranks of the following tokens at every position of every text, by the matrix of the text before the position.
+    """Yield the ranks of the following tokens at every position of every text, in the matrix built from the text before.
 
     Yields None where the matrix has no row for the last token.
     """
@@ -156,7 +156,7 @@ def _recycled_path(following: Sequence[int], token: int, matrix: SuccessorMatrix
 def replay_stand(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
     """Like :func:`replay_recycling`, for STAND's n-gram store; the first half of the first trajectory only fills the store.
 
-    A token's rank is its place in the order of sampling without replacement (Gumbel-top-k).
+    The rank of a token is the place in the order of sampling without replacement (Gumbel-top-k).
     """
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):

@@ -21,7 +21,7 @@ from specviz.prompts import kinds, pictures
 ROOT = Path(__file__).resolve().parents[3]
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
-"""Methods to run last: in every round they run all drafters. On an H200 these three took most of the suite's time."""
+"""Methods to run last, since they run all drafters in every round. On an H200 these three took most of the suite's time."""
 HYBRID = ("stree", "prompt_lookup", "suffix_decoding", "token_recycling")
 """Methods with drafts that a target with recurrent layers can verify."""
 

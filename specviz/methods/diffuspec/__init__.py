@@ -11,7 +11,7 @@ from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 class Parameters:
     """The paper drafts 20 to 30 tokens with a model of 7 billion parameters; the shipped model has 1.4 million.
 
-    A minimum of 4 would be too close to the maximum of 6 for the length to adapt.
+    The minimum is 2 rather than a proportional 4, so that drafts can shrink after a drafted end of text.
     """
 
     longest: int = number(6, 1, 32, "Maximum block length; the paper uses 30.", "tokens")

@@ -59,7 +59,7 @@ class Typical:
         path = shape.path(best)[1:]
         choices = TargetTokens(target.logits, draft.tree, context)
         marks = list(statuses(shape, path, list(thresholds)))
-        # The target's choices only serve the display. On a GPU they come with the bonus token at no cost.
+        # The target's choices only serve the display. On a GPU these choices come with the bonus token at no cost.
         with context.untimed if on_cpu else nullcontext():
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])

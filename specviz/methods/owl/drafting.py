@@ -214,7 +214,7 @@ def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecToken
 class HybridController:
     """Controller that drafts from ``memory`` if the score reaches ``threshold``, else with ``network`` and ``builder``.
 
-    ``threshold``: minimum score; None: recompute it in every round, from a memory that withholds no draft. ``probed``: whether
+    ``threshold``: minimum score; None: an adaptive threshold, for a memory that withholds no draft. ``probed``: whether
     the session has [SPEC] tokens, for the notes.
     """
 

@@ -2,7 +2,7 @@
 
 Most turns come from templates (:mod:`specviz.training.phrases`), with passages from earlier answers. The target writes some turns
 itself, and some turns continue a dialogue. Many turns are answered at once, at temperature 0, 0.3, 0.7 or 1; an answer that
-repeats itself is cut short. On a CPU, the hidden states go to the feature store, which saves recomputing them.
+repeats itself is cut short. On a CPU, the feature store keeps the hidden states of decoding.
 """
 
 from __future__ import annotations

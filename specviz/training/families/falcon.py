@@ -9,11 +9,11 @@ rotated by k - 1 further positions. The attention thus finds the last input of t
 the current one gives a second linear prediction.
 
 The loss of a position is SmoothL1 of the feature plus 0.1 (0.9 KL + 0.1 CE) of the token under the target's head. Coupled
-sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals some true inputs. Their
-number falls during training from 0.4 times the wrong positions to none. A revealed input at the start of a block has the feature
-and token from k steps ahead. The network thus learns how later positions of a block depend on the first. Revealed inputs do not
-count in the loss, since they contain the answer.
-Axis names: ``row`` and ``input`` (the network's input at a place), ``hidden``, ``size`` (of a head).
+sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals some true inputs. The
+number of revealed inputs falls during training from 0.4 times the wrong positions to none. A revealed input at the start of a
+block has the feature and token from k steps ahead. The network thus learns how later positions of a block depend on the first.
+Revealed inputs do not count in the loss, since they contain the answer. Axis names: ``row`` and ``input`` (the network's input at
+a place), ``hidden``, ``size`` (of a head).
 """
 
 from __future__ import annotations

@@ -238,9 +238,9 @@ class DecoderTraining(PixelTraining):
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return the mean pixels of each code [code, row, column, rgb] in the pictures ``codes`` [picture, place], and figures.
 
-    Pixels range from -1 to 1. A code decoded on its own has unrealistic colours, since the decoder also reads neighbours, so only
-    codes that occur in no picture are. Figures: ``unseen``, the number of such codes; ``patch``, the root mean square difference
-    (of 255) between pixels and patches.
+    Pixels range from -1 to 1. Only codes that occur in no picture are decoded on their own, since the decoder also reads
+    neighbours, without which colours are unrealistic. Figures: ``unseen``, the number of such codes; ``patch``, the root mean
+    square difference (of 255) between pixels and patches.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()

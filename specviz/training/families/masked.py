@@ -63,7 +63,10 @@ def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
 
 
 def standard(rows: Sequence[Row], generator: np.random.Generator) -> list[Example]:
-    """Mask each counted token of packed ``rows`` with a probability t per row. Weights are 1/t over the number of such tokens."""
+    """Mask each counted token of packed ``rows`` with a probability t per row.
+
+    Weights are 1/t over the number of counted tokens.
+    """
     counted = np.stack([np.append(False, row.counts) for row in rows])
     share = probabilities(len(rows), generator)[:, None]
     blank = counted & (generator.random(counted.shape) < share)

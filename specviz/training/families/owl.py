@@ -207,7 +207,7 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
         linear.weight.normal_(std=_NOISE)
     net.norm.copy_(0.7 * norm)  # a prediction should be less confident than the target
     parts = []
-    for batch in batches:  # [start]: features, the next two tokens, and their hidden states
+    for batch in batches:  # [start]: features, and the next two tokens with hidden states
         inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
         features = torch.cat((batch.own[:, inside], batch.behind[:, : len(inside)]), dim=-1)
         ahead = [rows[:, inside + step] for step in (1, 2) for rows in (batch.tokens, batch.own)]

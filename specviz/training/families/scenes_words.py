@@ -170,7 +170,8 @@ class Speaker:
         return Exchange("describe", question, " ".join(sentences))
 
     def _largest(self) -> int | None:
-        """Return the index of the thing that is larger than all others by size class; None if it has no unique name."""
+        """Return the index of the thing that is larger than all others by size class; None if there is none, or none with a
+        unique name."""
         order = sorted(range(len(self.things)), key=lambda place: -self.things[place].pixels)
         first, second = (self.things[place] for place in order[:2])
         return order[0] if first.size != second.size and self.names[order[0]] else None
