@@ -57,7 +57,7 @@
   document.addEventListener("click", (event) => {
     if (closest(event, ".sp-skip")) {
       event.preventDefault();
-      [...all(".specviz-host .specviz")].find((one) => one.getClientRects().length)?.focus();
+      [...all(".specviz")].find((one) => one.getClientRects().length)?.focus();
     }
     // A link to another tab, such as in a lesson.
     const link = closest(event, 'a[href^="?tab="]');

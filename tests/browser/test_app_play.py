@@ -113,6 +113,15 @@ def test_the_first_task_can_be_done_and_its_pinned_bars_do_not_move(playing: App
     expect(page.locator(".svp-task [role=status]")).to_contain_text("Done.")
 
 
+def test_acceptance_beyond_p_is_paid_in_distortion(playing: AppPage) -> None:
+    playing.button("Look-alikes").click()
+    accepted, moved = map(float, readouts(playing))
+    assert moved > 0.1
+    playing.page.get_by_role("slider", name="λ, the most a code may gain").fill("1")
+    strict, exact = map(float, readouts(playing))
+    assert exact == 0 and accepted - strict == pytest.approx(moved, abs=0.011)
+
+
 def test_judging_siblings_by_p_every_time_is_seen_to_be_wrong(playing: AppPage) -> None:
     playing.button("A tree").click()
     playing.button("Bad").click()

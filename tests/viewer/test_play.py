@@ -139,6 +139,8 @@ def test_look_alikes_are_pooled_as_the_engine_pools_them(node: Evaluate, monkeyp
                 emitted += (q[code] - share) * rest / rest.sum()
         assert result["accepted"] == pytest.approx(numpy.minimum(q, result["pooled"]).tolist())
         assert sum(result["accepted"]) == pytest.approx(accepted, abs=1e-9)
+        moved = numpy.abs(numpy.array(result["emitted"]) - p).sum() / 2
+        assert moved == pytest.approx(accepted - numpy.minimum(p, q).sum(), abs=1e-9), "acceptance is bought one for one"
         assert result["emitted"] == pytest.approx(emitted.tolist(), abs=1e-9)
 
 

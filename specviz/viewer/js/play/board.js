@@ -3,7 +3,7 @@
 import * as dom from "../kit/dom.js";
 import { Drawing, calm, clamp, draggable, handle, mark, place, set, two } from "./dials.js";
 
-/** @typedef {{ p: number[], q: number[], pooled?: number[] | null, fixed: { p: boolean[], q: boolean[] }, goal?: number[], tally?: Tally }} Shown */
+/** @typedef {{ p: number[], q: number[], pooled?: number[] | null, fixed: { p: boolean[], q: boolean[] }, tally?: Tally }} Shown */
 /** @typedef {{ kept: number[], fresh: number[], count: number }} Tally What came out: drafted tokens that were kept, and replacements. */
 /** @typedef {"p" | "q"} Side */
 
@@ -153,7 +153,7 @@ export class Board {
   }
 
   showPiles() {
-    const { goal, tally, p } = this.now;
+    const { tally, p } = this.now;
     const floor = this.drawing.height - 22;
     place(this.caption, 0, this.base + 66, `What comes out${tally && tally.count ? ` of ${tally.count}` : ""}; the lines are p`);
     this.columns.forEach(({ piles }, at) => {
@@ -162,8 +162,7 @@ export class Board {
       const [first, last] = [this.pile(kept), this.pile(kept + fresh)];
       set(piles.kept, { x: x - wide / 2, y: first, width: wide, height: floor - first });
       set(piles.fresh, { x: x - wide / 2, y: last, width: wide, height: first - last });
-      const y = this.pile((goal || p)[at]);
-      set(piles.goal, { d: `M${x - wide / 2 - 3} ${y.toFixed(2)}h${wide + 6}` });
+      set(piles.goal, { d: `M${x - wide / 2 - 3} ${this.pile(p[at]).toFixed(2)}h${wide + 6}` });
       place(piles.share, x, floor + 16, tally && tally.count ? two(kept + fresh) : "–");
     });
   }

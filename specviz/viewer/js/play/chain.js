@@ -19,7 +19,7 @@ export function chain(world) {
   const drawing = new Drawing("svp-chain", "The chance of a token at each place of the chain", () => paint());
   const columns = Array.from({ length: MOST + 1 }, () => ({
     kept: mark("rect", "svp-shared"), lost: mark("rect", "svp-rest"), bonus: mark("rect", "svp-bonus"), high: mark("text", "svp-number"), accept: mark("text", "svp-direct"),
-    name: mark("text", "svp-token"), pile: mark("rect", "svp-pile-kept"), goal: mark("path", "svp-goal"), share: mark("text", "svp-number"), step: mark("path", "svp-fall"),
+    name: mark("text", "svp-token"), pile: mark("rect", "svp-pile-kept"), goal: mark("path", "svp-goal"), share: mark("text", "svp-number"),
   }));
   const floor = mark("path", "svp-floor");
   const titles = [mark("text", "svp-caption"), mark("text", "svp-caption")];

@@ -19,11 +19,9 @@ function runsOnPage() {
 
 /** @returns {import("./world.js").Level} */
 export function laboratory() {
-  let scene = SCENES[0];
-  let machine = MACHINES[0];
+  let [scene, machine, at] = [SCENES[0], MACHINES[0], 3];
   /** @type {import("./bill.js").Setting} */
   let setting;
-  let at = 3;
   /** @type {Run[]} */
   let runs = [];
   /** @type {Set<number> | null} */
@@ -37,14 +35,12 @@ export function laboratory() {
   });
   const [clock, roofline] = [plots.clock(), plots.roofline()];
   const formula = dom.h("p", { class: "svp-formula", role: "status" });
-  const why = dom.h("p", { class: "svp-why" });
-  const source = dom.h("p", { class: "svp-source" });
+  const [why, source] = [dom.h("p", { class: "svp-why" }), dom.h("p", { class: "svp-source" })];
   const says = dom.h("span");
   const own = dom.h("div", { class: "svp-own" });
 
   function draw() {
-    const found = costs.speedups(setting);
-    const { gains: all, best: length } = found;
+    const { gains: all, best: length } = costs.speedups(setting);
     at = Math.min(at, setting.accept.length);
     const now = costs.terms(setting, at);
     gains.show({ all, best: length, at, seen, runs, dots: scene.dots || [] });
@@ -59,10 +55,11 @@ export function laboratory() {
     const rows = setting.batch * now.rows;
     const next = costs.passCost(setting.curve, rows + setting.batch) - costs.passCost(setting.curve, rows);
     const price = `one more guess would cost ${two(next / costs.passCost(setting.curve, setting.batch))} of a pass`;
-    const [free, partly] = [now.verify < 1.12, now.verify < 1.5];
-    dom.say(why, machine.name === "flat"
-      ? "Here what verifying costs is inside the price of a level."
-      : `${free ? "Nearly free" : partly ? "Not quite free" : "Not free"}: ${free ? `weights are read once, for ${rows} rows as for ${setting.batch}, and the arithmetic hides behind the reading` : `${rows} rows ${partly ? "begin to take" : "take"} longer to compute than the weights to read`}; ${price}.`);
+    const hidden = machine.name === "gpu" ? "the launches of many short kernels" : "the reading of the weights";
+    const said = now.verify < 1.12
+      ? `Nearly free: ${rows} rows take little longer than ${setting.batch}, since their arithmetic hides behind ${hidden}`
+      : `${now.verify < 1.5 ? "Not quite free" : "Not free"}: the arithmetic of ${rows} rows no longer hides behind ${hidden}`;
+    dom.say(why, machine.name === "flat" ? "Here what verifying costs is inside the price of a level." : `${said}; ${price}.`);
     dom.say(source, `Pass cost: ${machine.source}.`);
     second.element.toggleAttribute("inert", setting.width < 2);
     ridge.element.hidden = machine.name !== "roof";
@@ -132,7 +129,7 @@ export function laboratory() {
     begin(SCENES[Math.floor(Math.random() * 3)].name);
     setting.accept = setting.accept.map((one) => one * (0.85 + 0.15 * Math.random()));
     at = 1;
-    seen = new Set([1]);
+    seen = new Set([at]);
     here.hidden = false;
     draw();
   }, "Found. Left of it a pass is worth more guesses; right of it the last guess costs more than its chance.", () => {

@@ -60,6 +60,8 @@ function play(host) {
   }
 
   host.replaceChildren(root);
+  // Runs may have come to the page since this tab was last seen.
+  new IntersectionObserver(([seen]) => seen.isIntersecting && levels[open].show()).observe(host);
   show(new URL(location.href).searchParams.get("play") || "", false);
   // A link to a level anywhere on the page, such as in a lesson.
   document.addEventListener("click", (event) => {

@@ -136,7 +136,6 @@ export function roofline() {
       return points.length > 1 ? dom.s("path", { class: kind, d: path(points) }) : dom.s("path");
     };
     const spot = (many, kind) => [dom.s("path", { class: "svp-needle", d: `M${x(many)} ${y(cost(many))}V${foot}` }), dom.s("circle", { class: kind, cx: x(many), cy: y(cost(many)), r: 6 })];
-    // Up to here the arithmetic hides behind the reading.
     const bend = widths.find((many) => cost(many) > 1.3) || wide;
     const zone = (from, to, kind, said) => [
       dom.s("rect", { class: kind, x: x(from), y: 22, width: Math.max(0, x(to) - x(from)), height: foot - 22 }),
@@ -144,7 +143,7 @@ export function roofline() {
     ];
     drawing.svg.replaceChildren(
       text(0, 13, "cost of a pass, by its rows", "svp-caption", "start"),
-      ...zone(1, bend, "svp-free", "waits for memory"), ...zone(bend, wide, "svp-loss", "computes"),
+      ...zone(1, bend, "svp-free", "nearly free"), ...zone(bend, wide, "svp-loss", "paid for"),
       ...[1, 2, 4, 8].map((much) => text(left - 8, y(much) + 4, `${much}×`, "svp-number", "end")),
       ...[1, 4, 16, 64, 256].map((many) => text(x(many), height - 6, String(many))),
       dom.s("path", { class: "svp-floor", d: `M${left} ${foot + 0.5}H${width}` }),
