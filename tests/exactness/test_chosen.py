@@ -59,7 +59,7 @@ def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
 @pytest.mark.slow
 def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
     target = tiny_target()
-    with pytest.raises(BadInput, match="no arm maths among the drafters named"):
+    with pytest.raises(BadInput, match="no arm maths among the named draft models"):
         compose_named("not_a_bandit", {"arm": "maths"}, target, GREEDY)
     run = decode(target, compose_named("not_a_bandit", {"arm": "copy"}, target, GREEDY), PROMPT, 30, GREEDY)
     assert {step.notes[0].data["drafted"] for step in run.steps} == {3}

@@ -1,8 +1,8 @@
 """Time model of a cascade: forecasts of the speed-up, and the paper's condition for inserting an intermediate model.
 
 In Polybasic speculative decoding (Wang et al., arXiv 2510.26527) the time of N tokens is a sum over levels: N / L passes of time
-T each, with L tokens per pass. The paper's condition for inserting a model neglects the drafter's time; the forecast here
-includes it, for a model directly above the drafter. Acceptance lengths come from a calibration.
+T each, with L tokens per pass. The paper's condition for inserting a model neglects the drafter's time. The forecast
+includes the drafter's time, for a model directly above the drafter. Acceptance lengths come from a calibration.
 """
 
 from __future__ import annotations
