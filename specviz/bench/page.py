@@ -28,7 +28,7 @@ FRAMES = 60
 FRAME_MS = 8.0
 PATIENCE_MS = 120_000
 AFTERWARDS_MS = 1500
-"""Time after the stage is visible in which bytes still count. Fixed, since some connections stay open."""
+"""Milliseconds to wait for further requests after the stage is visible. Fixed, since some connections stay open."""
 SIZE: Any = {"width": 1280, "height": 720}
 
 SEEN = """(() => {

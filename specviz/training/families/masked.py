@@ -127,7 +127,7 @@ class MaskedTraining(TrainState):
         self.stream = self.texts(self.progress.updates)
 
     def texts(self, update: int) -> Iterator[list[MaskedTexts]]:
-        """Yield the batches of each update from ``update`` on, which also determines the seed."""
+        """Yield the batches of each update from ``update`` on; ``update`` is also part of the seed."""
         settings, generator = self.settings, np.random.default_rng([0, update])
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
