@@ -113,6 +113,23 @@ def test_the_first_task_can_be_done_and_its_pinned_bars_do_not_move(playing: App
     expect(page.locator(".svp-task [role=status]")).to_contain_text("Done.")
 
 
+def test_a_preset_gives_a_task_up_and_unpins_its_bars(playing: AppPage) -> None:
+    task = playing.page.locator(".svp-task")
+    playing.button("Try it").click()
+    expect(task).to_have_attribute("data-state", "on")
+    playing.button("Sure").click()
+    assert task.get_attribute("data-state") is None
+    expect(playing.page.locator(".svp-plot [aria-disabled]")).to_have_count(0)
+    playing.button("Drop a coin").click()
+    expect(playing.page.locator(".svp-readout small").nth(1)).to_contain_text("after 1 coin")
+    tops = "all => Math.min(...all.map((one) => one.getBoundingClientRect().top))"
+    floor, piles = (
+        playing.page.eval_on_selector_all(f".svp-{kind}", tops)
+        for kind in ("floor", "board :is(.svp-pile-kept, .svp-pile-fresh)")
+    )
+    assert piles > floor + 50, "one coin's pile stays in its panel"
+
+
 def test_acceptance_beyond_p_is_paid_in_distortion(playing: AppPage) -> None:
     playing.button("Look-alikes").click()
     accepted, moved = map(float, readouts(playing))

@@ -18,6 +18,7 @@ export class Board {
   /** @type {Shown} */
   now;
   top = 0.6;
+  heap = 1;
   at = { p: 0, q: 0 };
 
   /** @param {{ names: string[], spoken: string, tones?: number[] | null, small?: boolean, drag: (side: Side, at: number, value: number) => void }} how */
@@ -102,7 +103,7 @@ export class Board {
   /** Top of the pile of a token, for a share of what came out. @param {number} share */
   pile(share) {
     const floor = this.drawing.height - 22;
-    return floor - (share / this.top) * (floor - this.base - 74);
+    return floor - (share / this.heap) * (floor - this.base - 74);
   }
 
   show(shown) {
@@ -156,9 +157,11 @@ export class Board {
     const { tally, p } = this.now;
     const floor = this.drawing.height - 22;
     place(this.caption, 0, this.base + 66, `What comes out${tally && tally.count ? ` of ${tally.count}` : ""}; the lines are p`);
+    const shares = p.map((_, at) => (tally && tally.count ? [tally.kept[at] / tally.count, tally.fresh[at] / tally.count] : [0, 0]));
+    this.heap = Math.max(this.top, ...shares.map(([kept, fresh]) => kept + fresh));
     this.columns.forEach(({ piles }, at) => {
       const { x, wide } = this.bar(at);
-      const [kept, fresh] = tally && tally.count ? [tally.kept[at] / tally.count, tally.fresh[at] / tally.count] : [0, 0];
+      const [kept, fresh] = shares[at];
       const [first, last] = [this.pile(kept), this.pile(kept + fresh)];
       set(piles.kept, { x: x - wide / 2, y: first, width: wide, height: floor - first });
       set(piles.fresh, { x: x - wide / 2, y: last, width: wide, height: first - last });

@@ -21,8 +21,7 @@ export function chain(world) {
     kept: mark("rect", "svp-shared"), lost: mark("rect", "svp-rest"), bonus: mark("rect", "svp-bonus"), high: mark("text", "svp-number"), accept: mark("text", "svp-direct"),
     name: mark("text", "svp-token"), pile: mark("rect", "svp-pile-kept"), goal: mark("path", "svp-goal"), share: mark("text", "svp-number"),
   }));
-  const floor = mark("path", "svp-floor");
-  const titles = [mark("text", "svp-caption"), mark("text", "svp-caption")];
+  const [floor, ...titles] = [mark("path", "svp-floor"), mark("text", "svp-caption"), mark("text", "svp-caption")];
   drawing.svg.append(floor, ...columns.flatMap((column) => Object.values(column)), ...titles);
   const said = dom.h("p", { class: "svp-said", role: "status" });
   const emitted = readout("tokens per pass, τ");

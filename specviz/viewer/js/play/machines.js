@@ -11,7 +11,7 @@ const WIDTHS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /** A pass that reads its weights in the time in which it can compute `ridge` rows. @param {number} ridge @returns {Machine} */
 export const roof = (ridge) => ({
   name: "roof", words: "A roofline",
-  source: "time = max(reading, computing). For 8 billion 16-bit weights at 4.8 TB/s and 500 TFLOP/s both are equal at about 100 rows.",
+  source: "time = max(reading, computing). For 8 billion 16-bit weights at 4.8 TB/s and 500 TFLOP/s both are equal at about 100 rows",
   curve: { rows: [1, ridge, 2 * ridge], cost: [1, 1, 2] }, upto: Infinity,
 });
 

@@ -24,11 +24,14 @@ function play(host) {
   /** @type {Record<string, import("./world.js").Level>} */
   const levels = {};
   let open = "";
-  const changed = () => {
+  /** p or q have changed: bar by bar, or as a `whole`, which gives up a task unless it began that way. */
+  const changed = (whole = false, begun = false) => {
     const level = levels[open];
     if (!level) return;
+    if (whole && !begun) level.quest.drop();
     level.reset();
     level.show();
+    if (whole && level.fit) level.fit();
     for (const { heard, preset } of worlds.values()) for (const press of heard) press(preset);
   };
   const worlds = new Map([WORDS, SHADES].map((from) => [from, makeWorld(changed, from)]));
@@ -39,11 +42,8 @@ function play(host) {
 
   function show(name, write = true) {
     const found = LEVELS.find(([other]) => other === name) || LEVELS[0];
-    const left = levels[open];
-    if (left && left.quest.on()) {
-      left.quest.drop();
-      for (const world of worlds.values()) world.free();
-    }
+    levels[open]?.quest.drop();
+    for (const world of worlds.values()) world.free();
     open = found[0];
     const level = (levels[open] = levels[open] || found[3](/** @type {World} */ (worlds.get(found[2]))));
     room.replaceChildren(level.element);
@@ -51,8 +51,7 @@ function play(host) {
       tab.setAttribute("aria-current", String(tab.dataset.level === open));
       if (tab.dataset.level === open) nav.scrollLeft = tab.offsetLeft - 60;
     }
-    changed();
-    if (level.fit) level.fit();
+    changed(true);
     if (!write) return;
     const url = new URL(location.href);
     url.searchParams.set("play", open);

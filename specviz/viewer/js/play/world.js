@@ -25,7 +25,7 @@ export const SHADES = [
   ["wide", "Far off", [0.4, 0.3, 0.15, 0.1, 0.05, 0], [0, 0.05, 0.1, 0.15, 0.3, 0.4]],
 ];
 
-/** @param {() => void} changed @param {typeof WORDS} from */
+/** @param {(whole?: boolean, begun?: boolean) => void} changed @param {typeof WORDS} from */
 export function makeWorld(changed, from) {
   const none = () => ({ p: NAMES.map(() => false), q: NAMES.map(() => false) });
   const pins = (/** @type {boolean | boolean[]} */ which) => NAMES.map((_, at) => (Array.isArray(which) ? Boolean(which[at]) : which));
@@ -41,7 +41,7 @@ export function makeWorld(changed, from) {
     /** @param {{ p: number[], q: number[] }} laws @param {{ p: boolean | boolean[], q: boolean | boolean[] }} [fixed] */
     set({ p, q }, fixed = { p: false, q: false }, preset = "") {
       Object.assign(this, { p, q, preset, fixed: { p: pins(fixed.p), q: pins(fixed.q) } });
-      changed();
+      changed(true, !preset);
     },
     /** Every bar may move again. */
     free() {
