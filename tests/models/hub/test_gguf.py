@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import convert
+from specviz.models.hub import catalog, convert, hub
 from specviz.models.hub import prepare as copies
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
@@ -139,6 +140,31 @@ def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf: Path, tiny_model: Any, he
 
 
 @pytest.mark.slow
+def test_a_gguf_file_of_a_hub_repository_is_checked_and_loads_by_its_entry(
+    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, heard: Any
+) -> None:
+    content, asked = tiny_gguf.read_bytes(), []
+
+    def named(name: str, sha256: str) -> str:
+        source = catalog.HubRepository("tiny/model", len(content), tiny_gguf.name, sha256)
+        entry = catalog.Entry(
+            name=name, title="Tiny", modality="text", roles=("target",), source=source, family="tiny", parameters=1, licence="MIT"
+        )
+        monkeypatch.setitem(catalog._BY_NAME, name, entry)
+        return name
+
+    def fetched(repository: str, progress: object, wanted: list[str]) -> Path:
+        asked.append((repository, wanted))
+        return tiny_gguf.parent
+
+    monkeypatch.setattr(hub, "fetch_repository", fetched)
+    right = named("right-q4", hashlib.sha256(content).hexdigest())
+    assert load_causal_lm(right, "float32").model.config.num_hidden_layers == 2
+    assert prepare(right, heard) == prepare(right) and asked == [("tiny/model", [tiny_gguf.name])], "unpacked only once"
+    with pytest.raises(ModelUnavailable, match="is not the catalogue's, whose sha256 starts with 0000"):
+        prepare(named("wrong-q4", "0" * 64))
+
+
 def test_the_copy_is_made_once_and_again_when_file_or_converter_changes(
     tiny_gguf: Path, own_cache: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
