@@ -23,6 +23,7 @@ from specviz.errors import OutOfMemory
 from specviz.models import room
 from specviz.models.device import dtype_name, format_of
 from specviz.models.hub.catalog import resolve
+from specviz.models.packing import check_int8
 
 Thing = TypeVar("Thing")
 _LOADING = threading.Lock()
@@ -106,6 +107,8 @@ def load_once(name: str, dtype: str, devices: Sequence[torch.device], make: Call
     ``more`` distinguishes models that differ in other ways. Raises OutOfMemory or ModelUnavailable.
     """
     place, how = resolve(name), format_of(name, dtype, devices[-1])
+    if how == torch.int8:
+        check_int8(devices[-1])
     key = (str(place.path or place.name), dtype_name(how), *map(str, (*devices, *more)))
     model: Thing = MODELS.get(
         key, lambda: make(how), lambda: room.memory_of(name, dtype_name(how)) // len(devices), str(devices[-1])

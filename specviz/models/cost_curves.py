@@ -142,7 +142,7 @@ def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = N
     """Costs of a target on this machine, counted in one-row passes of ``unit`` if it is given."""
     rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "tier": target.tier, "rows": rows}
-    return ModelCosts({**facts, "dtype": str(target.dtype)}, target, progress, unit=unit)
+    return ModelCosts({**facts, "dtype": str(getattr(target, "number_format", target.dtype))}, target, progress, unit=unit)
 
 
 def _entries() -> dict[str, _Stored]:

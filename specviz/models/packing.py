@@ -1,29 +1,41 @@
-"""Linear layers whose weights are packed once for the CPU's kernels, not in every pass.
+"""Linear layers whose weights are packed once for the CPU's kernels, not in every pass; and models in int8.
 
 In float32 a product with a few rows spends more time re-ordering the weights than multiplying: a tree of eight costs twice a
 single token. In oneDNN's blocked layout, made once at loading, it costs about a fifth more (two AVX2 cores, SmolLM2-135M). In
 bfloat16 the layout takes a third off the products of one row and a quarter off those of 25 (two Zen 5 cores): autoregressive
 decoding gains most. Same arithmetic in another order: results agree to rounding, which is checked at loading.
+
+A model in int8 reads half the bytes of bfloat16. Its integer sums are exact, and each row has its own scale. Everything between
+the products is computed in float64, whose rounding never changes an integer in practice. So the product of a row, and with it
+the text, is independent of the rows beside it: a pass over a tree equals autoregressive passes.
 """
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.attention import Layout, Product, plain
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.network import Network
 from specviz.engine.stop import heed
+from specviz.errors import ModelUnavailable
 from specviz.models.device import cpu_has_bfloat16
 
 # Layout hint: rows of a typical pass over a tree.
 _ROWS = 32
 _APART = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
 """Largest allowed relative error of packed products, by number format."""
+_MIDDLE = 128
+"""Zero point of the unsigned bytes that the integer kernel takes: signed ones run in one that is a hundred times slower."""
+INT8_ERROR = 0.02
+"""Largest allowed relative error of products in int8."""
 
 
 class PackedLinear(nn.Module):
@@ -86,3 +98,130 @@ def layout_for(network: Network | FeatureHead) -> Layout:
     """Return oneDNN's layout where it pays off, as it does for a target: a few rows then cost little more than one."""
     weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
     return PackedLinear if packs(next(iter(weights))) else plain
+
+
+def eight_bits(weight: Tensor) -> Product:
+    """Product with one byte per weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
+    return _bytes(weight, _steps())
+
+
+@lru_cache(maxsize=1)
+def _steps() -> int:
+    """Largest integer of a weight: 127, or 63 on processors with AVX2 but without VNNI, which add two neighbouring products in
+    16 bits, with saturation."""
+    ones = torch.ones(32, 64)
+    return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
+
+
+def rounded(values: Tensor, steps: int = 127) -> tuple[Tensor, Tensor]:
+    """Whole numbers up to ``steps`` in float32, and the scale [row, 1] of each row."""
+    wide = values.detach().float()
+    scale = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / steps
+    return (wide / scale).round_(), scale
+
+
+def _bytes(weight: Tensor, steps: int) -> Product:
+    integers, scale = rounded(weight, steps)
+    packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
+    scale, zeros = scale[:, 0].contiguous(), torch.zeros(len(scale), dtype=torch.int32)
+
+    def product(x: Tensor) -> Tensor:
+        rows, share = rounded(x)
+        output = torch.ops.onednn.qlinear_pointwise(
+            rows.add_(_MIDDLE).to(torch.uint8), 1.0, _MIDDLE, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return output.mul_(share).to(x.dtype)
+
+    return product
+
+
+class FewBitLinear(nn.Module):
+    """A frozen linear layer with its matrix in this ``layout``."""
+
+    def __init__(self, linear: nn.Linear, layout: Layout) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.product = layout(linear.weight)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return output if self.bias is None else output + self.bias
+
+
+class Int8Rows(nn.Module):
+    """A frozen embedding in int8 with a scale for each row; its vectors are float64."""
+
+    integers: Tensor
+    scale: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = weight.shape
+        integers, scale = rounded(weight)
+        self.register_buffer("integers", integers.to(torch.int8))
+        self.register_buffer("scale", scale)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return (self.integers[ids] * self.scale[ids]).double()
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """The whole matrix in float32, for drafters that share it."""
+        return self.integers * self.scale
+
+
+class Int8Head(FewBitLinear):
+    """An output head in int8, with the ``rows`` of its matrix for drafters that share it. Its logits are float32."""
+
+    def __init__(self, linear: nn.Linear, rows: Int8Rows) -> None:
+        super().__init__(linear, eight_bits)
+        self.rows = rows
+
+    @property
+    def weight(self) -> Tensor:
+        return self.rows.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.float()).float()
+
+
+def check_int8(device: torch.device) -> None:
+    """Raise ModelUnavailable unless models can run in int8 on this device."""
+    if device.type != "cpu":
+        raise ModelUnavailable("int8 runs only on a CPU: choose bfloat16 or float16 on a GPU, or the device cpu.")
+    # Without these instructions the operators are missing, or run in a reference kernel.
+    if "AVX" not in torch.backends.cpu.get_cpu_capability() or not computes(eight_bits, torch.float32, device, INT8_ERROR):
+        raise ModelUnavailable(
+            "This processor, or this PyTorch, has no fast products in int8: they need AVX2 or AVX-512 and oneDNN. "
+            "Choose bfloat16 or float32."
+        )
+
+
+def pack_int8(model: Any, name: str) -> None:
+    """Convert ``model`` in place: linear layers and embedding to int8, every other number to float64.
+
+    Raises ModelUnavailable for a model with matrices of other kinds.
+    """
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    modules = [module for module in model.modules() if type(module) is nn.Linear or module is table]
+    known = {id(weight) for module in modules for weight in module.parameters(recurse=False)}
+    others = [key for key, weight in model.named_parameters() if weight.dim() > 1 and id(weight) not in known]
+    if others or type(table) is not nn.Embedding or type(head) is not nn.Linear:
+        what = others[0] if others else "embedding or head"
+        raise ModelUnavailable(
+            f"{name} cannot run in int8: its {what} belongs to no plain linear layer or embedding. Choose bfloat16 or float32."
+        )
+    rows = Int8Rows(table.weight)
+    ends = rows if head.weight is table.weight else Int8Rows(head.weight)
+    for module in list(model.modules()):
+        for part, child in list(module.named_children()):
+            if type(child) is nn.Linear:
+                heed()
+                setattr(module, part, Int8Head(child, ends) if child is head else FewBitLinear(child, eight_bits))
+    model.set_input_embeddings(rows)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.double()
+    model.number_format = torch.int8
+    with suppress(AttributeError, OSError, TypeError):  # glibc keeps the temporary matrices, half of the model's size
+        ctypes.CDLL(None).malloc_trim(0)

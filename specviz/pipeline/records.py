@@ -41,7 +41,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         parameters=dict(vars(request.parameters)),
         sampling=Sampling(warp.temperature, warp.top_k, warp.top_p, request.seed, composition.generation),
         device=str(target.device),
-        dtype=str(target.dtype).removeprefix("torch."),
+        dtype=str(getattr(target, "number_format", target.dtype)).removeprefix("torch."),
         tier=target.tier,
         prompt=request.prompt,
         prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),

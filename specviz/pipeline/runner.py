@@ -48,6 +48,8 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     if not method.runs_on(modality):
         others = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality))
         raise BadInput(f"{method.title} does not run on {request.target}, which works on {kind}. Methods that do: {others}.")
+    if request.dtype == "int8" and modality != "text":
+        raise BadInput(f"Only text models run in int8, and {request.target} works on {kind}. Choose another number format.")
     check_room((request.target, *second_models(request.draft)), request.dtype, request.device)
     return prepare_kind(Inputs(request=request, method=method, warp=warp, memory=memory or Memory(), progress=progress))
 

@@ -94,7 +94,10 @@ Embedding = Callable[[Tensor], Tensor]
 
 
 class LanguageTarget:
-    """Wraps a loaded model. Shared between runs; each run's state is in its session."""
+    """Wraps a loaded model. Shared between runs; each run's state is in its session.
+
+    ``dtype`` is that of its outputs, ``number_format`` that of its matrices.
+    """
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int]) -> None:
         self.model = model
@@ -104,7 +107,8 @@ class LanguageTarget:
         self.vocab_size = int(self.config.vocab_size)
         self.context_length = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
         self.device = model.device
-        self.dtype = model.dtype
+        self.number_format: torch.dtype = getattr(model, "number_format", model.dtype)
+        self.dtype = torch.float32 if self.number_format == torch.int8 else model.dtype
 
     def refuse(self, capacity: int) -> None:
         """Raise ContextFull if ``capacity`` exceeds the model's context."""
@@ -201,7 +205,7 @@ class TextTarget(LanguageTarget):
                 **options,
                 **more,
             )
-        return output.logits, {layer: output.hidden_states[layer] for layer in taps}
+        return output.logits, {layer: output.hidden_states[layer].to(self.dtype) for layer in taps}
 
 
 def joined(passes: Sequence[TargetPass]) -> TargetPass:

@@ -63,14 +63,14 @@ BEGUN = [
 ]
 
 
-# A method's first row in a world: what holds for all its rows alike, and for all learners over one pool of arms.
+# A method's first row in a world: what holds for all its rows, all learners over one pool of arms, and any number format.
 AUDIT_LENGTH = shortened(27)
 """Tokens of a run whose cache is compared after every step."""
 QUICK = {"prompt_lookup", "eagle2", "traversal"}
 FIRST = [
     (row, row.ways[0], row.method in QUICK and row.world != "vision")
     for row in ROWS
-    if row is first(row) and row.world not in REPEATED and row.method not in BANDITS
+    if row is first(row) and row.world not in (*REPEATED, "int8") and row.method not in BANDITS
 ]
 ENDED = [*FIRST, *((row, row.ways[0], False) for row in ROWS if "compare" in row.values)]
 

@@ -7,9 +7,17 @@ import copy
 import pytest
 import torch
 
+from specviz.engine.tree import DraftTree
+from specviz.errors import BadInput, ModelUnavailable
 from specviz.models import packing
-from specviz.models.packing import PackedLinear, pack, packs
-from tests.support.tiny.text import tiny_llama
+from specviz.models.packing import PackedLinear, check_int8, eight_bits, pack, pack_int8, packs
+from specviz.models.text.load import load_causal_lm
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
+from specviz.targets.text import TextTarget
+from tests.support.tiny.text import int8_llama, tiny_llama
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -54,3 +62,59 @@ def test_a_part_in_another_number_format_stays_plain() -> None:
     model.model.layers[1].mlp.double()
     pack(model)
     assert type(model.model.layers[1].mlp.up_proj) is torch.nn.Linear
+
+
+@pytest.mark.parametrize(("columns", "outputs"), [(96, 64), (1536, 2048), (896, 4864)])
+def test_a_row_in_int8_is_the_same_to_the_bit_whatever_stands_beside_it(columns: int, outputs: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, rows = (torch.randn(count, columns, generator=generator) for count in (outputs, 24))
+    rows[3] *= 1000  # a row's scale is its own
+    product = eight_bits(weight)
+    whole = product(rows)
+    assert (whole - rows @ weight.T).norm() < packing.INT8_ERROR * (rows @ weight.T).norm()
+    for start, end in ((0, 1), (3, 4), (2, 7), (8, 24)):
+        assert torch.equal(product(rows[start:end]), whole[start:end])
+
+
+def test_a_pass_over_a_tree_in_int8_gives_what_passes_over_its_paths_give() -> None:
+    target = TextTarget(int8_llama(), "tiny", ())
+    tokens, parents = (7, 1, 2, 3, 4, 5, 6, 8), (-1, 0, 0, 1, 1, 3, 3, 2)
+    tree = DraftTree.of(tokens, parents, CPU)
+    session = target.open(16, (1,))
+    prefill = session.prefill([9, 4, 4, 2])
+    scored = session.score(tree)
+    assert (prefill.logits.dtype, scored.hidden[1].dtype, target.dtype) == (torch.float32,) * 3
+    for node in range(8):
+        path = [node]
+        while path[0]:
+            path.insert(0, parents[path[0]])
+        alone = target.open(16, (1,))
+        alone.prefill([9, 4, 4, 2])
+        for place in path:
+            step = alone.score(DraftTree.of((tokens[place],), (-1,), CPU))
+            alone.keep((0,))
+        assert torch.equal(step.logits[0], scored.logits[node]) and torch.equal(step.hidden[1][0], scored.hidden[1][node])
+
+
+def test_a_model_in_int8_writes_nearly_the_same_logits_in_a_quarter_of_the_bytes() -> None:
+    plain, small = tiny_llama(dtype=torch.float32), int8_llama()
+    ids = torch.arange(12)[None]
+    with torch.inference_mode():
+        wanted, found = plain(ids).logits, small(ids).logits
+    assert (wanted - found).norm() < 0.15 * wanted.norm()
+    table, ours = plain.get_input_embeddings().weight, small.get_input_embeddings()
+    assert ours.integers.dtype == torch.int8 and (ours.weight - table).abs().max() < 0.01 * table.abs().max()
+
+
+def test_int8_is_refused_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelUnavailable, match="only on a CPU"):
+        check_int8(torch.device("cuda"))
+    with pytest.raises(BadInput, match="Only text models run in int8"):
+        prepare(Request("autoregressive", "a face", "emoji-64", dtype="int8"))
+    convolved = tiny_llama()
+    convolved.model.layers[0].mlp.mixing = torch.nn.Conv1d(4, 4, 3)
+    with pytest.raises(ModelUnavailable, match="mlp.mixing.weight belongs to no plain linear layer"):
+        pack_int8(convolved, "tiny")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    with pytest.raises(ModelUnavailable, match="no fast products in int8"):
+        load_causal_lm("smollm2-135m-instruct", "int8", "cpu")

@@ -17,7 +17,8 @@ import torch
 
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from tests.support.tiny.text import LENGTH, Decoded, decode, tiny_target
+from specviz.targets.text import TextTarget
+from tests.support.tiny.text import LENGTH, Decoded, decode, int8_llama, tiny_target
 from tests.support.worlds import hybrid, image, text, vision
 from tests.support.worlds.foretold import foretold
 
@@ -75,6 +76,12 @@ def _text(tier: str, dtype: torch.dtype, context: int, device: str = "cpu", whol
     return Place(target, text.PROMPT, compose)
 
 
+def _int8(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
+    assert dtype == torch.float64, "between the products, whose matrices are integers"
+    target = TextTarget(int8_llama(context=context or 1024), "tiny", (), tier)
+    return Place(target, text.PROMPT, lambda name, values, warp, memory: text.compose(name, values, target, warp, memory))
+
+
 def _state_space(kind: str) -> Callable[..., Place]:
     def opened(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
         pair = hybrid.models(kind, dtype, context=context, device=device)
@@ -95,6 +102,7 @@ def _image(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> 
 
 WORLDS: dict[str, Callable[..., Place]] = {
     "text": _text,
+    "int8": _int8,
     "whole": partial(_text, whole=True),  # drafters know every token: trees too small to be right otherwise
     **{kind: _state_space(kind) for kind in hybrid.MODELS},
     "vision": _vision,

@@ -220,7 +220,7 @@ def several_models(names: str, loaded: LoadedText, target: CausalTarget, progres
 def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> tuple[CausalTarget, tuple[str, ...]]:
     """Load the model called ``name`` and return it with its warnings. Raises TokenizerMismatch unless it shares the target's
     tokenizer, or its text tokens if the target reads pictures, which have tokens of their own."""
-    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
+    draft = load_causal_lm(name, str(target.number_format).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft, further=isinstance(target, VisionLanguageTarget))
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     return model, tuple(word for word in (*draft.warnings, model.warning) if word)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import ModelCosts, target_costs
 from specviz.models.heads.heads import SMALL, load_heads, named_draft
 from specviz.models.hub.cache_dir import Progress
-from specviz.models.packing import computes
+from specviz.models.packing import FewBitLinear, computes, eight_bits, rounded
 from specviz.models.text.load import LoadedText
 from specviz.targets.hybrid import CausalTarget
 from specviz.targets.layers import FULL
@@ -45,49 +45,11 @@ GROUP = 32
 _SIDE = 8
 _ROWS = 32
 """Sides of an integer product on a GPU must be multiples of ``_SIDE``, and it needs at least ``_ROWS`` rows."""
-_MIDDLE = 128
-"""Zero point of the unsigned bytes that the kernel takes."""
 
 
 def as_stored(weight: Tensor) -> Product:
     """Product with the matrix in its own number format; inputs and outputs keep theirs."""
     return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
-
-
-def eight_bits(weight: Tensor) -> Product:
-    """Product with one byte per weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
-    return _bytes(weight, _steps())
-
-
-@lru_cache(maxsize=1)
-def _steps() -> int:
-    """Largest integer of a weight: 127, or 63 on processors with AVX2 but without VNNI, which add two neighbouring products in
-    16 bits, with saturation."""
-    ones = torch.ones(32, 64)
-    return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
-
-
-def _rounded(values: Tensor, steps: int = 127) -> tuple[Tensor, Tensor]:
-    """Whole numbers up to ``steps`` in float32, and the scale [row, 1] of each row."""
-    wide = values.detach().float()
-    scale = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / steps
-    return (wide / scale).round_(), scale
-
-
-def _bytes(weight: Tensor, steps: int) -> Product:
-    integers, scale = _rounded(weight, steps)
-    packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
-    zeros = torch.zeros(len(scale), dtype=torch.int32)
-
-    def product(x: Tensor) -> Tensor:
-        rows, share = _rounded(x)
-        output = torch.ops.onednn.qlinear_pointwise(
-            rows.add_(_MIDDLE).to(torch.uint8), 1.0, _MIDDLE, packed, scale[:, 0], zeros, None, 1.0, 0, torch.float32, "none", [],
-            "",
-        )  # fmt: skip
-        return (output * share).to(x.dtype)
-
-    return product
 
 
 def integer_product(weight: Tensor) -> Product:
@@ -97,11 +59,11 @@ def integer_product(weight: Tensor) -> Product:
     reading the weights dominates.
     """
     rows, columns = weight.shape
-    integers, scale = _rounded(weight)
+    integers, scale = rounded(weight)
     padded = F.pad(integers.to(torch.int8), (0, -columns % _SIDE, 0, -rows % _SIDE)).T
 
     def product(x: Tensor) -> Tensor:
-        wide, share = _rounded(x)
+        wide, share = rounded(x)
         most = max(_ROWS, len(x) + -len(x) % _SIDE)
         sums = torch._int_mm(F.pad(wide.to(torch.int8), (0, -columns % _SIDE, 0, most - len(x))), padded)[: len(x), :rows]
         return (sums.float() * scale[:, 0] * share).to(x.dtype)
@@ -204,6 +166,8 @@ def read(
     """Return the model's shape, its layers, and its embedding, last norm and head. Raises ModelUnavailable for an unsupported
     architecture."""
     config = target.config
+    if target.number_format == torch.int8:
+        raise _other_build(target, "its matrices are in int8 alone; run it in another number format")
     if set(getattr(target, "kinds", ())) != {FULL}:
         raise _other_build(target, "its layers do not all see the whole text")
     try:
@@ -264,20 +228,6 @@ def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
     return ModelUnavailable(
         f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
     )
-
-
-class FewBitLinear(nn.Module):
-    """A frozen linear layer with its matrix in this ``layout``."""
-
-    def __init__(self, linear: nn.Linear, layout: Layout) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.product = layout(linear.weight)
-        self.bias = linear.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        output = self.product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
-        return output if self.bias is None else output + self.bias
 
 
 def captured_copy(

@@ -26,7 +26,7 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.prepare import conversion_warnings, prepare
-from specviz.models.packing import pack
+from specviz.models.packing import pack, pack_int8
 from specviz.models.text.text import TokenizerText, rules_of, tokenizer_hash, tokens_by_id
 
 # Tokens that end an answer if the chat template contains them, even where the generation config omits them.
@@ -86,7 +86,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
             opened: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
-                dtype=dtype,
+                dtype="auto" if dtype == torch.int8 else dtype,
                 use_safetensors=True,
                 attn_implementation="sdpa" if sdpa else "eager",
                 output_loading_info=True,
@@ -99,6 +99,9 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
             warnings += (f"{name} has no fused attention in transformers; it runs with the slower eager attention.",)
         if len(devices) > 1:
             enter_at(model, device)
+        elif dtype == torch.int8:
+            with exclusive_loading():
+                pack_int8(model, name)
         else:
             model = model.to(device)
             with exclusive_loading():

@@ -134,8 +134,8 @@ class Advanced:
     )
     dtype: str = choice(
         "auto",
-        ("auto", "float64", "float32", "bfloat16", "float16"),
-        "Number format of the model; auto picks one that is fast on this machine.",
+        ("auto", "float64", "float32", "bfloat16", "float16", "int8"),
+        "Number format of the model; auto picks one that is fast on this machine. int8 is for text models on a CPU.",
     )
     device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU when there is one.")
     tier: str = choice(

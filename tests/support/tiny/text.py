@@ -23,6 +23,7 @@ from specviz.methods.easyspec.layer_parallel import GroupedModel
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import build, get
 from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources
+from specviz.models.packing import pack_int8
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
@@ -73,6 +74,13 @@ def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaFor
 
 def tiny_target(tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any) -> TextTarget:
     return TextTarget(tiny_llama(dtype=dtype, **kwargs), "tiny", eos, tier)
+
+
+def int8_llama(**kwargs: Any) -> LlamaForCausalLM:
+    """The tiny model in int8, float64 between its products."""
+    model = tiny_llama(**{"dtype": torch.float32, **kwargs})
+    pack_int8(model, "tiny")
+    return model
 
 
 class Letters:

@@ -16,6 +16,7 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
 from specviz.models.heads.intermediate_models import eight_bits, lean_copy
+from specviz.models.packing import pack_int8
 from specviz.targets.text import TextTarget
 from tests.support.rounds import entries
 from tests.support.tiny.networks import arms, block_fill, block_net, masked_lm, ngrams, parallel_net, recurrent_net, small
@@ -106,7 +107,11 @@ def resources(
     target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None, noise: float = 0.02, whole: bool = False
 ) -> TinyResources:
     """All that a method may ask for; the draft model is the target with ``noise`` on its weights."""
-    draft = TextTarget(perturbed(target.model, noise), "tiny draft", (), target.tier)
+    integers = target.number_format == torch.int8
+    model = perturbed(tiny_llama(context=target.context_length) if integers else target.model, noise)
+    if integers:
+        pack_int8(model, "tiny draft")
+    draft = TextTarget(model, "tiny draft", (), target.tier)
     return parts_for(target, warp, draft, memory).using(
         drafter_weights=lambda kind: network(kind, target, whole),
         intermediate=lambda kind: intermediate_of(kind, target),
