@@ -76,7 +76,7 @@ export class Board {
 
   /** Choose the scale so that the highest bar fits and none looks lost. */
   fit() {
-    const most = Math.max(...this.now.p, ...this.now.q, ...(this.now.pooled || []));
+    const most = Math.max(...this.now.p, ...this.now.q);
     const top = SCALES.find((one) => one > most * 1.06) || 1.06;
     if (top === this.top) return;
     this.top = top;
