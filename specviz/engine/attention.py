@@ -1,9 +1,9 @@
-"""Attention kernel on a CPU: transformers' ``sdpa`` for grouped query heads, without copying the shared keys and values.
+"""CPU attention kernel for grouped-query heads that does not copy the shared keys and values.
 
-Under a mask transformers repeats keys and values for each query head, in every layer of every pass. The CPU's fused kernel
-accepts grouped heads directly. It processes a single row head by head, so for one row the heads of a group become rows instead:
-after 400 tokens that takes 30 us per layer instead of 160 (two Zen 5 cores). The results are the same. CUDA has no fused kernel
-for grouped heads with a mask, so every other case uses transformers' own function.
+With a mask, transformers' ``sdpa`` repeats keys and values for each query head, in each layer of each pass. torch's CPU kernel
+accepts grouped heads, but processes a single row head by head. For one row, the heads of a group are therefore passed as rows:
+after 400 tokens this takes 30 us per layer instead of 160 (two Zen 5 cores). All other cases use transformers' function, because
+CUDA has no fused kernel for grouped heads with a mask.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 GROUPED = "specviz_grouped"
-"""The kernel's name in transformers' registry."""
+"""Name of the kernel in transformers' registry."""
 
 
 def grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     scaling: float | None = None, is_causal: bool | None = None, **more: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attended values [batch, row, head, size] of ``query`` [batch, head, row, size].
+    """Return the attention output [batch, row, head, size] of ``query`` [batch, head, row, size].
 
     ``key`` and ``value`` are [batch, kv, column, size], ``attention_mask`` is [batch, 1, row, column].
     """
@@ -44,9 +44,10 @@ def grouped_attention(
 def attention_on_cpu(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0, scaling: float | None = None
 ) -> Tensor:
-    """Attended values [batch, row, head, size] as in :func:`grouped_attention`, on a CPU for heads that share keys.
+    """Return the attention output [batch, row, head, size] of grouped-query heads on a CPU; arguments as in
+    :func:`grouped_attention`.
 
-    Several rows are processed head by head, which balances the cores; for a single row, heads become rows.
+    Several rows are processed head by head, which balances the cores. For a single row, heads become rows.
     """
     single = query.shape[2] == 1
     rows = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3]) if single else query
@@ -57,7 +58,7 @@ def attention_on_cpu(
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a bool ``mask`` in the additive form of an eager kernel: 0 where a row attends, else the minimum of ``dtype``."""
+    """Return a bool ``mask`` in additive form: 0 where a row attends, else the minimum of ``dtype``."""
     return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 

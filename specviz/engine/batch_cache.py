@@ -1,9 +1,8 @@
-"""Batch KV cache with rows of unequal length: each row writes at its own offset, holes are masked.
+"""Key-value cache of a batch whose rows have unequal lengths: each row writes at its own offset, and holes are masked.
 
-READER (arXiv 2508.09072) describes its batch layout only briefly: rows accept different numbers of tokens, and the cache
-is rearranged now and then instead of in every round. Here a kept node stays in the slot where it was computed. Rejected nodes
-between kept ones are holes that every mask hides, and a sweep moves all kept entries to the front. Keys carry the rotation of
-their position, not of their slot, so a sweep moves entries unchanged.
+READER (arXiv 2508.09072) says only that rows accept different numbers of tokens and that the cache is rearranged now and then.
+Here an accepted node stays in the slot where it was computed, and rejected nodes leave holes that masks hide. Compaction moves
+the kept entries to the front. Keys are rotated by position, not by slot, so entries move unchanged.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ MOST_ROWS = 8
 
 @lru_cache(maxsize=64)
 def shared(curve: CostCurve, rows: int) -> CostCurve:
-    """Return the cost curve of a pass shared by the trees of ``rows`` rows, by the number of nodes of *one* row's tree."""
+    """Return the cost of a pass over ``rows`` equal trees, as a function of the nodes of one tree."""
     return CostCurve(curve.widths, tuple(curve.at(rows * width) for width in curve.widths))
 
 
 class RowLayer(KeyValueLayer):
-    """One layer's part of a :class:`RowStore`: buffers [row, head, slot, size]."""
+    """One layer of a :class:`RowStore`: buffers [row, head, slot, size]."""
 
     store: RowStore
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write each row at its own slots. Return the attended keys and values of these rows, [row, head, slot, size]."""
+        """Write each row's states at its own slots. Returns the keys and values to attend to, [row, head, slot, size]."""
         store, slots = self.store, self.store.slots
         assert slots is not None
         if not self.is_initialized:
@@ -48,13 +47,15 @@ class RowLayer(KeyValueLayer):
         return self.key_buffer[part, :, : store.columns], self.value_buffer[part, :, : store.columns]
 
     def get_seq_length(self) -> int:
-        """Number of slots before the next pass's write slots in the longest row."""
+        """Number of slots in the longest row before the slots that the next pass writes."""
         return 0 if self.store.slots is None else self.store.columns - self.store.slots.shape[1]
 
 
 class RowStore(KeyValues):
-    """Keys and values of ``rows`` rows. ``slots`` [row, node] are the write slots of the next pass, whose rows begin at
-    ``first``."""
+    """Keys and values of ``rows`` rows.
+
+    ``slots`` [row, node]: slots that the next pass writes, for the rows from ``first`` on.
+    """
 
     layer_type = RowLayer
 
@@ -64,13 +65,12 @@ class RowStore(KeyValues):
         self.first = 0
 
     def gather(self, start: int, slots: Tensor) -> None:
-        """Copy the entries ``slots`` [row, slot] in that order to the slots from ``start`` on."""
+        """Copy the entries ``slots`` [row, slot], in this order, to the slots from ``start`` on."""
         row = torch.arange(len(slots), device=slots.device)[:, None]
         for bank in self._banks.values():
             bank[..., start : start + slots.shape[1], :] = bank[:, row, :, slots].permute(2, 0, 3, 1, 4)
 
     def select(self, rows: Tensor) -> None:
-        """Keep only these rows."""
         self.rows = len(rows)
         for name, bank in self._banks.items():
             self._banks[name] = bank.index_select(1, rows)
@@ -79,9 +79,10 @@ class RowStore(KeyValues):
 
 @dataclass(frozen=True)
 class PassLayout:
-    """Layout of a pass over trees of several rows, padded to one width: tokens, positions [row, node], mask [row, node, slot].
+    """Layout of a pass over one tree per row, padded to the largest tree: tokens and positions [row, node], mask [row, node,
+    slot].
 
-    ``places`` are the positions of all slots in this pass [row, slot], for sliding windows.
+    ``places`` [row, slot]: position of each slot's token, for sliding windows.
     """
 
     tokens: Tensor
@@ -91,7 +92,7 @@ class PassLayout:
 
 
 class RowCache:
-    """KV cache of up to eight rows. ``slots_of[row][position]`` is the slot of a committed token."""
+    """Key-value cache of up to eight rows. ``slots_of[row][position]`` is the slot of a committed token."""
 
     def __init__(self, layers: int, rows: int, capacity: int, device: torch.device) -> None:
         self.store = RowStore(layers, rows, capacity)
@@ -104,11 +105,11 @@ class RowCache:
         return len(self.slots_of)
 
     def length(self, row: int) -> int:
-        """Number of committed tokens of a row."""
+        """Number of committed tokens in a row."""
         return len(self.slots_of[row])
 
     def set_slots(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
-        """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each after its row's entries."""
+        """Prepare the next pass: it writes the trees of rows ``first``, ``first`` + 1, … after each row's entries."""
         rows = range(first, first + len(trees))
         wide = max(map(len, trees))
         width = max(self.tails[row] for row in rows) + wide
@@ -129,7 +130,7 @@ class RowCache:
     ) -> tuple[Tensor, Tensor]:
         """Return the mask [row, node, slot] and the position in each slot [row, slot].
 
-        Padding sees its own slot only, since attention over an empty row is undefined.
+        A padding node attends only to its own slot, because attention over an empty set is undefined.
         """
         mask = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
         places = torch.zeros(len(trees), width, dtype=torch.long, device=self.device)
@@ -145,17 +146,17 @@ class RowCache:
         return mask, places
 
     def keep(self, row: int, path: Sequence[int]) -> None:
-        """Keep these nodes (ascending, one path) of the row's last tree in place. Later slots become free."""
+        """Keep these nodes (ascending, one path) of the row's last tree in place; later slots become free."""
         base = self.tails[row]
         self.slots_of[row] += [base + node for node in path]
         self.tails[row] = base + path[-1] + 1
 
     def holes(self, row: int) -> int:
-        """Number of slots between kept ones that hold rejected nodes."""
+        """Number of slots before the row's end that hold rejected nodes."""
         return self.tails[row] - self.length(row)
 
     def runs(self, row: int) -> list[int]:
-        """Lengths of alternating stretches of kept slots and holes, kept first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
+        """Lengths of alternating runs of kept slots and holes, kept first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
         lengths, place = [0], 0
         for slot in self.slots_of[row]:
             if slot > place:
@@ -166,7 +167,7 @@ class RowCache:
 
     @torch.inference_mode()
     def compact(self) -> int:
-        """Move all kept entries to the front of their rows; return the number of entries moved per layer."""
+        """Move the kept entries to the front of their rows. Returns the number of entries moved per layer."""
         moved, start = 0, min(self.tails)
         for row_slots in self.slots_of:
             places = [place for place, slot in enumerate(row_slots) if slot != place]
@@ -174,7 +175,7 @@ class RowCache:
             start = min([start, *places[:1]])
         if moved:
             longest = max(map(len, self.slots_of))
-            # Shorter rows are padded with copies of their first slot, which every mask hides.
+            # Shorter rows are padded with copies of their first slot, which masks hide.
             slots = [[*row_slots[start:], *([0] * (longest - max(start, len(row_slots))))] for row_slots in self.slots_of]
             self.store.gather(start, to_device(slots, self.device))
         self.slots_of = [list(range(len(row_slots))) for row_slots in self.slots_of]

@@ -1,7 +1,7 @@
-"""Batched decoding loop: each round every row drafts, one pass scores all trees, then every row judges and commits.
+"""Batched decoding loop. In each round every row drafts, one target pass scores all trees, and every row judges and commits.
 
-A row uses the same :class:`~specviz.engine.run_state.RunState` as a run with its own session, and its text equals that run's:
-its draws depend on its own seed and positions, and no row attends to another's keys.
+Each row is a :class:`~specviz.engine.run_state.RunState` and yields the text that it would yield alone: random draws depend only
+on the row's seed and positions, and rows do not attend to each other.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from specviz.trace.schema import Step
 
 
 class Batch(Protocol):
-    """The rows' shared handle on the target."""
+    """Interface of the target to the rows of a batch."""
 
     cache: RowCache
 
     def prefill(self, row: int, ids: Sequence[int]) -> TargetPass:
-        """Prefill an empty row with ``ids``, as :meth:`RunCache.prefill`."""
+        """Prefill an empty row with ``ids``, as :meth:`RunCache.prefill` does."""
 
     def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
         """Score one tree per row in one pass."""
@@ -36,7 +36,7 @@ class Batch(Protocol):
 
 @dataclass(eq=False)
 class BatchRow:
-    """One run of the batch. ``number`` is its fixed index among the requested runs; ``row`` changes when earlier rows leave."""
+    """One run of the batch. ``number``: fixed index among the requested runs. ``row``: current index in the batch."""
 
     run: RunState
     batch: Batch
@@ -51,9 +51,9 @@ class BatchRow:
 
 
 class BatchDecoding:
-    """Decodes ``runs`` on one batch, compacting its cache every ``every`` rounds (0: never).
+    """Decoding of ``runs`` on one batch, whose cache is compacted every ``every`` rounds (0: never).
 
-    Iterate :meth:`rounds`; each run's ``outcome`` holds its result.
+    Iterate :meth:`rounds`; the results are in each run's ``outcome``.
     """
 
     def __init__(self, runs: Sequence[RunState], batch: Batch, every: int = 8) -> None:
@@ -71,7 +71,7 @@ class BatchDecoding:
         self._recording_ns = 0
 
     def rounds(self) -> Generator[list[tuple[int, Step]], None, None]:
-        """Yield each round's steps of all running rows, each with its row's number."""
+        """Yield, for each round, the number and the step of every running row."""
         try:
             for row in self.running:
                 row.run.prefill(row)
@@ -79,8 +79,8 @@ class BatchDecoding:
                 yield self._play()
                 self._release([row for row in self.running if row.run.cancel.is_set()], "cancelled")
         except Interrupted:
-            return  # raised while a drafter read a row's prompt: all rows are cancelled below
-        except Exception as error:  # a fault in one row or in the shared pass ends all rows; the steps so far survive
+            return  # raised while a drafter read a prompt; the rows are cancelled below
+        except Exception as error:  # a fault in one row or in the shared pass ends all rows, but their steps survive
             for row in self.running:
                 row.run.note_fault(error)
                 row.run.composition.controller.close()
@@ -104,7 +104,7 @@ class BatchDecoding:
         ]
         cache_note = None
         cache = self.batch.cache
-        if any(row.run.recorder.record_notes for row in rows):  # the cache after this round, before any sweep
+        if any(row.run.recorder.record_notes for row in rows):  # the cache before any compaction
             layout = [BatchRowCache(row.number, cache.runs(row.row), cache.holes(row.row)) for row in rows]
             cache_note = BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
         self._round += 1
@@ -120,7 +120,7 @@ class BatchDecoding:
             if cache_note and row.run.recorder.record_notes:
                 notes = (*finished.draft.notes, cache_note.replace(row=row.number).to_note())
                 finished = replace(finished, draft=replace(finished.draft, notes=notes))
-            step = row.run.recorder.push(finished, outcome.cut, clock, padded)  # the round's times are every row's
+            step = row.run.recorder.push(finished, outcome.cut, clock, padded)  # the rows share the round's times
             assert step is not None, "a row's steps are never deferred"
             steps.append((row.number, step))
         self._recording_ns = time.perf_counter_ns() - started
@@ -129,7 +129,6 @@ class BatchDecoding:
         return steps
 
     def _release(self, leaving: Sequence[BatchRow], reason: str) -> None:
-        """End these rows and remove them from the batch."""
         if not leaving:
             return
         self.running = [row for row in self.running if row not in leaving]

@@ -1,4 +1,4 @@
-"""Cache of values computed once per owner, such as a model, and freed with it."""
+"""Cache of values computed once per owner, such as a model, and freed with the owner."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CACHES: weakref.WeakKeyDictionary[Any, tuple[threading.RLock, dict[Hashable, An
 
 
 def cached(owner: Any, key: Hashable, make: Callable[[], Value]) -> Value:
-    """Return the ``owner``'s value of ``key``; ``make`` computes it on the first call, once across all threads.
+    """Return ``owner``'s value for ``key``, computed by ``make`` once across all threads.
 
-    ``make`` may look up other keys of the same owner. A value must not hold its owner strongly, or neither is ever freed.
+    ``make`` may look up other keys of the same owner. A value must not hold a strong reference to the owner, or both leak.
     """
     with _LOCK:
         lock, values = _CACHES.setdefault(owner, (threading.RLock(), {}))

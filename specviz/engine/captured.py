@@ -1,7 +1,7 @@
-"""Captured work: operations of fixed shape over tensors at fixed addresses, recorded once as a CUDA graph and replayed.
+"""Captured work: operations of fixed shape on tensors at fixed addresses, recorded once as a CUDA graph and replayed.
 
-On other devices the work runs directly, so its arithmetic is tested on any machine. Tensors that it reads and writes must keep
-their addresses while the graph is in use, and the work must not synchronize with the host.
+Tensors that the work reads or writes must keep their addresses while the graph is in use, and the work must not synchronize with
+the host.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _CAPTURING = threading.Lock()
 
 
 def captured(work: Callable[[], Result], device: torch.device, pool: Any = None) -> tuple[Callable[[], None], Result]:
-    """Capture ``work``; return a function that replays it, and the result that every replay overwrites.
+    """Capture ``work``. Returns a function that replays it, and the result, which each replay overwrites.
 
-    Graphs of one ``pool`` share memory for intermediates: they may be replayed in any order, one at a time, and a replay
-    overwrites the previous one's result. The work is warmed up on a side stream, as CUDA requires; it runs several times, so its
-    writes must not depend on earlier ones. The result is undefined until the first replay. A
-    capture takes longer than many rounds and happens once, so it counts towards no run's time.
+    ``pool``: memory pool that graphs may share for intermediates, if they are replayed one at a time; a replay then overwrites
+    the result of the previous one. CUDA requires a warm-up on a side stream, so the work runs several times and must be
+    repeatable. The result is undefined before the first replay. Capturing is slow and happens once, so no run is charged for it.
     """
     with capturing(), _CAPTURING, torch.cuda.device(device):
         side = _side(device)
@@ -35,7 +34,7 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
                 work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # Another user's run may allocate or copy during the capture, which the default mode would report as an error here.
+        # The default mode would report allocations and copies of other users' runs as errors.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             result = work()
     return graph.replay, result
@@ -43,5 +42,5 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
 
 @device_cache(16)
 def _side(device: torch.device) -> torch.cuda.Stream:
-    """One side stream for all captures: cuBLAS keeps a workspace for every stream that it has ever used."""
+    """Return the side stream of all captures; cuBLAS keeps a workspace for each stream that it has ever used."""
     return torch.cuda.Stream(device)

@@ -1,7 +1,7 @@
-"""Costs of a target pass by its rows, and of a drafter's forward: learned from every step of a run on this machine.
+"""Costs of target passes and drafter forwards on this machine, learned from the steps of runs.
 
-Trees are sized by the ratios of these costs. They change with the load and with the number of threads, so no single
-measurement stays valid: a few passes are timed before a model's first run, and the estimates are updated during runs.
+Ratios of these costs determine tree sizes. Costs change with the machine's load and the number of threads, so a few passes are
+timed before a model's first run, and the estimates are updated during runs.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Step
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Rows at which a cost is estimated. One row uses a different kernel than two, so the step between them is learned too."""
+"""Numbers of rows for which a cost is estimated. One row uses another kernel than two, so both are included."""
 TIMED = (1, 2, 16, 48)
-"""Rows of the passes timed before the first run."""
+"""Rows of the passes that are timed before the first run."""
 ROUNDS = 2
-"""Timed passes of each size, after one warm-up."""
+"""Timed passes of each size, after one warm-up pass."""
 CONTEXT = 128
 FORWARD = 0.07
-"""Default cost of an untimed drafter forward, in passes of one row: one layer of thirty and a small head."""
+"""Default cost of a drafter forward in one-row passes: one layer of thirty, and a small head."""
 FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
-"""Standard deviations of a forward's log cost: between models, of one measurement, of the drift between two measurements."""
+"""Standard deviations of a forward's log cost: between models, of one measurement, and of the drift between measurements."""
 
 NOISE = 0.08
-"""Standard deviation of the logarithm of a pass's time on a quiet machine."""
+"""Standard deviation of the log time of a pass on a quiet machine."""
 COMMON_DRIFT, SIZE_DRIFT = 0.3, 0.05
-"""Drift of the logarithms per second: common to all sizes, as the load changes, and of single sizes."""
+"""Drift of log times per second: common to all sizes (machine load), and of individual sizes."""
 PRIOR_SPREAD = 0.5
 """Standard deviation of a size's log cost around the prior curve, before any pass is timed."""
 CORRELATION_LENGTH = 2.0
 """Length scale, in doublings of the rows, over which deviations are correlated."""
 LONGEST = 60.0
-"""Maximum drift between two passes, in seconds."""
+"""Maximum time in seconds over which drift accumulates between two passes."""
 OUTLIER = 2.0
 """Standard deviations beyond which a pass is down-weighted."""
 JUMP = 0.5
-"""Fraction of a down-weighted pass's squared error that is added to the common variance of all sizes."""
+"""Fraction of a down-weighted pass's squared error that is added to the variance common to all sizes."""
 HALF_WEIGHT_CONTENTION = 0.15
 """Contention (fraction of time that threads waited for a core) at which a measurement counts half."""
 CERTAIN_SPREAD = 0.2
-"""Standard deviation of the log cost ratio of 48 rows to one above which passes are timed again."""
+"""Largest standard deviation of the log cost ratio of 48 rows to one row at which no passes are timed again."""
 CURVE_TOLERANCE = 0.08
-"""Change of a log cost ratio from which trees change. Below it, runs with the same seed keep the same trees."""
+"""Smallest change of a log cost ratio that changes trees, so that runs with the same seed keep the same trees."""
 MOST_FORWARDS = 32
 MOST_SPREAD = 2.0
 
@@ -62,7 +62,7 @@ _DOUBLINGS = numpy.log2(numpy.array(SIZES, dtype=float))
 _KERNEL = numpy.exp(-0.5 * ((_DOUBLINGS[:, None] - _DOUBLINGS[None]) / CORRELATION_LENGTH) ** 2)
 _DRIFT = COMMON_DRIFT**2 + SIZE_DRIFT**2 * _KERNEL
 _PRIOR = numpy.log1p(numpy.array(SIZES) / 32)
-"""Prior curve: every pass reads all weights, so its cost is flat up to a few dozen rows, then proportional to rows."""
+"""Prior curve. A pass reads all weights, so the cost is flat up to a few dozen rows, then proportional to rows."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CostCurve:
     milliseconds: tuple[float, ...]
 
     def at(self, nodes: int) -> float:
-        """Return milliseconds of a pass over ``nodes``, interpolated; beyond the last width, extrapolated at the last slope."""
+        """Return milliseconds of a pass over ``nodes``, interpolated, or extrapolated beyond the last width."""
         widths, cost = self.widths, self.milliseconds
         place = next((place for place, width in enumerate(widths) if nodes <= width), len(widths) - 1)
         if place == 0:
@@ -85,7 +85,7 @@ class CostCurve:
 def best_size(value: Sequence[float], curve: CostCurve) -> int:
     """Return the optimal number of drafted nodes: ``argmax_n (1 + value[0] + … + value[n-1]) / cost(n + 1)``.
 
-    ``value`` is each node's probability of acceptance, best node first; the 1 is the bonus token.
+    ``value``: acceptance probabilities of the nodes, best first; the 1 is the bonus token.
     """
     best, expected, most = 0, 1.0, 1.0 / curve.at(1)
     for nodes, probability in enumerate(value, start=1):
@@ -98,21 +98,23 @@ def best_size(value: Sequence[float], curve: CostCurve) -> int:
 
 @lru_cache(maxsize=512)
 def _shares(rows: int) -> numpy.ndarray:
-    """Interpolation weight of each of SIZES in the time of a pass over ``rows``, float64 [size]."""
+    """Return the interpolation weight [size] of each of SIZES in the time of a pass over ``rows``."""
     return numpy.array([numpy.interp(rows, SIZES, unit) for unit in numpy.eye(len(SIZES))])
 
 
 @dataclass
 class _Forward:
-    """Log cost of a drafter forward, in passes of one row: estimate, variance, and the ``published`` value that sizes trees."""
+    """Log cost of a drafter forward in one-row passes: estimate, variance, and the ``published`` value that sizes trees."""
 
     log: float = math.log(FORWARD)
     variance: float = FORWARD_SPREAD**2
     published: float = math.log(FORWARD)
 
     def learn(self, log: float, contention: float) -> None:
-        """Update from one measurement with a Kalman filter, as for passes: an outlier moves the estimate little, but lets the
-        next measurements move it more."""
+        """Update from one measurement with a Kalman filter.
+
+        An outlier moves the estimate little, but raises the variance, so that the next measurements move the estimate more.
+        """
         error, noise = log - self.log, FORWARD_NOISE**2 / _weight(contention)
         known = self.variance + FORWARD_DRIFT**2
         surprise = max(1.0, abs(error) / (OUTLIER * math.sqrt(known + noise)))
@@ -124,14 +126,15 @@ class _Forward:
 
 
 class PassTimes:
-    """Current estimates of a model's pass times by rows, from all passes so far. Thread-safe.
+    """Estimates of a model's pass times by rows, from all passes so far. Thread-safe.
 
-    A Kalman filter over the logarithms at SIZES. The sizes drift together far more than apart: a pass of any size measures the
-    machine's current speed, and moves its own and neighbouring sizes against the rest.
+    A Kalman filter over log times at SIZES. Sizes mostly drift together, so a pass of any size measures the machine's current
+    speed. A pass also moves nearby sizes relative to the rest.
     """
 
     def __init__(self, logs: Sequence[float] | None = None, spread: Sequence[float] | None = None) -> None:
-        """Start from the prior; or from ``logs`` [size] of milliseconds, whose ratios to one row have deviation ``spread``."""
+        """Start from the prior, or from ``logs`` [size] of milliseconds; ``spread`` [size] is the deviation of their ratios to
+        one row."""
         apart = numpy.full(len(SIZES), PRIOR_SPREAD) if spread is None else numpy.clip(spread, SIZE_DRIFT, MOST_SPREAD)
         self._logs = _PRIOR.copy() if logs is None else numpy.array(logs, dtype=float)
         together = 9.0 if logs is None else PRIOR_SPREAD**2
@@ -148,12 +151,15 @@ class PassTimes:
 
     @property
     def row(self) -> float:
-        """Current milliseconds of a pass of one row."""
+        """Current milliseconds of a one-row pass."""
         return math.exp(float(self._logs[0]))
 
     def learn(self, rows: int, milliseconds: float, contention: float = 0.0, now: float | None = None) -> None:
-        """Update from the time of a pass over ``rows``. ``contention`` is the fraction of time that threads waited for a core;
-        ``now`` is the measurement's time in seconds, by default the monotonic clock's."""
+        """Update from the time of a pass over ``rows``.
+
+        ``contention``: fraction of time that threads waited for a core. ``now``: time of the measurement in seconds, by default
+        the monotonic clock's.
+        """
         if not 1 <= rows <= SIZES[-1] or milliseconds <= 0:
             return
         now = time.monotonic() if now is None else now
@@ -168,33 +174,33 @@ class PassTimes:
             gain = spread / (known + noise * surprise)
             self._logs += gain * error
             self._covariance -= numpy.outer(gain, spread)
-            if surprise > 1:  # an interruption, or a lasting change of the machine's speed: the next passes decide
+            if surprise > 1:  # an interruption, or a lasting change of speed; the next passes decide which
                 self._covariance += JUMP * error**2
             curve = self._current()
             if numpy.abs(_ratios(curve) - _ratios(self._curve)).max() > CURVE_TOLERANCE:
                 self._curve = curve
 
     def learn_forward(self, name: str, milliseconds: float, contention: float = 0.0) -> None:
-        """Update from the time of a forward of the drafter ``name``, tree building included."""
+        """Update from the time of one forward of the drafter ``name``, tree building included."""
         with self._lock:
             while name not in self._forwards and len(self._forwards) >= MOST_FORWARDS:
                 self._forwards.pop(next(iter(self._forwards)))
             self._forwards.setdefault(name, _Forward()).learn(math.log(milliseconds) - float(self._logs[0]), contention)
 
     def forward(self, name: str, timed: Callable[[], float] | None = None) -> float:
-        """Return a forward's cost in passes of one row. ``timed``, if given, measures an unknown forward (milliseconds) first."""
+        """Return a forward's cost in one-row passes. ``timed`` measures a forward that has no estimate yet (milliseconds)."""
         if name not in self._forwards and timed is not None:
             self.learn_forward(name, timed(), threads.contention())
         return math.exp(self._forwards.get(name, _Forward()).published)
 
     @property
     def sure(self) -> bool:
-        """Whether the cost ratio of a large pass is certain enough; contention adds to the uncertainty."""
+        """Whether the cost ratio of a large pass is certain enough; contention adds uncertainty."""
         against = _shares(TIMED[-1]) - _shares(1)
         return float(against @ self._covariance @ against) + self._busy**2 < CERTAIN_SPREAD**2
 
     def like(self) -> PassTimes:
-        """Return initial estimates for the same model with another number of threads: these times, with large variance."""
+        """Return initial estimates for another number of threads: the same times with a large variance."""
         other = PassTimes(self._logs.tolist(), [PRIOR_SPREAD / 2] * len(SIZES))
         other._forwards = {name: _Forward(one.log, PRIOR_SPREAD**2, one.published) for name, one in self._forwards.items()}
         return other
@@ -213,7 +219,7 @@ class PassTimes:
 
     @staticmethod
     def of(state: Mapping[str, Any], age: float = 0.0) -> PassTimes:
-        """Restore from a file's ``state``, ``age`` days old. Raises KeyError, TypeError or ValueError for an invalid state."""
+        """Restore from a file's ``state``, ``age`` days old. Raises KeyError, TypeError or ValueError if the state is invalid."""
         spread = [math.hypot(float(one), 0.1 * math.sqrt(age)) for one in state["spread"]]
         times = PassTimes([float(log) for log in state["logs"]], spread)
         logs = times._logs
@@ -226,12 +232,11 @@ class PassTimes:
         return times
 
     def _current(self) -> CostCurve:
-        """Return the current estimate, made non-decreasing in rows."""
+        """Return the current estimates, made non-decreasing in rows."""
         return CostCurve(SIZES, tuple(numpy.maximum.accumulate(numpy.exp(self._logs)).tolist()))
 
 
 def _weight(contention: float) -> float:
-    """Weight of a measurement made under contention."""
     return 1 / (1 + contention / HALF_WEIGHT_CONTENTION)
 
 
@@ -242,8 +247,11 @@ def _ratios(curve: CostCurve) -> numpy.ndarray:
 
 @dataclass
 class RunCosts:
-    """Costs that size one run's trees and are updated by its steps. ``times`` returns the pass times for the current number of
-    threads; called with True, it first measures uncertain times. ``name`` identifies the run's drafter."""
+    """Costs that size one run's trees and are updated by the run's steps.
+
+    ``times``: function that returns the pass times for the current number of threads; True makes it time uncertain passes first.
+    ``name``: identification of the run's drafter.
+    """
 
     times: Callable[[bool], PassTimes]
     name: str = ""
@@ -251,11 +259,12 @@ class RunCosts:
     _sized: bool = False
 
     def curve(self) -> CostCurve:
-        """Return the cost curve of a pass. The first call, which precedes the run, times passes if the curve is uncertain."""
+        """Return the cost curve of a pass. The first call, before the run, times passes if the curve is uncertain."""
         return self._times().curve
 
     def forward(self, rows: int, timed: Callable[[], float] | None = None, updates_cost: bool = True) -> float:
-        """Return milliseconds of a drafter forward over ``rows`` nodes. With ``updates_cost``, draft times update this cost."""
+        """Return milliseconds of a drafter forward over ``rows`` nodes. With ``updates_cost``, the run's draft times update this
+        cost."""
         name = f"{self.name} {rows}"
         if updates_cost:
             self._drafting.add(name)
@@ -267,7 +276,7 @@ class RunCosts:
         return self.times(first)
 
     def learn(self, step: Step) -> None:
-        """Update from the times of a finished step, for the trees of later steps."""
+        """Update from the times of a finished step."""
         if step.passes != 1:
             return
         times, contention = self.times(False), threads.contention()
@@ -294,10 +303,10 @@ def measure(
     target: Timed, learn: Callable[[int, float], None], sizes: Sequence[int] = TIMED, chains: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> None:  # fmt: skip
-    """Time a few passes after 128 cached tokens, cycling through the sizes so that drift affects all alike.
+    """Time a few passes after 128 cached tokens, cycling through ``sizes`` so that drift affects all sizes alike.
 
-    ``learn`` receives each pass's rows and milliseconds. ``chains`` is for models that score chains only. ``progress`` receives
-    the fraction of passes done.
+    ``learn`` receives the rows and milliseconds of each pass, ``progress`` the fraction of passes done. ``chains``: whether the
+    model scores only chains.
     """
     context = max(1, min(CONTEXT, target.context_length - 2 * max(sizes)))
     sizes = tuple(size for size in sizes if context + size < target.context_length)
@@ -310,7 +319,7 @@ def measure(
             threads.adjust()
             size = sizes[number % len(sizes)]
             milliseconds = _pass(target, session, size, chains)
-            if number >= len(sizes):  # the first pass of each size is warm-up; on a GPU it captures a graph
+            if number >= len(sizes):  # the first pass of each size is a warm-up; on a GPU it captures a graph
                 learn(size, milliseconds)
     finally:
         session.close()

@@ -1,6 +1,7 @@
-"""Interfaces between the loop and other packages, and the controller of most methods. The loop depends on these alone.
+"""Interfaces between the decoding loop and its components, and the controller that most methods use.
 
-Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens to which the drafter gives mass).
+Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens to which the drafter assigns
+probability).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from specviz.trace.schema import Note, Step
 class TargetPass:
     """Output of one target pass: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
 
-    ``notes`` returns the pass's own notes, and is called only when notes are recorded.
+    ``notes``: function that returns notes on the pass; called only when notes are recorded.
     """
 
     logits: Tensor
@@ -31,24 +32,25 @@ class TargetPass:
 
 
 class RunCache(Protocol):
-    """A run's cache in the target: its own session, or a row of a batch."""
+    """Key-value cache of a run: its own session, or a row of a batch."""
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
+        """Append ``ids`` to the cache. Returns logits of the last position only, [1, vocab], and hidden states [position,
+        hidden]."""
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the cache entries of these nodes of the last tree (root first, one path), drop the rest."""
+        """Keep the cache entries of these nodes of the last tree (root first, one path); drop the rest."""
 
 
 class Session(RunCache, Protocol):
-    """One run's cache in a target. Sessions of one target never share state."""
+    """Cache of one run on a target. Sessions never share state."""
 
     @property
     def length(self) -> int:
         """Number of committed tokens in the cache."""
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Run the target once over the tree. The cache keeps its length until ``keep`` is called."""
+        """Score the tree in one target pass. The cache keeps its length until ``keep`` is called."""
 
     def padded(self, nodes: int) -> int:
         """Return the number of rows of a pass over ``nodes``, padding included."""
@@ -57,26 +59,26 @@ class Session(RunCache, Protocol):
         """Drop all but the first ``length`` cached tokens."""
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release memory."""
 
 
 class Target(Protocol):
-    """A model that verifies. Runs share it and never change it."""
+    """Model that verifies drafts; shared by runs and never modified by them."""
 
     name: str
     vocab_size: int
     eos_ids: frozenset[int]
     context_length: int
     boundary: int
-    """Number of tokens beyond which passes compute differently (LongRoPE), so no draft crosses it; 0 for none."""
+    """Number of tokens beyond which passes compute differently (LongRoPE), so drafts stop there; 0 for none."""
     device: torch.device
     dtype: torch.dtype
     tier: str
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree.
+        """Open a fresh session with room for ``capacity`` committed tokens and a tree.
 
-        ``taps`` are the hidden-state layers to return.
+        ``taps``: layers whose hidden states passes return.
         """
 
 
@@ -84,15 +86,15 @@ class TokenText(Protocol):
     """Display text of token ids."""
 
     def of(self, token: int) -> str:
-        """Return this token's own text; bytes that are not a character by themselves are written as \\xNN."""
+        """Return the text of one token; bytes that are not a whole character are written as \\xNN."""
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """Return the text that each of ``more`` adds after ``ids``; concatenated, the pieces are the decoded text."""
+        """Return the text that each token of ``more`` adds after ``ids``; joined, the pieces are the decoded text."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Context of a round: every committed token, the root last. ``round`` counts steps from 0."""
+    """State of a round. ``ids``: committed tokens, the root last. ``round``: index of the step, from 0."""
 
     ids: Sequence[int]
     prompt_length: int
@@ -101,14 +103,16 @@ class Context:
     noise: Noise
     device: torch.device
     max_depth: int
-    """Maximum number of tokens that this round may add: ``max_depth`` - 1 drafted nodes and the bonus token. At the beginning of
-    a run, the number of free positions in the context window."""
+    """Maximum number of tokens that this round may add: ``max_depth`` - 1 drafted nodes and the bonus token.
+
+    At the beginning of a run, the number of free positions in the context window.
+    """
     record_notes: bool = True
-    """Whether to make notes that cost time."""
+    """Whether to make notes that take time."""
     untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
-    """Context manager for work on notes alone, whose time does not count as the method's."""
+    """Context manager for work done only for notes; its time is not charged to the method."""
     mark: Callable[[str], None] = lambda phase: None
-    """Ends a phase of the round's clock, for a component that does the work of several phases."""
+    """Function that ends a phase of the round's clock, for components that do the work of several phases."""
 
     @property
     def position(self) -> int:
@@ -116,7 +120,7 @@ class Context:
         return len(self.ids) - 1
 
     def notes(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
-        """Return the notes from ``make``, whose time does not count as the method's; empty if notes are not recorded."""
+        """Return the notes from ``make`` without charging their time to the method; () if notes are not recorded."""
         if not self.record_notes:
             return ()
         with self.untimed:
@@ -133,8 +137,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Pick:
-    """A tree builder's choice at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None if nothing was
-    drawn), the order in which children were taken from the support, and their number.
+    """Choice of a tree builder at ``node``.
+
+    ``proposal``: the distribution. ``perturbed``: Gumbel-perturbed log-probabilities, None if nothing was sampled. ``order``:
+    order in which children were taken from the support. ``picked``: number of children.
     """
 
     node: int
@@ -146,11 +152,11 @@ class Pick:
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted tree, with its distributions for the acceptance rule and details for the screen.
+    """Drafted tree, with the distributions for the acceptance rule and details for the screen.
 
-    ``proposals`` maps an inner node to the distribution of its children, *as sampled from*; a node without one has children
-    chosen deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the
-    screen, None if unavailable. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
+    ``proposals`` maps an inner node to the distribution *that its children were sampled from*. Without an entry, the children
+    were chosen deterministically. ``confidence``: the drafter's probability of each node, None if unknown. ``pruned``: (parent,
+    token, confidence) of nodes drafted but not sent to the target.
     """
 
     tree: DraftTree
@@ -163,11 +169,11 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of an acceptance rule. ``path`` excludes the root; ``visited`` are the nodes whose target row was read.
+    """Result of an acceptance rule.
 
-    ``bonus`` is None if the step ends with a drafted position. ``replaced`` are nodes of the path whose drafted token was
-    replaced, and ``passes`` counts the target passes. ``certain``: the drafted tokens were chosen deterministically and
-    verified as point masses.
+    ``path``: accepted nodes without the root. ``bonus``: None if the step ends with a drafted token. ``visited``: nodes whose
+    target row was read. ``replaced``: new tokens of path nodes. ``passes``: number of target passes. ``certain``: whether the
+    drafted tokens were chosen deterministically and verified as point masses.
     """
 
     rule: str
@@ -186,7 +192,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Round:
-    """A finished round, for components that learn from it. ``emitted`` are the tokens committed after the root."""
+    """Finished round, for components that learn from it. ``emitted``: tokens committed after the root."""
 
     context: Context
     draft: Draft
@@ -196,10 +202,10 @@ class Round:
 
 
 class Drafter(Protocol):
-    """Source of proposals. Its interface to a tree builder (rows, continuations, successors) is left to the pair."""
+    """Source of draft tokens. The methods that a tree builder calls are left to each pair of drafter and builder."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        """Begin a run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
+        """Begin a run. ``prefill``: the target's pass over the prompt ``context.ids`` without its last token."""
 
     def observe(self, finished: Round) -> None:
         """Learn from a finished round: its committed tokens, and the target's rows for the whole tree."""
@@ -209,7 +215,7 @@ class Drafter(Protocol):
 
 
 Source = TypeVar("Source", contravariant=True)
-"""Drafter interface that a tree builder requires."""
+"""Interface of drafters that a tree builder requires."""
 
 AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
@@ -222,20 +228,20 @@ class TreeBuilder(Protocol[Source]):
 
 
 class Acceptance(Protocol):
-    """Rule that selects the tokens of a scored tree for the output."""
+    """Rule that decides which tokens of a scored tree are output."""
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Walk the tree under this rule. Raises BadInput for drafts that the rule is not exact for."""
+        """Judge the tree. Raises BadInput for drafts for which the rule is not exact."""
 
 
 class SessionOpener(Protocol):
-    """Opens the session of a run whose method requires more of its target than :class:`Session`."""
+    """Opens the session of a run whose method needs more of the target than :class:`Session`."""
 
     unshared: str
-    """Reason why such a session cannot be a row of a batch, for the user."""
+    """Reason, for the user, why such a session cannot be a row of a batch."""
 
     def open(self, target: Target, capacity: int, taps: Sequence[int]) -> Session:
-        """As :meth:`Target.open`. Raises a SpecvizError for a target without such sessions."""
+        """Open a session, as :meth:`Target.open` does. Raises a SpecvizError if the target has no such sessions."""
 
 
 class Controller(Drafter, Protocol):
@@ -246,9 +252,12 @@ class Controller(Drafter, Protocol):
 
 @dataclass(frozen=True)
 class Composition:
-    """Components of a method. ``hidden_state_layers`` are the target layers that its drafter reads; ``opener`` replaces
-    :meth:`Target.open`. ``generation`` counts the runs that its drafter learned from (see
-    :class:`~specviz.engine.sampling.Noise`). ``learn`` receives the times of each finished step, which size later trees."""
+    """Components of a method.
+
+    ``hidden_state_layers``: target layers that the drafter reads. ``opener``: replacement for :meth:`Target.open`.
+    ``generation``: number of runs that the drafter has learned from (see :class:`~specviz.engine.sampling.Noise`). ``learn``:
+    function that receives each finished step, to size later trees.
+    """
 
     controller: Controller
     acceptance: Acceptance
@@ -261,7 +270,7 @@ class Composition:
 
 
 class SingleDrafter(Generic[AnyDrafter]):
-    """Drafts the same way each round."""
+    """Controller with one drafter and one tree builder."""
 
     def __init__(self, drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter]) -> None:
         self.drafter = drafter
@@ -284,5 +293,5 @@ def single_drafter(
     drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter], acceptance: Acceptance, hidden_state_layers: tuple[int, ...] = (),
     draft_name: str = "", warnings: tuple[str, ...] = (),
 ) -> Composition:  # fmt: skip
-    """Compose a method of one drafter, one tree builder and one acceptance rule."""
+    """Compose a method from one drafter, one tree builder and one acceptance rule."""
     return Composition(SingleDrafter(drafter, builder), acceptance, hidden_state_layers, draft_name, warnings)

@@ -1,4 +1,4 @@
-"""Decoding loop: prefill, then draft, verify, judge, commit until end of sequence, budget, context limit or a stop."""
+"""Decoding loop: prefill, then draft, verify, judge and commit until end of sequence, budget, context limit or a stop."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Decoding(RunState):
-    """One run with its own session: iterate :meth:`steps`, read ``outcome``."""
+    """One run with its own session. Iterate :meth:`steps`, then read ``outcome``."""
 
     def steps(self) -> Generator[Step, None, None]:
-        """Decode, yielding each step as it is recorded. A fault ends the run and is recorded in ``outcome``."""
+        """Decode, yielding each recorded step. A fault ends the run and is reported in ``outcome``."""
         session: Session | None = None
-        # On CUDA a step is made while the next round's pass runs, so it is yielded one round later.
+        # On CUDA a step is recorded during the next round's pass, so it is yielded one round later.
         self.recorder.deferred = self.target.device.type == "cuda"
         try:
             composition, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
@@ -33,11 +33,11 @@ class Decoding(RunState):
             yield from self._rounds(session)
         except Interrupted:
             self.stopped()
-        except Exception as error:  # the steps so far must survive a fault in any component
+        except Exception as error:  # the steps so far survive a fault in any component
             self.note_fault(error)
             try:
                 last = self.recorder.pop()
-            except Exception as again:  # usually the same fault, already recorded
+            except Exception as again:  # usually the same fault
                 _LOG.warning("The last step before the fault is lost: %s", again)
             else:
                 if last is not None:
@@ -50,7 +50,6 @@ class Decoding(RunState):
                     session.close()
 
     def _rounds(self, session: Session) -> Iterator[Step]:
-        """Yield steps until the run stops."""
         stop: str | None = None
         recorder = self.recorder
         while stop is None and not self.cancel.is_set():
@@ -74,7 +73,6 @@ class Decoding(RunState):
             yield last
 
     def _round(self, session: Session, clock: Stopwatch) -> RoundResult:
-        """Draft, verify, judge, commit."""
         clock.start(self.recorder.spent_ns)
         context = self.context(clock.mark)
         draft = self.composition.controller.draft(context)

@@ -1,7 +1,7 @@
-"""Recorder of judged rounds as trace steps: the only code that makes a ``trace.Step`` or copies numbers for the screen.
+"""Recorder of judged rounds as trace steps.
 
 On CUDA the numbers for the screen are gathered on the device and copied once, asynchronously, into pinned memory; the step is
-made while the next pass runs. On a CPU the step is made at once.
+made during the next pass. On a CPU the step is made at once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ TOP = 3
 
 @dataclass
 class Pending:
-    """A round whose step is not yet made. ``numbers`` are the top log p [visited, TOP], the ids of these tokens, and log p
-    [visited, child]; below level "tree", only the largest logit of each visited row."""
+    """Round whose step is not made yet.
+
+    ``numbers``: the TOP log-probabilities [visited, TOP], their token ids, and log-probabilities of children [visited, child].
+    Below level "tree", only the largest logit of each visited row.
+    """
 
     round: Round
     cut: str | None
@@ -48,12 +51,11 @@ class Pending:
 
 @dataclass
 class Recorder:
-    """Maker of a run's steps. ``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything.
+    """Maker of a run's steps. ``level``: "off" records counts and times, "path" the accepted path too, "tree" everything.
 
-    ``grid`` is (rows, columns) of a picture, whose cells are the tokens after the prompt in reading order. ``ends`` are
-    tokens that end a text: steps emit them, but with empty text. A step is made at once, or if ``deferred`` while the next
-    round's pass runs; only then do its tokens join ``output_ids``, so the two always agree. ``spent_ns`` is the time spent so far
-    on recording the last round; it counts as host time of the round in which it is spent.
+    ``grid``: (rows, columns) of an image, whose cells are the output tokens in reading order. ``ends``: tokens that are emitted
+    with empty text. ``deferred``: whether a step is made during the next round's pass; its tokens join ``output_ids`` then.
+    ``spent_ns``: time spent recording the last round, which counts as host time of the round in which it is spent.
     """
 
     text: TokenText
@@ -73,18 +75,18 @@ class Recorder:
 
     @property
     def record_notes(self) -> bool:
-        """Whether to make notes that cost time."""
+        """Whether to make notes that take time."""
         return self.level == "tree"
 
     def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
-        """Record a judged round; return its step, or None if deferred."""
+        """Record a judged round. Returns its step, or None if ``deferred``."""
         started = time.perf_counter_ns()
         self._waiting = self._capture(finished, cut, clock, padded)
         self.spent_ns = time.perf_counter_ns() - started
         return None if self.deferred else self.pop()
 
     def make(self) -> None:
-        """Make the step of the pending round, if any. Raises ModelUnavailable for infinite or NaN rows."""
+        """Make the step of the pending round, if any. Raises ModelUnavailable for infinite or NaN values."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
@@ -94,21 +96,21 @@ class Recorder:
         self.spent_ns += time.perf_counter_ns() - started
 
     def report_times(self, step: Step, learn: Callable[[Step], None] | None) -> None:
-        """Pass a step's times to ``learn``, which counts as host time of the next round."""
+        """Pass a step's times to ``learn``; this counts as host time of the next round."""
         if learn is not None:
             started = time.perf_counter_ns()
             learn(step)
             self.spent_ns += time.perf_counter_ns() - started
 
     def pop(self) -> Step | None:
-        """Return the finished step not yet taken, or else the pending round's step; None without either."""
+        """Return the step that is made but not yet taken, else the pending round's step, else None."""
         if self._step is None:
             self.make()
         step, self._step = self._step, None
         return step
 
     def _capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
-        """Copy the step's numbers off the device, without synchronizing a GPU."""
+        """Copy the step's numbers off the device without synchronizing."""
         numbers = self._numbers(finished)
         pending = Pending(finished, cut, clock, padded, numbers)
         device = finished.context.device
@@ -120,8 +122,7 @@ class Recorder:
         return pending
 
     def _numbers(self, finished: Round) -> tuple[Tensor, ...]:
-        """Top log p and ids of every visited row, and log p [visited, child] at each child of a visited node, with the bonus
-        token last."""
+        """Return the visited rows' top log-probabilities and ids, and log-probabilities of their children and the bonus token."""
         visited = finished.verdict.visited
         logits = finished.target.logits.index_select(0, to_device(visited, finished.target.logits.device))
         if self.level != "tree":
@@ -170,7 +171,7 @@ class Recorder:
         return step
 
     def _read(self, pending: Pending) -> tuple[tuple[TargetRow, ...], dict[int, float], float | None]:
-        """Return, from the host copy, the target's rows, p per judged node, and p of the bonus token."""
+        """Return the target's rows, p of each judged node, and p of the bonus token, from the numbers on the host."""
         if self.level != "tree":
             return (), {}, None
         best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
@@ -203,7 +204,7 @@ class Recorder:
                     token=token,
                     text=self.text.of(token),
                     q=draft.confidence[node] if node < len(draft.confidence) else None,
-                    p=p_of.get(node) if node not in verdict.replaced else None,  # of the drafted token, not its replacement
+                    p=p_of.get(node) if node not in verdict.replaced else None,  # p of the drafted token, not of its replacement
                     status=verdict.statuses[node],
                     threshold=verdict.thresholds.get(node),
                     draw=verdict.draws.get(node),
@@ -219,7 +220,7 @@ class Recorder:
         return tuple(nodes)
 
     def _cell(self, finished: Round, depth: int) -> tuple[int, int] | None:
-        """Row and column of the picture cell of a node at this depth; None outside a picture."""
+        """Row and column of the image cell of a node at this depth; None outside an image."""
         if self.grid is None:
             return None
         cell = finished.context.position + depth - finished.context.prompt_length
@@ -231,7 +232,7 @@ class Recorder:
         return tuple(Note(note.type, self._texts(note.data)) for note in notes)
 
     def _texts(self, data: Any) -> Any:
-        """Add the text of every token id in a note, since drafters have ids only."""
+        """Add the text of each token id in a note; drafters know only ids."""
         if isinstance(data, Mapping):
             entry = {key: self._texts(value) for key, value in data.items()}
             if "token" in data:
@@ -245,9 +246,9 @@ class Recorder:
 
 
 def _refuse_bad_numbers(pending: Pending) -> None:
-    """Raise ModelUnavailable if rows of the target, thresholds or a drafter's confidences are infinite or NaN.
+    """Raise ModelUnavailable if target rows, thresholds or the drafter's confidences are infinite or NaN.
 
-    Checking a row's largest number suffices: an infinite or NaN logit makes it infinite or NaN.
+    The largest logit of a row suffices: it is infinite or NaN if any logit is.
     """
     finished, verdict = pending.round, pending.round.verdict
     largest = pending.numbers[0].reshape(len(verdict.visited), -1)[:, 0]
@@ -257,12 +258,12 @@ def _refuse_bad_numbers(pending: Pending) -> None:
         whose = "target"
     if whose:
         raise ModelUnavailable(
-            f"The {whose}'s numbers for token {finished.context.position + 2} of the text are infinite or NaN: its "
-            "weights are damaged, or too large for its number format. Fetch the model again, or choose a wider format."
+            f"The {whose}'s output for token {finished.context.position + 2} of the text is infinite or NaN: the "
+            "weights are damaged, or too large for the number format. Fetch the model again, or choose a wider format."
         )
 
 
 def written(text: TokenText, ids: Sequence[int], more: Sequence[int], ends: frozenset[int]) -> tuple[str, ...]:
-    """Return the text that each of ``more`` adds after ``ids``, empty for ``ends``."""
+    """Return the text that each token of ``more`` adds after ``ids``, "" for ``ends``."""
     pieces = text.pieces(ids, more)
     return tuple("" if token in ends else piece for token, piece in zip(more, pieces, strict=True))

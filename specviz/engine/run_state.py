@@ -1,6 +1,6 @@
-"""State of one run: its committed tokens, and the operations of a round, which the decoding loops call in order.
+"""State of one run: committed tokens, and the operations of a round, which the decoding loops call in order.
 
-The single loop and the batched loop differ only in the pass that scores a tree.
+The single loop and the batched loop differ only in the pass that scores trees.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """A judged round before it is recorded. ``cut``: why some of its tokens were dropped, if any; ``stop``: why the run ends."""
+    """Judged round before recording. ``cut``: reason why tokens were dropped, if any. ``stop``: reason why the run ends, if it
+    does."""
 
     finished: Round
     cut: str | None
@@ -54,7 +55,7 @@ class RoundResult:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out. CUDA's allocator raises its own class; CPU and CUDA libraries give only a message."""
+    """Return whether ``error`` means that memory ran out. Some CPU and CUDA libraries report this only in the message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
@@ -66,10 +67,10 @@ def _ignore(*_: object) -> None:
 
 @dataclass
 class RunState:
-    """One run of a composition on a target from the token ids ``prompt``, round by round; ``outcome`` holds its result.
+    """One run from the token ids ``prompt``, round by round; ``outcome`` holds the result.
 
-    The prompt has at least one token and leaves room for another in the target's context.
-    ``progress`` receives the prefill progress of a long prompt: a sentence and the fraction done.
+    The prompt has at least one token and leaves room for another in the target's context. ``progress`` receives the prefill
+    progress of a long prompt: a sentence and the fraction done.
     """
 
     target: Target
@@ -91,7 +92,7 @@ class RunState:
         self.untimed = self.outcome.untimed = Untimed(self.target.device)
 
     def context(self, mark: Callable[[str], None] = _ignore) -> Context:
-        """Return the context of this round. ``mark`` ends a phase of the round's clock."""
+        """Return the context of this round. ``mark``: function that ends a phase of the round's clock."""
         room, ahead = self.target.context_length - len(self.ids), self.target.boundary - len(self.ids)
         return Context(
             ids=self.ids,
@@ -107,7 +108,7 @@ class RunState:
         )
 
     def prefill(self, cache: RunCache) -> None:
-        """Prefill the cache and the drafter with all of the prompt but its last token.
+        """Prefill the cache and the drafter with the prompt except its last token.
 
         Raises Interrupted if the run is stopped between two chunks of a long prompt.
         """
@@ -130,31 +131,31 @@ class RunState:
         return look
 
     def stopped(self) -> None:
-        """Record in ``outcome`` that a user or the time limit ended the run."""
+        """Record in ``outcome`` that the user or the time limit ended the run."""
         self.outcome.message = self.cancel.why
         self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 
     def commit_round(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> RoundResult:
-        """Judge, commit, and update the drafter, which counts as drafting time. Ends the round."""
+        """Judge, commit, and update the drafter, which counts as drafting time."""
         verdict = self.composition.acceptance.judge(draft, scored, context)
         clock.mark("judge")
         tokens = draft.tree.host_tokens
         path = [verdict.replaced.get(node, tokens[node]) for node in verdict.path]
         emitted, cut, stop = self._cut(path if verdict.bonus is None else [*path, verdict.bonus])
-        # The last emitted token is the next round's root and not in the cache yet.
+        # The last emitted token, the next root, is not in the cache yet.
         cache.keep((0, *verdict.path) if verdict.bonus is not None else (0, *verdict.path)[:-1])
         clock.mark("commit")
         finished = Round(context, draft, scored, verdict, emitted)
         self.composition.controller.observe(finished)
         clock.mark("draft")
-        # Build a new list, since drafters and pending steps hold this round's list, which must not grow.
+        # Drafters and pending steps hold the old list, which must not grow.
         self.ids = [*self.ids, *emitted]
         self.round += 1
         clock.stop()
         return RoundResult(finished, cut, stop)
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], str | None, str | None]:
-        """Return (tokens kept, reason for the cut, reason for the stop); a reason is end of sequence, budget or context."""
+        """Return the tokens kept, the reason for a cut, and the reason for a stop: end of sequence, budget or context."""
         left = self.budget - (len(self.ids) - len(self.prompt))
         room = self.target.context_length - len(self.ids)
         limit, why = (left, "budget") if left <= room else (room, "context")

@@ -1,13 +1,13 @@
-"""Mamba-2 recurrence along the paths of a tree, in one pass and with no state per node (Wu et al., arXiv 2505.14969).
+"""Mamba-2 recurrence along the paths of a tree, in one pass and without a state per node (Wu et al., arXiv 2505.14969).
 
-Per head the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0. A path's
-decay is therefore the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t and ``fade = L (dt
-A)``, unrolling gives all nodes at once:
+Per head, the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0. The decay
+of a path is the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t, and ``fade = L (dt A)``,
+unrolling gives the outputs of all nodes at once:
 
     Y = (where(L, exp(fade[t] - fade[s]), 0) * C B^T) diag(dt) X + diag(exp(fade)) C h0^T + D X
 
-Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution),
-``tap`` (of its kernel, a node's own input first), and ``layer`` when several layers are processed at once.
+Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution), ``tap``
+(of the kernel, the node's own input first), and ``layer`` when several layers are processed at once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from specviz.engine.tree import GrownShape, TreeShape, chain
 
 @dataclass(frozen=True)
 class Convolution(ABC):
-    """A layer's convolution, before its recurrence: ``kernel`` [tap, channel], ``bias`` [channel].
+    """Convolution of a layer, before the recurrence: ``kernel`` [tap, channel], ``bias`` [channel].
 
-    Several layers of one shape may be stacked in one, each tensor with a first axis ``layer``.
+    Layers of the same shape may be stacked into one object, whose tensors then start with an axis ``layer``.
     """
 
     kernel: Tensor
@@ -46,7 +46,7 @@ class Convolution(ABC):
         return replace(self, **{name: torch.stack([getattr(layer, name) for layer in layers]) for name in names})
 
     def log_decay(self, activations: Activations) -> Tensor:
-        """Logarithm of each node's own decay, [layer, node, head]; by default the steps themselves."""
+        """Log decay [layer, node, head] of each node; by default, the activations' steps."""
         return activations.steps
 
     @abstractmethod
@@ -54,8 +54,7 @@ class Convolution(ABC):
         """Sum of a path's writes into the state [layer, head, size, state], each decayed by ``fade`` [layer, node, head]."""
 
     def replayed(self, activations: Activations, carried: Carried) -> Carried:
-        """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
-        intermediate states."""
+        """Return the carried state after the tokens of ``activations`` (one path), in closed form and for all layers."""
         fade = self.log_decay(activations).cumsum(-2)
         last = fade[..., -1:, :]
         written = self.writes(activations, carried, (last - fade).exp())
@@ -66,7 +65,7 @@ class Convolution(ABC):
 
 @dataclass(frozen=True)
 class Recurrence(Convolution):
-    """A layer's constants: the convolution, ``rate`` (A) and ``skip`` (D) [head]."""
+    """Constants of a layer: the convolution, ``rate`` (A) and ``skip`` (D) [head]."""
 
     rate: Tensor
     skip: Tensor
@@ -95,8 +94,10 @@ class Recurrence(Convolution):
 
 @dataclass(frozen=True)
 class Carried:
-    """State carried between rounds: ``window`` [layer, tap - 1, channel], the convolution's last inputs, oldest first, and
-    ``state`` [layer, head, size, state]."""
+    """State carried between rounds.
+
+    ``window`` [layer, tap - 1, channel]: last inputs of the convolution, oldest first. ``state``: [layer, head, size, state].
+    """
 
     window: Tensor
     state: Tensor
@@ -104,10 +105,10 @@ class Carried:
 
 @dataclass(frozen=True)
 class Activations:
-    """A pass's activations for the replay.
+    """Activations of a pass, stored for the replay.
 
-    ``inputs`` [layer, node, channel] are the convolution's inputs; ``steps`` [layer, node, head] are time steps, or a delta
-    rule's log decays. ``written`` are the factors of each node's write into the state, if ``inputs`` do not determine them.
+    ``inputs`` [layer, node, channel]: inputs of the convolution. ``steps`` [layer, node, head]: time steps, or log decays of a
+    delta rule. ``written``: factors of each node's write into the state, if ``inputs`` do not determine them.
     """
 
     inputs: Tensor
@@ -119,7 +120,7 @@ class Activations:
         return _activations([part.index_select(-2, nodes) for part in self.parts])
 
     def part(self, start: int, end: int) -> Activations:
-        """Select the consecutive nodes from ``start`` to ``end``."""
+        """Select the nodes from ``start`` up to, not including, ``end``."""
         return _activations([part[..., start:end, :] for part in self.parts])
 
     def __len__(self) -> int:
@@ -127,12 +128,12 @@ class Activations:
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        """All tensors, each with ``node`` as its second-to-last axis."""
+        """The tensors; their second-to-last axis is ``node``."""
         return (self.inputs, self.steps, *self.written)
 
     @property
     def bytes(self) -> int:
-        """Size in memory, in bytes."""
+        """Size in bytes."""
         return sum(part.nbytes for part in self.parts)
 
 
@@ -151,14 +152,14 @@ def stack_layers(layers: Sequence[Activations]) -> Activations:
 
 
 def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
-    """Row of the concatenated window and inputs that each tap reads, int64 [node, tap]: the node, its ancestors, the window."""
+    """Index into the concatenated window and inputs for each tap, int64 [node, tap]: the node, its ancestors, then the window."""
 
     def made() -> Tensor:
         parents = shape.parents_on_device if isinstance(shape, GrownShape) else to_device(shape.parents, device)
         at, rows = torch.arange(len(shape), device=device), []
         for _ in range(taps):
             rows.append(at + (taps - 1))
-            # Above the root come -1, -2, …: the window's inputs, newest first.
+            # -1, -2, … stand for the window's inputs, newest first.
             at = torch.where(at < 0, at - 1, parents.index_select(0, at.clamp_min(0)))
         return torch.stack(rows, 1)
 
@@ -166,7 +167,7 @@ def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
 
 
 def convolve(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShape) -> Tensor:
-    """Convolve along each node's own path and apply the activation: [node, channel]."""
+    """Convolve along each node's path and apply the activation: [node, channel]."""
     sources = sources_of(shape, layer.taps, inputs.device)
     everything = torch.cat((window, inputs), -2)
     windows = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
@@ -176,17 +177,17 @@ def convolve(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShap
 def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
     """Decay [head, t, s] of node s's write at node t; 0 where s is neither t nor an ancestor of t.
 
-    Masked before the exponential, since between two branches the difference may be positive and arbitrarily large.
+    The mask precedes the exponential, because between two branches the difference may be large and positive.
     """
     fade = fade.T
     return (fade[:, :, None] - fade[:, None, :]).masked_fill(~ancestors, -math.inf).exp()
 
 
 def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
-    """Return y [node, head, size] of every node of a tree after one layer's carried window and state, in one pass."""
+    """Return the outputs y [node, head, size] of a tree after a layer's carried window and state, in one pass."""
     x, b, c = layer.split(convolve(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
-    fade = ancestors.to(steps.dtype) @ (steps * layer.rate)  # the logarithm of the decay from the carried state to each node
+    fade = ancestors.to(steps.dtype) @ (steps * layer.rate)  # log decay from the carried state to each node
     group_shape = (layer.groups, -1)
     b, c = b.transpose(0, 1), c.transpose(0, 1)
     alike = (c @ b.transpose(-1, -2)).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Cancellation of a run by its user or a time limit, even in the middle of a long prefill."""
+"""Cancellation of a run by the user or a time limit, even during a long prefill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from specviz.errors import SpecvizError
 
 Limit = Callable[[], tuple[float, str]]
-"""Current limit of a run's computing time in seconds, and a sentence with its reason. It may change during the run."""
+"""Function that returns the current limit on a run's computing time in seconds, and a sentence with the reason."""
 
 
 def unlimited() -> tuple[float, str]:
@@ -20,10 +20,10 @@ def unlimited() -> tuple[float, str]:
 
 
 class Stop(threading.Event):
-    """A cancellation flag with a time limit.
+    """Cancellation flag with a time limit.
 
-    The computing thread calls ``is_set`` between steps, so the limit needs no thread of its own. ``why`` is empty after a plain
-    ``set``, and names the limit if it was reached.
+    The computing thread calls ``is_set`` between steps, so the limit needs no timer thread. ``why``: sentence about the limit if
+    it was reached, "" after a plain ``set``.
     """
 
     def __init__(self, limit: Limit = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,8 +39,7 @@ class Stop(threading.Event):
         self._now, self._since = limit, self._clock()
 
     def begin(self) -> None:
-        """Start counting the run's time. Time spent earlier, such as fetching a model, is not charged to the run, since it
-        benefits all users."""
+        """Start counting the run's time. Earlier time, such as for fetching a model, is not charged to the run."""
         if not self._begun:
             self._begun = True
             self.prepare(self._limit)
@@ -50,12 +49,11 @@ class Stop(threading.Event):
         return not self.has_time_for(0.0)
 
     def halfway(self) -> bool:
-        """Whether half of the time is used up, or the run must end. Warm-up decoding stops at this point, so that the run itself
-        keeps half of its time."""
+        """Whether the run must end or half of its time is used up, at which point warm-up decoding stops."""
         return self.is_set() or self._clock() - self._since > self._now()[0] / 2
 
     def has_time_for(self, seconds: float) -> bool:
-        """Stop the run now if fewer than ``seconds`` are left; return whether it goes on."""
+        """Stop the run if fewer than ``seconds`` are left. Returns whether it continues."""
         limit, why = self._now()
         if not super().is_set() and self._clock() - self._since + seconds > limit:
             self.why = why
@@ -64,28 +62,30 @@ class Stop(threading.Event):
 
 
 class Interrupted(BaseException):
-    """The current thread's run must end. Like KeyboardInterrupt, derives from BaseException, so that ``except Exception`` blocks
-    that turn library errors or bad user files into messages do not swallow it."""
+    """Raised when the current thread's run must end.
+
+    Derives from BaseException, like KeyboardInterrupt, so that ``except Exception`` blocks do not swallow it.
+    """
 
 
 class Stopped(SpecvizError):
-    """A run was stopped before it began."""
+    """Raised when a run is stopped before it begins."""
 
 
 NOTHING_RUN = "Stopped before the first step; nothing was run."
 
 ProgressHook = Callable[[int, int], None]
-"""Receives the number of tokens read so far, and the total."""
+"""Function that receives the number of tokens prefilled so far, and the total."""
 
 LOOK_SECONDS = 0.1
 """Interval at which a waiting thread checks whether its run was stopped."""
 
 PATIENCE_SECONDS = 60.0
-"""Maximum wait for a stopped run that is still computing."""
+"""Maximum time to wait for a stopped run that is still computing."""
 
 
 class _Thread(threading.local):
-    """Per-thread state: the flags that stop it, its progress hook, and the lock that it holds while it computes."""
+    """State of a thread: flags that stop it, progress hook, and the lock that it holds while computing."""
 
     cancels: tuple[threading.Event, ...] = ()
     look: ProgressHook | None = None
@@ -98,7 +98,7 @@ _THREAD = _Thread()
 
 @contextmanager
 def stoppable(cancel: threading.Event) -> Iterator[None]:
-    """Make :func:`heed` raise Interrupted in this thread once ``cancel``, or the flag of an outer block, is set."""
+    """Make :func:`heed` raise Interrupted in this thread once ``cancel``, or the flag of an enclosing block, is set."""
     outer = _THREAD.cancels
     _THREAD.cancels = (*outer, cancel)
     try:
@@ -108,17 +108,16 @@ def stoppable(cancel: threading.Event) -> Iterator[None]:
 
 
 def heed() -> None:
-    """Raise Interrupted if this thread's run must end. Every phase calls it between two units of work."""
+    """Raise Interrupted if this thread's run must end. Called between units of work."""
     if any(cancel.is_set() for cancel in _THREAD.cancels):
         raise Interrupted
 
 
 @contextmanager
 def computing(lock: threading.Lock, progress: Callable[[str, float | None], None]) -> Iterator[None]:
-    """Hold ``lock`` for the ``with`` block, released during :func:`waiting`, so that only one of the threads sharing it computes
-    at a time.
+    """Hold ``lock``, except during :func:`waiting`, so that only one thread computes at a time.
 
-    Raises Interrupted, or a SpecvizError if a stopped run does not end.
+    Raises Interrupted, or SpecvizError if a stopped run does not end.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while not lock.acquire(timeout=LOOK_SECONDS):
@@ -142,9 +141,9 @@ def _leave() -> None:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Let other threads compute while this one waits for a network, a process or a lock.
+    """Let other threads compute while this thread waits for a network, a process or a lock.
 
-    Raises Interrupted on exit if the run was stopped meanwhile, so that it computes no more.
+    Raises Interrupted on exit if the run was stopped during the wait.
     """
     held = _THREAD.holds
     _leave()
@@ -158,8 +157,10 @@ def waiting() -> Iterator[None]:
 
 @contextmanager
 def locked(lock: threading.Lock | threading.RLock) -> Iterator[None]:
-    """Hold ``lock`` for the ``with`` block. While this thread waits for it, others may compute; raises Interrupted if this
-    thread's run is stopped."""
+    """Hold ``lock``. While this thread waits for the lock, other threads may compute.
+
+    Raises Interrupted if this thread's run is stopped.
+    """
     held = lock.acquire(blocking=False)
     try:
         if not held:
@@ -174,7 +175,7 @@ def locked(lock: threading.Lock | threading.RLock) -> Iterator[None]:
 
 @contextmanager
 def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
-    """Call ``look`` between the chunks of every long prefill in this thread until the ``with`` block ends."""
+    """Call ``look`` between the chunks of long prefills in this thread."""
     outer, _THREAD.look = _THREAD.look, look
     try:
         yield
@@ -183,10 +184,9 @@ def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
 
 
 def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the chunks of ``total`` tokens, for a prefill in several passes.
+    """Yield the start and end of each chunk of ``total`` tokens, for a prefill in several passes.
 
-    ``size`` is the maximum chunk size, or a function that returns it for the chunk's start. Raises Interrupted before a chunk if
-    the run was stopped.
+    ``size``: maximum chunk size, or a function that returns it for the chunk's start. Raises Interrupted if the run was stopped.
     """
     start = 0
     while start < total:

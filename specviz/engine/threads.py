@@ -1,8 +1,8 @@
-"""Number of processor threads of a run, reduced when other programs keep them waiting for a core.
+"""Number of CPU threads of a run, lowered when other programs keep the threads waiting for a core.
 
-OpenMP's threads spin while they wait for each other. That is fastest on idle cores and ruinous on busy ones: a thread that
-lost its core delays all the others, hundreds of times per pass. No wait policy or spin count is fast in both cases (figures in
-.github/RESULTS.md, measured by ``bench --suite contention``), so the number of threads follows the load.
+OpenMP threads spin while they wait for each other. On busy cores, a thread that lost its core then delays all the others,
+hundreds of times per pass. No wait policy or spin count is fast on both idle and busy cores (see .github/RESULTS.md, ``bench
+--suite contention``), so the number of threads follows the load.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ WINDOW = 0.2
 """Seconds over which waiting is measured."""
 
 TOLERATED = 0.25
-"""Largest summed wait of this process's threads for a core, as a fraction of a window. Measured on two cores: 0.01 to 0.04
-with nothing else running, 1.0 with a busy loop on each core."""
+"""Largest tolerated wait for a core, summed over threads, as a fraction of a window. On two cores, 0.01 to 0.04 is measured when
+idle and 1.0 with a busy loop on each core."""
 
 _TASKS = Path("/proc/self/task")
 
-_OF_THREAD = threading.local()  # OpenMP's thread count is per thread too
+_OF_THREAD = threading.local()  # OpenMP's thread count is per thread
 
 
 class ThreadLimit:
-    """Number of threads one request computes with, halved after two consecutive windows of waiting for a core.
+    """Number of threads for one request, halved after two consecutive windows of waiting for a core.
 
-    It is restored only when the ``with`` block ends, since a run and its baseline must use the same number.
+    The number is restored only at the end of the ``with`` block, because a run and its baseline must use the same number.
     """
 
     def __init__(self) -> None:
         self.full = torch.get_num_threads()
         self.now = self.full
         self.share = 0.0
-        """Summed wait of all threads as a fraction of the last window."""
+        """Wait summed over threads, as a fraction of the last window."""
         self._warned = False
         self._restart()
 
@@ -51,20 +51,20 @@ class ThreadLimit:
 
     @property
     def caveat(self) -> str:
-        """Caveat for readers of the timings; empty if the number of threads was not reduced."""
+        """Sentence for readers of the timings; "" if the number of threads was not lowered."""
         if self.now == self.full:
             return ""
         return (
-            f"Other programs kept this run waiting for a core, so it continued with {self.now} of {self.full} processor threads: "
-            "its times, and its baseline's, are those of a busy machine."
+            f"Other programs kept this run waiting for a core, so the run continued with {self.now} of {self.full} CPU threads. "
+            "Its times and its baseline's are those of a busy machine."
         )
 
     def adjust(self) -> None:
-        """Measure how long threads waited since the last window, and lower their number if needed; called between passes."""
+        """Measure the wait since the last window, and lower the number of threads if needed. Called between passes."""
         elapsed = time.perf_counter() - self._since
         if elapsed < WINDOW:
             return
-        # Below zero once a thread that waited has ended.
+        # negative after a thread that waited has ended
         self.share = max(0.0, waiting_seconds() - self._waited) / elapsed
         if self.share <= TOLERATED or self.now == 1:
             self._warned = False
@@ -80,19 +80,19 @@ class ThreadLimit:
 
 
 def waiting_seconds() -> float:
-    """Seconds, summed over this process's threads, spent ready to run without a core.
+    """Seconds that this process's threads spent ready to run without a core, summed over threads.
 
-    Linux counts this time; on other systems it is 0, and the number of threads is never reduced.
+    Only Linux counts this time. On other systems it is 0, and the number of threads stays.
     """
     total = 0
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
-        with suppress(OSError, IndexError):  # a thread that has just ended, or a kernel without these statistics
+        with suppress(OSError, IndexError):  # the thread has just ended, or the kernel has no such statistics
             total += int((task / "schedstat").read_text().split()[1])
     return total / 1e9
 
 
 def contention() -> float:
-    """Fraction of the last window that threads waited for a core, by this thread's :class:`ThreadLimit`; 0 without a limit."""
+    """Fraction of the last window that threads waited for a core, from this thread's :class:`ThreadLimit`; 0 without one."""
     limit = getattr(_OF_THREAD, "limit", None)
     return 0.0 if limit is None else limit.share
 

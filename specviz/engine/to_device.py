@@ -1,4 +1,4 @@
-"""Non-blocking copies to a device through pinned memory, caches of copied tensors, and a blocking copy back to the host."""
+"""Non-blocking copies to a device through pinned memory, caches of copied tensors, and a blocking copy to the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CACHES: list[_lru_cache_wrapper[Any]] = []
 
 
 def device_cache(maxsize: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
-    """Decorate a function of device tensors with ``lru_cache``, which :func:`clear_device_caches` empties."""
+    """Decorator: ``lru_cache`` for a function of device tensors, emptied by :func:`clear_device_caches`."""
 
     def decorate(function: Callable[..., Result]) -> _lru_cache_wrapper[Result]:
         _CACHES.append(lru_cache(maxsize=maxsize)(function))
@@ -24,7 +24,7 @@ def device_cache(maxsize: int) -> Callable[[Callable[..., Result]], _lru_cache_w
 
 
 def clear_device_caches() -> None:
-    """Empty every :func:`device_cache`, since their keys name a device and another may take over its name."""
+    """Empty each :func:`device_cache`; needed when a device's name may come to mean another device."""
     for one in _CACHES:
         one.cache_clear()
 
@@ -38,7 +38,7 @@ def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dt
 
 
 def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Return ``tensor`` on ``device``. A copy from the host to a GPU uses pinned memory and does not block."""
+    """Return ``tensor`` on ``device``. Copies from the host to a GPU use pinned memory and do not block."""
     device = torch.device(device)
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
@@ -52,7 +52,7 @@ def copy_into(destination: Tensor, values: Sequence[Any]) -> None:
 
 
 def to_host(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Copy device tensors to the host in one blocking transfer, and return them with their shapes and dtypes.
+    """Copy tensors to the host in one blocking transfer; shapes and dtypes are preserved.
 
     The transfer uses float32, or float64 if any tensor does, so integers must be below 2 ** 24.
     """

@@ -1,8 +1,7 @@
 """Draft trees: shape (parents) on the host, tokens on the device, and the ancestor mask of a target pass.
 
-Layout after text trees in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's
-cache; ``parents[i] < i``; a node's absolute position is cache length + depth; a node sees the cache, its ancestors and
-itself.
+Layout of token trees as in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's cache;
+``parents[i] < i``; a node's position is cache length + depth; a node attends to the cache, its ancestors and itself.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Parent of each node. ``parents[0]`` is -1 and every other parent comes before its child."""
+    """Parent of each node. ``parents[0]`` is -1; every other parent precedes its children."""
 
     parents: tuple[int, ...]
 
@@ -41,7 +40,7 @@ class TreeShape:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Depth of each node, root 0."""
+        """Depth of each node; the root has depth 0."""
         depths = [0]
         for parent in self.parents[1:]:
             depths.append(depths[parent] + 1)
@@ -64,7 +63,7 @@ class TreeShape:
         return tuple(tuple(row) for row in levels)
 
     def path(self, node: int) -> tuple[int, ...]:
-        """Nodes from the root (included) down to ``node``."""
+        """Return the nodes from the root down to ``node``, both included."""
         nodes = []
         while node >= 0:
             nodes.append(node)
@@ -73,7 +72,7 @@ class TreeShape:
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """Bool [node, node] on the CPU: True where the column is an ancestor of the row or the row itself."""
+        """Bool [node, node] on the CPU: True where the column is the row's node or an ancestor of it."""
         ancestry = numpy.eye(len(self.parents), dtype=bool)
         for node, parent in enumerate(self.parents[1:], start=1):
             ancestry[node] |= ancestry[parent]
@@ -84,23 +83,23 @@ class TreeShape:
         return {}
 
     def cached(self, name: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return ``make()``, which depends on this shape alone, cached under ``name``."""
+        """Return ``make()``, which must depend only on this shape, cached under ``name``."""
         if name not in self._cache:
             self._cache[name] = make()
         return self._cache[name]
 
     def ancestors_on(self, device: torch.device) -> Tensor:
-        """Return :attr:`ancestors` on ``device``, copied there once."""
+        """Return :attr:`ancestors` on ``device``, copied at most once."""
         if device.type == "cpu":
             return self.ancestors
         return self.cached(device, lambda: copy_to_device(self.ancestors, device))
 
 
 class GrownShape(TreeShape):
-    """A shape grown level by level on a device.
+    """Shape grown level by level on a device.
 
-    ``parents_on_device`` int64 [node] (the root's is -1) and ``ancestors_on_own_device`` bool [node, node] too.
-    The depths are on the host; the parents are copied there on first access.
+    ``parents_on_device``: int64 [node], the root's is -1. ``ancestors_on_own_device``: bool [node, node]. Depths are on the host;
+    parents are copied to the host on first access.
     """
 
     parents_on_device: Tensor
@@ -117,7 +116,7 @@ class GrownShape(TreeShape):
         return GrownShape((0,), torch.full((1,), -1, device=device), lone)
 
     def below(self, parents: Tensor) -> GrownShape:
-        """Return this shape with one more level, whose parents are rows (int64 [row]) of the last level."""
+        """Return this shape with one more level; ``parents`` (int64 [row]) index the rows of the last level."""
         deepest, nodes, rows = self.depths[-1], len(self), len(parents)
         above = parents + self.depths.index(deepest)
         own = torch.eye(rows, dtype=torch.bool, device=parents.device)
@@ -140,24 +139,24 @@ class GrownShape(TreeShape):
         return tuple(self.parents_on_device.tolist())
 
     def to_host(self, tokens: Tensor) -> tuple[int, ...]:
-        """Return ``tokens`` [node] as Python integers; one copy from the device fetches the parents too."""
+        """Return ``tokens`` [node] as Python integers; the same copy from the device fetches the parents."""
         listed, parents = torch.stack((tokens, self.parents_on_device)).tolist()
         vars(self)["parents"] = tuple(parents)
         return tuple(listed)
 
     def ancestors_on(self, device: torch.device) -> Tensor:
-        """Return ``ancestors_on_own_device``, ignoring ``device``."""
+        """Return ``ancestors_on_own_device``; ``device`` is ignored."""
         return self.ancestors_on_own_device
 
 
 @device_cache(64)
 def shape_of(parents: tuple[int, ...]) -> TreeShape:
-    """Return the shape with these parents. A run's trees have few distinct shapes, so a shape's derived values are cached."""
+    """Return the shape with these parents. Cached, because the trees of a run have few distinct shapes."""
     return TreeShape(parents)
 
 
 def chain(length: int) -> TreeShape:
-    """Return the shape of a chain: a root with ``length`` drafted tokens below it, one under the other."""
+    """Return the shape of a chain: a root followed by ``length`` drafted tokens."""
     return shape_of(tuple(range(-1, length)))
 
 
@@ -174,10 +173,10 @@ def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
 
 
 def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
-    """Return a shape from rank paths: ``(0, 2)`` is the third child of the root's first child. Every prefix must be present.
+    """Return a shape from rank paths: ``(0, 2)`` is the third child of the root's first child.
 
-    Siblings keep rank order, a missing rank leaves no gap, and nodes are in level order. Raises BadInput if a path's parent
-    is missing.
+    Nodes are in level order and siblings in rank order; a missing rank leaves no gap. Raises BadInput if a path's parent is
+    missing.
     """
     ordered = sorted({tuple(path) for path in paths}, key=lambda path: (len(path), path))
     place: dict[tuple[int, ...], int] = {(): 0}
@@ -193,8 +192,7 @@ def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
 def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
     """Return the ``nodes`` best rank paths of up to ``depth`` levels, each with a sum of ranks below ``width``.
 
-    A deeper level costs 1, a lower rank 2. Paths are generated best first, and only these are stored, since there may be hundreds
-    of thousands.
+    A level costs 1, a rank 2. Paths are generated best first, because there may be hundreds of thousands.
     """
     waiting: list[tuple[int, tuple[int, ...]]] = [(1, (0,))]
     paths: list[tuple[int, ...]] = []
@@ -210,8 +208,10 @@ def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
 
 @dataclass(frozen=True)
 class DraftTree:
-    """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device; ``known`` is the same as Python
-    integers if the host already has them, which saves a copy from the device."""
+    """Shape with a token at each node.
+
+    ``tokens``: int64 [node] on the target's device. ``known``: the same as Python integers, if the host already has them.
+    """
 
     shape: TreeShape
     tokens: Tensor
@@ -219,7 +219,7 @@ class DraftTree:
 
     @staticmethod
     def of(tokens: Sequence[int], parents: Sequence[int], device: torch.device | str = "cpu") -> DraftTree:
-        """Build a tree from host lists. Raises BadInput if their lengths differ or a parent comes after its child."""
+        """Build a tree from host lists. Raises BadInput if the lengths differ or a parent comes after its child."""
         if len(tokens) != len(parents):
             raise BadInput(f"A draft tree with {len(tokens)} tokens cannot have {len(parents)} parents.")
         known = tuple(map(int, tokens))

@@ -1,7 +1,6 @@
-"""LRU cache of loaded models, bounded by the memory of their device, and the lock under which libraries load them.
+"""LRU cache of loaded models, limited by device memory, and the lock that serialises loading.
 
-Concurrent requests for a model build it once. transformers sets process-wide defaults while it loads: torch's default dtype and
-its own progress bars.
+The lock is needed because transformers changes process-wide settings while it loads: torch's default dtype and its progress bars.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ Key = tuple[str, ...]
 
 
 class ModelCache(Generic[Thing]):
-    """Cache that evicts the least recently used models of a device until a new one fits, before it is built.
+    """LRU cache of models. It evicts a device's models before building one that would not fit beside them.
 
-    ``limit`` returns the bytes that a device has for models. An evicted model counts towards it as long as a run still holds it.
+    ``limit``: function that returns the bytes available for models on a device. An evicted model still counts while a run uses
+    it.
     """
 
     def __init__(self, limit: Callable[[str], int] = room.limit) -> None:
@@ -44,9 +44,10 @@ class ModelCache(Generic[Thing]):
         self._lock = threading.Lock()
 
     def get(self, key: Key, make: Callable[[], Thing], size: Callable[[], int] = lambda: 0, place: str = "cpu") -> Thing:
-        """Return the entry of ``key``, built by ``make`` if absent; it takes ``size()`` bytes on the device ``place``.
+        """Return the entry for ``key``; if it is absent, build it with ``make``.
 
-        Only calls for the same key wait for one another. Raises OutOfMemory before building if the entry does not fit.
+        ``size``: function that returns the entry's bytes on the device ``place``. Concurrent calls with the same key build one
+        entry. Raises OutOfMemory before building if the entry does not fit.
         """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
@@ -77,7 +78,7 @@ class ModelCache(Generic[Thing]):
             self._leaving = [one for one in self._leaving if one[0]() is not None]
             held = sum(size for _, where, size in self._leaving if where == place)
         if needed and held + needed > limit:
-            others = f" while runs hold models of {held / 1e9:.1f} GB" if held else ""
+            others = f" of which runs still hold {held / 1e9:.1f} GB" if held else ""
             raise OutOfMemory(
                 f"{name} needs about {needed / 1e9:.1f} GB of memory, but models on "
                 f"{place} may use {max(0, limit) / 1e9:.1f} GB{others}. Choose a smaller model or number format."
@@ -89,7 +90,7 @@ class ModelCache(Generic[Thing]):
             self._leaving.append((weakref.ref(thing), where, size))
 
     def release(self, first: str | None = None) -> None:
-        """Drop all entries, or those whose key starts with ``first``."""
+        """Drop the entries whose key starts with ``first`` (None: all entries)."""
         with self._lock:
             for key in list(self._things):
                 if first is None or key[0] == first:
@@ -98,13 +99,14 @@ class ModelCache(Generic[Thing]):
 
 
 MODELS: ModelCache[Any] = ModelCache()
-"""The cache of all loaders, so that their models share one memory limit."""
+"""Cache shared by the loaders, so that one memory limit covers all models."""
 
 
 def load_once(name: str, dtype: str, devices: Sequence[torch.device], make: Callable[[torch.dtype], Thing], *more: Any) -> Thing:
-    """Return the model called ``name`` in a number format, "auto" or the user's choice; built by ``make`` unless it is loaded.
+    """Return the model called ``name``, from the cache or built by ``make``.
 
-    ``more`` distinguishes models that differ in other ways. Raises OutOfMemory or ModelUnavailable.
+    ``dtype``: "auto" or the name of a dtype. ``devices``: the devices that share the model. ``more``: further parts of the cache
+    key. Raises OutOfMemory or ModelUnavailable.
     """
     place, how = resolve(name), format_of(name, dtype, devices[-1])
     if how == torch.int8:
@@ -117,7 +119,7 @@ def load_once(name: str, dtype: str, devices: Sequence[torch.device], make: Call
 
 
 class _Heeding(TorchFunctionMode):
-    """Check for a stop before each torch operation of this thread: loaders in libraries have no such hook."""
+    """Check for a stop before each torch operation, because the loaders of libraries have no callback for it."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         heed()
@@ -126,7 +128,7 @@ class _Heeding(TorchFunctionMode):
 
 @contextmanager
 def exclusive_loading() -> Iterator[None]:
-    """Exclude concurrent loading, and hide all progress bars except for unpacking a GGUF file, which cannot be disabled."""
+    """Serialise loading, check for stops, and hide transformers' progress bars (unpacking a GGUF file still shows one)."""
     with locked(_LOADING), _Heeding():
         bars_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()

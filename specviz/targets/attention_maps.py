@@ -1,6 +1,7 @@
-"""Attention weights of a decoder layer, recomputed from its input, so that no special kernel or second model is needed.
+"""Attention weights of a decoder layer, recomputed from the layer's input.
 
-Llama-like layers only: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
+This needs neither a special kernel nor a second model, but works only for Llama-like layers. Axis names: ``head``, ``row``,
+``column``, ``layer``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from specviz.errors import ModelUnavailable
 
 
 def text_part(model: Any) -> Any:
-    """Return a model's text decoder, also from inside a vision-language model."""
+    """Return the text decoder of a model, which may be a vision-language model."""
     base = getattr(model, "model", model)
     for name in ("text_model", "language_model"):
         if hasattr(base, name):
@@ -26,9 +27,9 @@ def text_part(model: Any) -> Any:
 
 
 def attention_weights(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the causal attention weights [head, row, column] of layer ``layer`` for its input ``hidden`` [row, hidden].
+    """Return the causal attention weights [head, row, column] of layer ``layer`` for the input ``hidden`` [row, hidden].
 
-    ``hidden`` is the target's hidden state with the same index. Raises ModelUnavailable for layers that are not Llama-like.
+    ``hidden``: the target's hidden state with index ``layer``. Raises ModelUnavailable if the layer is not Llama-like.
     """
     block = text_model.layers[layer]
     attention = block.self_attn
@@ -45,7 +46,7 @@ def attention_weights(text_model: Any, layer: int, hidden: Tensor, positions: Te
 
 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
-    """Return the entropy of each layer's attention weights, [layer, row] in nats, averaged over heads."""
+    """Return the entropy of each layer's attention weights in nats, [layer, row], averaged over heads."""
     layer_entropies = [
         torch.special.entr(attention_weights(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
     ]
@@ -53,7 +54,7 @@ def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tenso
 
 
 def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
-    """Return the last layer's attention weights on the positions ``places``, [place], averaged over heads and query rows."""
+    """Return the last layer's attention weights on ``places``, [place], averaged over heads and query rows."""
     last = len(text_model.layers) - 1
     return attention_weights(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
 
@@ -65,5 +66,5 @@ def most_attended(weights: Tensor, share: float) -> list[int]:
 
 
 def middle_layers(layers: int) -> tuple[int, ...]:
-    """Return the candidates for the intermediate feature, the layer of least entropy: layers 1 to half of ``layers``."""
+    """Return the layers among which the one of least entropy gives the intermediate feature: 1 to half of ``layers``."""
     return tuple(range(1, layers // 2 + 1))

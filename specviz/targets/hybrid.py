@@ -1,9 +1,9 @@
 """Target with recurrent layers, alone or among attention layers: trees in one pass, states by replay (STree).
 
-A recurrence cannot be masked like attention, but the decay of Mamba-2 and of the gated delta rule is a scalar. A whole tree is
-therefore one masked product (``engine.state_space``) or one masked triangular system (``targets.mixers``). A pass keeps its
-activations; after the verdict the accepted path is replayed from them in closed form, which advances the carried state.
-Attention layers use the same ancestor mask and their own cache.
+A recurrence cannot be masked like attention, but the decay in Mamba-2 and in the gated delta rule is a scalar. A whole tree is
+therefore one masked product (``engine.state_space``) or one masked triangular system (``targets.mixers``). A pass stores
+activations, from which the accepted path is replayed in closed form to advance the carried state. Attention layers use the same
+ancestor mask and a key-value cache.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
 CHUNK = 128
-"""Tokens per prefill chunk: the masked product grows with their square."""
+"""Tokens per prefill chunk; the masked product grows with the square of this number."""
 REWIND = 64
-"""Number of tokens that a session can rewind without prefilling the text again, after its first rewind."""
+"""Number of tokens that a session can rewind without prefilling again, after the first rewind."""
 _SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
-"""Heads to show, as quantiles of decay speed: 0 is the slowest."""
+"""Heads to show, as quantiles of decay speed from 0 (slowest)."""
 _LARGEST_SHOWN = 96
-"""Largest tree, in nodes, with a note on its pass."""
+"""Maximum number of nodes of a tree whose pass gets a note."""
 
 
 class HybridTarget(LanguageTarget):
@@ -56,7 +56,7 @@ class HybridTarget(LanguageTarget):
             raise ModelUnavailable(f"{name} has recurrent layers, whose states must be on one device; name one device.")
         modules = [block.mixer for block in self.body.blocks if block.mixer is not None]
         self.mixers = [(GatedDelta if hasattr(one, "head_k_dim") else Mamba2)(one, self.dtype) for one in modules]
-        rules: list[Any] = [mixer.rule for mixer in self.mixers]  # all of one kind
+        rules: list[Any] = [mixer.rule for mixer in self.mixers]  # of one kind
         self.together: Rule = rules[0].stacked(rules)
         self._norms = [
             (scale_of(block.norm), None if block.feed is None else scale_of(block.feed_norm)) for block in self.body.blocks
@@ -67,16 +67,16 @@ class HybridTarget(LanguageTarget):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kind of each layer, "state" or "attention"."""
+        """Kind of each layer: "state" or "attention"."""
         return tuple("attention" if block.mixer is None else "state" for block in self.body.blocks)
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> HybridSession:
-        """Open a fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's own context."""
+        """Open a fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's context."""
         self.refuse(capacity)
         return HybridSession(self, capacity, tuple(taps))
 
     def nothing(self) -> Carried:
-        """Return the initial window and state, all zeros."""
+        """Return the initial window and state, which are zero."""
         mixer, many = self.mixers[0], len(self.mixers)
         like = {"dtype": self.wide, "device": self.device}
         window = torch.zeros(many, self.together.taps - 1, mixer.channels, **like)
@@ -86,7 +86,7 @@ class HybridTarget(LanguageTarget):
     def run(
         self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _AttentionPass, taps: Sequence[int]
     ) -> tuple[Tensor, Activations, dict[int, Tensor]]:
-        """Run one pass over a tree after ``start`` tokens; return the head's input [node, hidden], activations, and taps."""
+        """Run one pass over a tree after ``start`` tokens. Returns the head's input [node, hidden], activations and taps."""
         body = self.body
         x = body.embed(tokens)[None]
         x = x.to(self.wide) if body.wide else x
@@ -126,7 +126,7 @@ class HybridTarget(LanguageTarget):
 
 
 class _AttentionPass:
-    """Cache and mask of the attention layers in one pass."""
+    """Key-value cache and mask of the attention layers in one pass."""
 
     def __init__(self, cache: KeyValues | None, mask: Any) -> None:
         self._cache = cache
@@ -134,19 +134,22 @@ class _AttentionPass:
         self._next = 0
 
     def attend(self, layer: Any, inner: Tensor, turns: Any) -> Tensor:
-        """Run the next attention layer over inner [1, node, hidden]."""
+        """Run the next attention layer on inner [1, node, hidden]."""
         return layer(inner, position_embeddings=turns, attention_mask=self._mask, **{CACHE_ARGUMENT: self})[0]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
-        """Write to the cache; called by the layer. The index ``layer`` counts recurrent layers too, so attention layers are
-        counted here. Newer versions of transformers pass further keywords, which are ignored."""
+        """Write to the cache; called by the layer.
+
+        ``layer`` counts recurrent layers too, so attention layers are counted here. Further keywords of newer transformers are
+        ignored.
+        """
         assert self._cache is not None
         place, self._next = self._next, self._next + 1
         return self._cache.cache.update(keys, values, place)
 
 
 class HybridSession:
-    """One run's window, state and, with attention layers, keys and values on a :class:`HybridTarget`."""
+    """Session on a :class:`HybridTarget`: window, state and, for attention layers, keys and values."""
 
     def __init__(self, target: HybridTarget, capacity: int, taps: tuple[int, ...]) -> None:
         self.target = target
@@ -157,17 +160,17 @@ class HybridSession:
         self._ids: list[int] = []
         self._tree: DraftTree | None = None
         self._passed: Activations | None = None
-        # For rewinding: an earlier carried state, and the activations of every token since. Verifying targets and tree drafters
-        # never rewind, so both stay None until the first rewind.
+        # For rewinding: an earlier carried state, and the activations since. Both stay None until the first rewind, because
+        # verifying targets and tree drafters never rewind.
         self._base: Carried | None = None
         self._since: list[Activations] | None = None
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``: passes have no padding."""
+        """Return ``nodes``, since passes are not padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids``; logits are the last position's, [1, vocab], hidden is [position, hidden]."""
+        """Append ``ids``. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
         hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
         for place, (start, end) in enumerate(chunks(len(ids), CHUNK)):
             part = list(ids[start:end])
@@ -181,7 +184,7 @@ class HybridSession:
         return TargetPass(self.target.logits(hidden[-1:]), layer_states)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Score the tree in one pass; committed state is unchanged until :meth:`keep`."""
+        """Score the tree in one pass; the committed state is unchanged until :meth:`keep`."""
         hidden, tapped = self._pass(tree)
         assert self._passed is not None
         notes = partial(_decay_notes, self.target, self._passed, tree.shape, self.carried.state)
@@ -213,7 +216,7 @@ class HybridSession:
         self._ids += [self._tree.host_tokens[node] for node in path]
         if self._since is None or self._base is None:
             return
-        # For rewinding, keep the last tokens' activations, and fold older ones into the base state.
+        # Keep the last activations for rewinding, and fold older ones into the base state.
         self._since.append(activations)
         if sum(map(len, self._since)) > 2 * REWIND:
             everything = joined(self._since)
@@ -223,8 +226,10 @@ class HybridSession:
 
     @torch.inference_mode()
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens: replay from a recent state, or prefill the text again on the first rewind or
-        if ``length`` lies too far back."""
+        """Drop all but the first ``length`` tokens.
+
+        Replays from a recent state, or prefills again on the first rewind or if ``length`` lies too far back.
+        """
         if self._cache is not None:
             self._cache.rewind(length)
         if length == self.length:
@@ -258,17 +263,16 @@ class HybridSession:
 
 
 def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, state: Tensor) -> tuple[Note, ...]:
-    """Return a note on the L matrix of a pass that began at the carried ``state``: log decays along every path for three
-    heads, and the memory cost of each way of keeping states. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has no note.
+    """Return a note on the L matrix of a pass that began at the carried ``state``; () for large trees and lone roots.
 
-    A delta-rule node writes its correction: as for Mamba-2, the state is the sum of the carried state and all writes, each
-    decayed along its path.
+    The note has log decays along each path for three heads, and the memory that each way of keeping states takes. With the delta
+    rule, what a node writes is its correction.
     """
     if not 1 < len(shape) <= _LARGEST_SHOWN:
         return ()
     layers, kinds = target.together, target.kinds
     log_decay = layers.log_decay(passed)
-    # Log decays from the carried state to every node, [layer, node, head].
+    # Log decays from the carried state to each node, [layer, node, head].
     fade = shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay
     order = (-log_decay.mean(-2)).flatten().argsort().tolist()
     recurrent = [number for number, kind in enumerate(kinds) if kind == "state"]

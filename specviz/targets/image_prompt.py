@@ -1,7 +1,6 @@
-"""Encoded prompt of a vision-language run: token ids with placeholders for the picture, and its features, encoded once.
+"""Encoded prompt of a vision-language run: token ids with placeholders for the image, and the image's features.
 
-An encoded picture depends on the model and the pixels alone. It is cached with the model under the pixels' digest, for other
-methods on the same picture.
+Features depend only on the model and the pixels, so they are cached with the model for other runs on the same image.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from specviz.engine.cached import cached
 from specviz.errors import BadInput
 
 KEPT = 8
-"""Encoded pictures cached per model; the least recently used is evicted."""
+"""Maximum number of encoded images cached per model; the least recently used is evicted."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoded picture. ``features`` are the encoder's outputs in transformers' form."""
+    """Encoded image. ``features``: the encoder's output object in transformers."""
 
     features: Any
     nanoseconds: int
@@ -35,10 +34,10 @@ class Encoding:
 
 @dataclass(frozen=True)
 class ImagePrompt:
-    """A prompt with its picture. ``visual`` marks the prompt tokens that are placeholders for the picture.
+    """Prompt with its image. ``visual``: whether each token is a placeholder for the image.
 
-    ``positions`` [3, 1, token] are set if a position has three axes; those of text after the picture are its index + ``shift``.
-    ``encoding_ns`` is the time spent on encoding the picture, even if in an earlier run.
+    ``positions`` [3, 1, token]: set for models with three position axes; text after the image has position index + ``shift``.
+    ``encoding_ns``: time spent on encoding the image, possibly in an earlier run.
     """
 
     ids: tuple[int, ...]
@@ -54,10 +53,10 @@ _LOCK = threading.Lock()
 
 
 def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: int = 1) -> ImagePrompt:
-    """Build the prompt from the output of this model's processor and encode its picture. ``axes`` is as in the model's family.
+    """Build the prompt from the output of a model's processor, and encode the image.
 
-    ``inputs`` hold ``pixel_values`` and the encoder's further inputs; without pixels the prompt is plain text.
-    Raises BadInput if the prompt's placeholders do not match the picture.
+    ``inputs``: ``pixel_values`` and further inputs of the encoder; without pixels the prompt is plain text. ``axes``: number of
+    position axes. Raises BadInput if the placeholders do not match the image.
     """
     placeholder = int(model.config.image_token_id)
     visual = tuple(token == placeholder for token in ids)
@@ -85,7 +84,7 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
 
 
 def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
-    """Encode the picture in ``inputs``, or return it from the cache."""
+    """Return the encoded image of ``inputs``, from the cache if possible."""
     takes = inspect.signature(model.model.get_image_features).parameters
     tensors = {name: value for name, value in inputs.items() if name in takes}
     key = digest(tensors)

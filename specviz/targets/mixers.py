@@ -1,18 +1,18 @@
-"""Recurrent mixers of transformers models in a pass over a tree: Mamba-2's, and the gated delta rule of Qwen3-Next and Qwen3.5.
+"""Recurrent mixers of transformers models on trees: Mamba-2, and the gated delta rule of Qwen3-Next and Qwen3.5.
 
-A mixer takes the output of its layer's norm, [node, hidden], and runs along every path of the tree from the carried window and
-state. It returns the activations for a replay of the accepted path. The recurrence is computed in at least float32.
+A mixer reads the output of the layer's norm, [node, hidden], and runs along each path of the tree from the carried window and
+state. It returns activations for a replay of the accepted path. The recurrence is computed in at least float32.
 
-The gated delta rule (Yang et al., arXiv 2412.06464) runs along all paths in one pass, with no state per node. Per head the state
-S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``. The correction ``u[t] = b[t] (v[t] - k[t] a[t] S[parent(t)])``
-corrects the state's value for the key k[t] (of unit length); a[t] = exp(g[t]) is a scalar decay. L and ``fade = L g`` are as in
+The gated delta rule (Yang et al., arXiv 2412.06464) runs along all paths in one pass, without a state per node. Per head, the
+state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``, where a[t] = exp(g[t]) is a scalar decay and k[t] has unit
+length. The correction is ``u[t] = b[t] (v[t] - k[t] a[t] S[parent(t)])``. L and ``fade = L g`` are as in
 :mod:`specviz.engine.state_space`; D[t, s] = exp(fade[t] - fade[s]) where s is t or an ancestor of t, else 0. Unrolling gives a
-triangular system for all corrections of the tree at once:
+triangular system for all corrections at once:
 
     (I + diag(b) (D * K K^T - diag)) U = diag(b) (V - diag(exp(fade)) K S0);      Y = (D * Q K^T) U + diag(exp(fade)) Q S0.
 
-This is the published form for a chunk of text, with an ancestor mask in place of the triangle. A node's correction depends on
-its path alone, so a pass's stored activations yield every state on the path without solving again.
+This is the published form for a chunk of text, with an ancestor mask in place of the causal one. A node's correction depends only
+on its path, so stored activations yield each state on the path without solving again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class DeltaRule(Convolution):
-    """A layer's constants: the convolution over queries, keys and values, and the number and sizes of their heads."""
+    """Constants of a layer: the convolution over queries, keys and values, and the number and sizes of their heads."""
 
     key_heads: int
     heads: int
@@ -41,7 +41,7 @@ class DeltaRule(Convolution):
     size: int
 
     def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split v [node, channel] into queries and keys [node, head, key size], of unit length, and values [node, head, size]."""
+        """Split v [node, channel] into queries and keys of unit length [node, head, key size], and values [node, head, size]."""
         width = self.key_heads * self.key_size
         q, k, x = v.split([width, width, self.heads * self.size], -1)
         each = self.heads // self.key_heads
@@ -59,10 +59,10 @@ class DeltaRule(Convolution):
 def tree_delta(
     layer: DeltaRule, inputs: Tensor, log_decay: Tensor, rate: Tensor, window: Tensor, state: Tensor, shape: TreeShape
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return y [node, head, size] of every node of a tree after one layer's carried window and state, and the pass's writes.
+    """Return the outputs y [node, head, size] of a tree after a layer's carried window and state, and the pass's writes.
 
-    ``inputs`` [node, channel] are the convolution's inputs; ``log_decay`` (g) and ``rate`` (b) are [node, head]. The writes are
-    keys [node, head * key size] and corrections [node, head * size].
+    ``inputs`` [node, channel]: inputs of the convolution. ``log_decay`` (g) and ``rate`` (b): [node, head]. The writes are keys
+    [node, head * key size] and corrections [node, head * size].
     """
     queries, keys, values = layer.split(convolve(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
@@ -70,7 +70,7 @@ def tree_delta(
     left = decays(fade, ancestors)
     q, k, v = (part.transpose(0, 1) for part in (queries * layer.key_size**-0.5, keys, values))
     before, b = fade.T.exp()[..., None], rate.T[..., None]
-    system = torch.tril(b * (k @ k.transpose(-1, -2)) * left, -1)  # its diagonal of ones is implied
+    system = torch.tril(b * (k @ k.transpose(-1, -2)) * left, -1)  # solve_triangular implies the diagonal of ones
     corrections = torch.linalg.solve_triangular(system, b * (v - before * (k @ state)), upper=False, unitriangular=True)
     y = torch.addcmul((q @ k.transpose(-1, -2) * left) @ corrections, before, q @ state)
     return y.transpose(0, 1), (keys.flatten(-2), corrections.transpose(0, 1).flatten(-2))
@@ -80,8 +80,10 @@ Rule = Recurrence | DeltaRule
 
 
 class Mixer(ABC):
-    """One layer's mixer. ``rule`` holds its constants; ``channels`` is the convolution's number of channels, ``state`` the shape
-    of a state."""
+    """Mixer of one layer.
+
+    ``rule``: constants of the layer. ``channels``: number of channels of the convolution. ``state``: shape of a state.
+    """
 
     rule: Rule
     channels: int
@@ -94,11 +96,11 @@ class Mixer(ABC):
 
     @abstractmethod
     def __call__(self, inner: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> tuple[Tensor, Activations]:
-        """Return the output [node, hidden] over inner [node, hidden], and the activations, without an axis ``layer``."""
+        """Return the output [node, hidden] for inner [node, hidden], and the activations without an axis ``layer``."""
 
 
 class Mamba2(Mixer):
-    """Mamba-2 (arXiv 2405.21060), as also used by Bamba and Granite."""
+    """Mamba-2 (arXiv 2405.21060), also used by Bamba and Granite."""
 
     def __init__(self, module: Any, dtype: torch.dtype) -> None:
         super().__init__(module, dtype)
@@ -121,7 +123,7 @@ class Mamba2(Mixer):
 
 
 class GatedDelta(Mixer):
-    """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next and Qwen3.5, which lay out their projections differently."""
+    """Gated DeltaNet (arXiv 2412.06464) in Qwen3-Next and Qwen3.5, which pack their projections differently."""
 
     def __init__(self, module: Any, dtype: torch.dtype) -> None:
         super().__init__(module, dtype)
@@ -144,8 +146,7 @@ class GatedDelta(Mixer):
         return mixer.out_proj(gated.flatten(-2).to(self.dtype)), Activations(u, log_decay, written)
 
     def _projected(self, inner: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the convolution's input [node, channel], the gate [node, head * size], and the raw rates and decays
-        [node, head]."""
+        """Return the convolution's input [node, channel], the gate [node, head * size], and raw rates and decays [node, head]."""
         mixer = self.module
         if hasattr(mixer, "in_proj_qkv"):
             return mixer.in_proj_qkv(inner), mixer.in_proj_z(inner), mixer.in_proj_b(inner), mixer.in_proj_a(inner)
@@ -159,7 +160,7 @@ class GatedDelta(Mixer):
 
 
 def _convolution(module: Any, wide: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return kernel [tap, channel] and bias [channel]. The first tap is a node's own input; in transformers it is the oldest."""
+    """Return kernel [tap, channel], the node's own input first (in transformers, last), and bias [channel]."""
     kernel = module.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()
     bias = module.conv1d.bias
     return kernel, torch.zeros_like(kernel[0]) if bias is None else bias.detach().to(wide)

@@ -1,4 +1,4 @@
-"""Layers, by role, of transformers models with recurrent mixers: the only module with the classes' attribute names."""
+"""Layers of transformers models with recurrent mixers, by role. No other module knows the attribute names of these classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class Block:
-    """One layer: ``norm``, then a mixer or attention; then, if present, a feed-forward after its own norm."""
+    """One layer: ``norm``, then a mixer or attention, then optionally ``feed_norm`` and a feed-forward."""
 
     norm: Any
     mixer: Any = None
@@ -25,8 +25,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Parts of a model. ``rotary`` is None if no layer uses rotary positions. ``wide`` keeps the residual stream in at least
-    float32. ``residual`` scales the output of every mixer, attention and feed-forward before it is added."""
+    """Parts of a model.
+
+    ``rotary``: None if no layer uses rotary positions. ``wide``: whether the residual stream is kept in at least float32.
+    ``residual``: factor on the output of each mixer, attention and feed-forward before it is added.
+    """
 
     embed: Any
     blocks: tuple[Block, ...]
@@ -39,21 +42,21 @@ class Anatomy:
 
 @dataclass(frozen=True)
 class Scale:
-    """An RMS norm's weight [hidden], in the dtype of the multiplication, and its epsilon."""
+    """Weight [hidden] of an RMS norm, in the dtype of the multiplication, and epsilon."""
 
     weight: Tensor
     eps: float
 
 
 def scale_of(norm: Any) -> Scale:
-    """Return a norm module's scale; a weight stored as an offset from one is converted in at least float32, as in its class."""
+    """Return the scale of a norm module. A weight stored as an offset from one is converted in at least float32."""
     if type(norm).__name__ in _CENTRED:
         return Scale(1 + norm.weight.detach().to(torch.promote_types(norm.weight.dtype, torch.float32)), norm.eps)
     return Scale(norm.weight, norm.variance_epsilon)
 
 
 def anatomy(model: Any) -> Anatomy:
-    """Return the parts of ``model``. Raises ModelUnavailable for an unsupported class."""
+    """Return the parts of ``model``. Raises ModelUnavailable if its class is not supported."""
     kind, config = type(model).__name__, model.config
     if kind not in NAMES:
         raise ModelUnavailable(
@@ -107,5 +110,5 @@ NAMES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), ("model", "embed_tokens", "norm", _QWEN)
     ),
 }  # fmt: skip
-"""By class: the names of its body, and in it of the embedding, the last norm, and each layer's norm, mixer, attention,
-feed-forward's norm and feed-forward. Qwen's classes have the gated delta rule in three layers of four."""
+"""Attribute names by class: the body, and in the body the embedding, last norm, and each layer's norm, mixer, attention,
+feed-forward norm and feed-forward."""

@@ -1,4 +1,4 @@
-"""Batch target: several rows on one causal language model, their trees scored in one pass."""
+"""Batch target: several rows on one causal language model, whose trees are scored in one pass."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput
 from specviz.targets.text import TextTarget
 
-# Slots after the committed tokens for one tree and for holes not yet swept; the buffers grow if needed.
+# Slots after the committed tokens for a tree and for holes before compaction; buffers grow if needed.
 TREE_ROOM = 256
 
 
 class TextRows:
-    """Cache of up to eight rows on ``target``, scored eagerly whatever the target's own tier.
+    """Up to eight rows on ``target``, scored eagerly even if the target's tier is not eager.
 
-    ``capacities`` holds each row's maximum number of committed tokens.
+    ``capacities``: maximum number of committed tokens of each row.
     """
 
     def __init__(self, target: Target, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:
@@ -46,14 +46,15 @@ class TextRows:
         self.cache = RowCache(len(target.kinds), len(capacities), max(capacities) + TREE_ROOM, target.device)
 
     def prefill(self, row: int, ids: Sequence[int]) -> TargetPass:
-        """Prefill an empty row with ``ids``. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
+        """Prefill an empty row with ``ids``. Returns logits of the last position, [1, vocab], and hidden states [position,
+        hidden]."""
         tree = DraftTree.of(list(ids), chain(len(ids) - 1).parents, self.target.device)
         logits, hidden = self._run(self.cache.set_slots(row, [tree]), last=1)
         self.cache.keep(row, range(len(ids)))
         return TargetPass(logits[0], {layer: states[0] for layer, states in hidden.items()})
 
     def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
-        """Score one tree per row in one pass; return each tree's results, padding cut off."""
+        """Score one tree per row in one pass. Returns each tree's output without padding."""
         logits, hidden = self._run(self.cache.set_slots(0, trees))
         return [
             TargetPass(logits[row, : len(tree)], {layer: states[row, : len(tree)] for layer, states in hidden.items()})
@@ -61,6 +62,6 @@ class TextRows:
         ]
 
     def _run(self, layout: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
-        """Call the model once; return logits [row, node, vocab] and taps [row, node, hidden]."""
+        """Run the model once. Returns logits [row, node, vocab] and taps [row, node, hidden]."""
         mask = self.target.mask(layout.mask, lambda: layout.positions[:, :, None] - layout.places[:, None, :])
         return self.target.forward(layout.tokens, layout.positions, mask, self.cache.cache, self.taps, last)

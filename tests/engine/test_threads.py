@@ -66,5 +66,5 @@ def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(fou
     waiting[0] = 10**9
     trace = specviz.run(method="autoregressive", prompt="Hello", target="hybrid-small", max_new_tokens=12, baseline=True)
     assert trace.end is not None and trace.end.baseline is not None
-    assert "1 of 4 processor threads" in trace.end.busy and not trace.end.message
+    assert "1 of 4 CPU threads" in trace.end.busy and not trace.end.message
     assert torch.get_num_threads() == 4

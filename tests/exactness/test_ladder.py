@@ -184,7 +184,7 @@ def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:
     controller = SimpleNamespace(**dict.fromkeys(("begin", "observe", "close"), lambda *given: None), draft=lambda context: draft)
     run = Decoding(target, Composition(controller, Rejection()), [5, 6, 7], WARPS["warm"], Noise(7), 40, Recorder(Letters()))
     assert list(run.steps()) == [] and run.outcome.reason == "error"
-    assert run.outcome.message.startswith("The drafter's numbers for token 4 of the text are infinite or NaN")
+    assert run.outcome.message.startswith("The drafter's output for token 4 of the text is infinite or NaN")
 
 
 @pytest.mark.parametrize(("row", "prompt"), _cases(BEGUN))

@@ -193,7 +193,7 @@ class Model:
 def test_a_run_that_holds_a_model_keeps_its_memory_taken() -> None:
     models: ModelCache[Model] = ModelCache(lambda place: 10)
     held = models.get(("a",), Model, lambda: 6)
-    with pytest.raises(OutOfMemory, match="b needs about 0.0 GB .* while runs hold models"):
+    with pytest.raises(OutOfMemory, match="b needs about 0.0 GB .* of which runs still hold"):
         models.get(("b",), Model, lambda: 6)
     del held
     models.get(("b",), Model, lambda: 6)

@@ -1,7 +1,7 @@
-"""Writer of feature heads in the layouts that engines serve: the speculators library's, and the flat one of EAGLE's authors.
+"""Writer of feature heads in layouts that engines serve: the speculators library's, and the flat layout of EAGLE's authors.
 
-vLLM and the library itself read this project's EAGLE-3 heads in the library's layout. By default the embedding, which engines
-share with the target, is left out. Raises ModelUnavailable if a layout cannot express a feature of the head.
+vLLM and the library itself read this project's EAGLE-3 heads in the library's layout. By default the embedding is left out,
+because engines share the target's.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ SPECULATORS, FLAT = "speculators", "flat"
 
 
 def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_embedding: bool = False) -> Path:
-    """Write ``model.safetensors`` (float32) and ``config.json`` into ``folder`` and return it. ``verifier`` is the hub id of the
-    target; ``own_embedding`` writes the embedding too."""
+    """Write ``model.safetensors`` (float32) and ``config.json`` into ``folder``, and return ``folder``.
+
+    ``verifier``: hub id of the target. ``own_embedding``: whether to write the embedding too. Raises ModelUnavailable if the
+    layout cannot express a feature of the head.
+    """
     config, how = head.config, head.config.how
     if layout not in (SPECULATORS, FLAT):
         raise ModelUnavailable(f"There is no layout {layout}; choose {SPECULATORS} or {FLAT}.")

@@ -1,7 +1,7 @@
-"""Reader of published heads in every layout: a folder's tensors and settings become a network in the target's number format.
+"""Reader of published heads: a folder's tensors and settings become a network in the target's dtype.
 
-Everything is checked before use: sizes and shapes before memory is allocated for them, each setting and tensor by name.
-:mod:`specviz.models.hub.published` describes the layouts.
+Sizes and shapes are checked before memory is allocated; settings and tensors are checked by name. The layouts are described in
+:mod:`specviz.models.hub.published`.
 """
 
 from __future__ import annotations
@@ -48,28 +48,29 @@ from specviz.paths import ASSETS
 
 _MTP = tomllib.loads((ASSETS / "mtp_families.toml").read_text("utf-8"))
 MTP_FAMILIES: Mapping[str, Mapping[str, Any]] = _MTP["family"]
-"""Conventions of MTP layers by the text model's model_type in transformers."""
+"""Conventions of MTP layers by the text model's ``model_type``."""
 _MOST_LAYERS = 1000
-"""Maximum number of layers in an MTP model's settings, above any published one; its files may hold only the MTP layers."""
+"""Maximum number of layers in an MTP model's settings. Stored tensors give no limit, because a folder may hold only the MTP
+layers."""
 _MOST_HEADS = 16
-"""Maximum number of Medusa heads, and of blocks per head: published models have at most five."""
+"""Maximum number of Medusa heads and of blocks per head; published models have at most five."""
 _VOCABULARY = frozenset({"d2t", "t2d"})
 _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
-"""Tensors of the target that some trainers store beside the head; drafting does not read them."""
+"""The target's tensors that some trainers store beside the head; drafting does not read them."""
 _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
-"""Tensors of the expert router, which stay in float32: rounding to half precision could change the chosen experts."""
+"""Tensors of the expert router, kept in float32 because half precision could change which experts are chosen."""
 _BLOCK_KINDS = ("dflash", "dflash2", "dspark")
-"""Kinds of speculators that fill a block."""
+"""Kinds of speculators that are block drafters."""
 _FEWEST_CANDIDATES = 16
-"""Minimum number of candidates of a low-rank head: a tree may try this many children of a node."""
+"""Minimum number of candidates of a low-rank head: a tree may expand this many children of a node."""
 _MOST_ROWS = 64
-"""Maximum length of a block: published ones have at most 16 rows."""
+"""Maximum block length; published drafters have at most 16 rows."""
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 _ANGELSLIM = "Eagle3LlamaForCausalLM"
 
 
 def read(method: str, stored: Repository, target: Fit) -> Any:
-    """Read the heads' network for a method. Raises ModelUnavailable naming their layout if it is not one of the method's."""
+    """Read the network of a method's heads. Raises ModelUnavailable, naming the layout, if the heads are for another method."""
     layout = layout_of(stored)
     if layout.method == method:
         with reading(stored.name):
@@ -81,9 +82,9 @@ def read(method: str, stored: Repository, target: Fit) -> Any:
 
 
 def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -> FeatureHead:
-    """Read a head of EAGLE's family with its own embedding and output head, or else the target's. ``more`` adds conventions.
+    """Read a head of EAGLE's family. It uses its own embedding and output head if they are stored, else the target's.
 
-    Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown to this layout.
+    ``more``: conventions to override. Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown.
     """
     said = Settings(stored.name, stored.config)
     kinds = said.get("architectures", WORDS)
@@ -110,7 +111,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     fields = {**layout.flags(said, names), **_candidates(said, names, len(target.embedding))}
     together, each = fields.pop("together", False), fields.pop("each", False)
     if together and each:
-        raise said.refusal("sets both norm_before_fc and fc_norm, of which a head has one")
+        raise said.refusal("sets both norm_before_fc and fc_norm, but a head can have only one")
     sizes = _sizes(layout, said, stored, names, target)
     layers = 1 if "layers" in fixed else said.layers(len(stored.files))
     how |= {field: fields.pop(field) for field in ("normed_residual", "feeds_normed") if field in fields}
@@ -125,15 +126,15 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
     queries = len(stored.tensor(names["imadpt.q"])) if layout is LAYOUTS["vispec"] else 0
     config = HeadConfig(**sizes, how=conventions, queries=queries, **{"wide": False, "layers": layers, **fields, **fixed})
     tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
-    if target.layers in config.taps and not config.paired:  # every engine feeds that state to MTP layers
+    if target.layers in config.taps and not config.paired:  # as engines do for MTP layers
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
-        notes += (f"It {last}; engines often take the one before it.",)
+        notes += (f"The head {last}; engines often use the state before that norm.",)
     unused = (f"{names[name]} is the target's, and drafting does not read it." for name in sorted(_OF_THE_TARGET & set(names)))
     return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
 
 
 def _candidates(said: Settings, names: Mapping[str, Stored], vocab: int) -> dict[str, int]:
-    """The sizes of a low-rank head that chooses each row's candidates (EAGLE-4); none for other heads."""
+    """Return the sizes of a low-rank head that chooses each row's candidates (EAGLE-4); {} for other heads."""
     if not (low_rank := said.section("efficient_lm_head_config")).values:
         return {}
     low_rank.refuse_unknown(("rank", "num_candidates"), {"type": ["low_rank"]})
@@ -146,7 +147,7 @@ def _candidates(said: Settings, names: Mapping[str, Stored], vocab: int) -> dict
 
 
 def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...]) -> Settings:
-    """Return a folder's settings as one table. Raises ModelUnavailable for an unknown one."""
+    """Return a folder's settings as one flat table. Raises ModelUnavailable for an unknown setting."""
     name, settings, inner = said.name, dict(said.values), said.values.get("model")
     if layout is LAYOUTS["eagle"] and isinstance(inner, Mapping):
         settings |= inner
@@ -155,7 +156,7 @@ def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...
     if layout.ignored:
         settings = {field: value for field, value in settings.items() if not re.fullmatch(layout.ignored, field)}
         if isinstance(rope := settings.get("rope_scaling"), Mapping) and "mrope_section" in rope:
-            del settings["rope_scaling"]  # each row has one position, even if the target's tokens have three
+            del settings["rope_scaling"]  # rows have one position each, even if the target's tokens have three
     if layout is LAYOUTS["speculators"]:
         return _speculators_settings(layout, said, target)
     if layout.short == "EAGLE-3":
@@ -168,15 +169,15 @@ def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...
 
 
 def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settings:
-    """The settings, completed by transformers' defaults for their kind of decoder."""
+    """Return the settings, completed by transformers' defaults for this kind of decoder."""
     name, outer, fills = said.name, said.values, layout.network == "fill"
     if (kind := outer.get("speculators_model_type")) not in (_BLOCK_KINDS if fills else ("eagle3",)):
         raise said.refusal(f"is a speculator of the kind {shown(kind)} (speculators_model_type), not eagle3")
     said.refuse_unknown(layout.read, layout.values)
     if not fills and outer.get("norm_before_residual") is None:
         raise ModelUnavailable(
-            f"{name} does not set norm_before_residual: the library then assumes false and vLLM true. Find out which it "
-            "was trained with, and write it into a copy of its config.json."
+            f"{name} does not set norm_before_residual, for which the library assumes false and vLLM true. Find out which "
+            "value the heads were trained with, and write it into a copy of their config.json."
         )
     inner = said.section("transformer_layer_config")
     if not inner.values:
@@ -193,12 +194,12 @@ def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settin
             "target it was trained for."
         )
     own = {"target_hidden_size": outer.get("target_hidden_size"), "use_qk_norm": kind == "qwen3"}
-    # As in the library, a sliding_window is unused unless layer_types says where it applies.
+    # As in the library, sliding_window has no effect without layer_types.
     return Settings(name, {**outer, **decoder, **own, "use_sliding_window": bool(decoder.get("layer_types"))})
 
 
 def _mtp_settings(said: Settings) -> tuple[Settings, Mapping[str, Any]]:
-    """The text model's settings, completed by the defaults of its class, and the conventions of its family."""
+    """Return the text model's settings, completed by the defaults of its class, and the conventions of its family."""
     name, kind, reasons = said.name, said.values.get("model_type"), _MTP["reasons"]
     if not isinstance(kind, str):
         raise said.refusal("has no model_type in its config.json, without which its MTP layers are unknown")
@@ -222,7 +223,7 @@ def _mtp_settings(said: Settings) -> tuple[Settings, Mapping[str, Any]]:
 
 
 def _experts(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Experts | None:
-    """The sparse feed-forward of an MTP layer; None for a dense one."""
+    """Return the sizes of an MTP layer's experts, or None for a dense feed-forward."""
     if "experts" not in family:
         return None
 
@@ -235,22 +236,22 @@ def _experts(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Experts 
 
 
 def _taps(said: Settings, layers: int) -> tuple[int, ...]:
-    """Taps of an EAGLE-3 head, in transformers' numbering of hidden states; published configs number them in two ways."""
-    # The numbers under eagle_config, and DeepSpec's, are layer numbers: the output of layer i is hidden state i + 1.
+    """Return the taps of an EAGLE-3 head as indices of transformers' hidden states; configs number them in two ways."""
+    # eagle_config and DeepSpec number layers; the output of layer i is hidden state i + 1.
     own = said.get(f"eagle_config.{_LAYER_IDS}", NUMBERS) or said.get("target_layer_ids", NUMBERS)
     nested = tuple(layer + 1 for layer in own)
     return _within(said, layers, said.get(_LAYER_IDS, NUMBERS) or nested or (2, layers // 2, layers - 3))
 
 
 def _within(said: Settings, layers: int, taps: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the taps. Raises ModelUnavailable if there are none, or the target has no such hidden state."""
+    """Return ``taps``. Raises ModelUnavailable if there are none, or if the target lacks one of these hidden states."""
     if not taps or not all(0 <= tap <= layers for tap in taps):
         raise said.refusal(f"reads hidden states {list(taps)} of a target with {layers} layers")
     return taps
 
 
 def _notes(settings: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Notes on settings that trainers and engines read differently."""
+    """Return notes on settings that trainers and engines interpret differently."""
     notes = []
     if settings.get(f"eagle_config.{_LAYER_IDS}") and not settings.get(_LAYER_IDS):
         notes.append(
@@ -273,23 +274,24 @@ def _notes(settings: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ..
 def _sizes(
     layout: Layout, said: Settings, stored: Repository, names: Mapping[str, Stored], target: Fit, first: str = "layers.0"
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the sizes of :class:`HeadConfig`, from the settings and the queries of the layer called ``first``.
+    """Return the sizes of :class:`HeadConfig`, from the settings and from the query projection of the layer called ``first``.
 
     In ``wide`` layouts, heads with their own embedding and output head may be narrower than the target. Raises ModelUnavailable
-    if sizes do not fit."""
+    if sizes do not fit.
+    """
     name, hidden, heads = said.name, said.get("hidden_size", SIZE), said.get("num_attention_heads", SIZE)
     target_hidden = said.get("target_hidden_size", SIZE, hidden)
     narrower = "wide" in layout.config and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
     if target_hidden != target.hidden or not (hidden == target_hidden or narrower):
         raise ModelUnavailable(
-            f"{name} was made for hidden states of width {target_hidden} and has width {hidden} itself; those of "
+            f"{name} was made for hidden states of width {target_hidden} and is {hidden} wide, but the hidden states of "
             f"{target.name} have width {target.hidden}: choose the target it was trained for."
         )
     queries = names.get(f"{first}.self_attn.q_proj.weight")
     if queries is None:
         raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are not {layout.short} heads.")
     kv_heads = said.get("num_key_value_heads", SIZE, heads)
-    # The size of an attention head is often not hidden / heads, and then not always in the config.
+    # head_dim is often missing from the config, and need not be hidden / heads.
     rows = len(stored.tensor(queries))
     size = said.get("head_dim", SIZE, max(1, rows // heads))
     if heads % kv_heads or size % 2 or size * heads > rows:
@@ -301,22 +303,23 @@ def _sizes(
 def _weights(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig
 ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor | None]:
-    """Return the learned tensors, checked one by one, the embedding, the head, and the token ids of its rows if it covers only
-    some.
+    """Return the learned tensors, the embedding, the output head, and the token ids of the head's rows (None: the whole
+    vocabulary).
 
-    MSD's embedding may have fewer rows than the target's, which supplies the rest. Raises ModelUnavailable naming the
-    tensor that is missing, of another shape, or unknown to this layout."""
+    The target supplies embedding rows that MSD does not store. Raises ModelUnavailable naming the tensor that is missing,
+    unknown, or of the wrong shape.
+    """
     narrow = _VOCABULARY if config.wide or config.paired or layout.network == "fill" else frozenset()
     also = _OF_THE_TARGET | narrow | {"lm_head.weight", "embed_tokens.weight"}
-    tensors = tensors_of(stored, names, config.shapes(), layout.short, also)  # before any conversion, which allocates memory
+    tensors = tensors_of(stored, names, config.shapes(), layout.short, also)  # checked before any conversion allocates memory
     embedding = target.embedding
     if "embed_tokens.weight" in names:
         rows = len(embedding)
-        if layout is LAYOUTS["msd"]:  # a later release of the target appended tokens for pictures
+        if layout is LAYOUTS["msd"]:  # a later release of the target appended image tokens
             rows = min(rows, len(stored.tensor(names["embed_tokens.weight"])))
         own = shaped(stored, names, "embed_tokens.weight", (rows, config.hidden)).to(embedding)
         own = torch.cat((own, embedding[rows:])) if rows < len(embedding) else own
-        embedding = embedding if torch.equal(own, embedding) else own  # the heads' embedding may have been trained
+        embedding = embedding if torch.equal(own, embedding) else own  # keep the heads' embedding only if training changed it
     ids = _draft_ids(stored, names, len(embedding)) if "d2t" in names else None
     head = target.head if ids is None else target.head[ids.to(target.head.device)]
     if "lm_head.weight" in names:
@@ -330,7 +333,7 @@ def _weights(
 
 
 def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
-    """Read a block drafter of z-lab's package, DeepSpec or the speculators library, told apart by their tensors.
+    """Read a block drafter in the format of z-lab's package, DeepSpec or the speculators library, told apart by stored tensors.
 
     Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown.
     """
@@ -346,7 +349,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
     if said.values.get("mask_token_id") is None:
         raise said.refusal("does not set mask_token_id, the token at positions yet to be filled")
     markov = "markov_head.markov_w1.weight" in names
-    # DeepSpec stores embedding and head; z-lab's files never do. The class's name is the same for both of DeepSpec's drafters.
+    # DeepSpec stores embedding and head, z-lab does not. DeepSpec uses one class name for both of its drafters.
     deepspec = not library and {"embed_tokens.weight", "lm_head.weight"} <= set(names)
     dspark = "dspark" in (said.values.get("speculators_model_type"), said.values.get("projector_type"))
     own = said.layers(len(stored.files))
@@ -401,8 +404,10 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
 
 
 def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[int, ...]:
-    """Taps of a block drafter, in transformers' numbering of hidden states, which the speculators library uses. z-lab and
-    DeepSpec number layers by their outputs, -1 for the embedding's."""
+    """Return the taps of a block drafter as indices of transformers' hidden states.
+
+    The speculators library stores these indices. z-lab and DeepSpec store layer numbers, -1 for the embedding.
+    """
     if library:
         return _within(said, layers, said.get("aux_hidden_state_layer_ids", NUMBERS))
     ids = said.get("target_layer_ids", LAYER_IDS)
@@ -411,7 +416,10 @@ def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[i
 
 
 def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool) -> tuple[bool, ...]:
-    """By layer, whether rows of a block see only earlier ones: a setting for all layers, else true for those with a window."""
+    """Return, per layer, whether rows of a block attend only to earlier rows.
+
+    One setting may decide for all layers; otherwise the layers with a sliding window are causal.
+    """
     for field in ("is_causal", "causal"):
         if not library and said.values.get(field) is not None:
             return (said.get(field, bool),) * layers
@@ -422,9 +430,9 @@ def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool
 
 
 def _draft_ids(stored: Repository, names: Mapping[str, Stored], vocab: int) -> Tensor:
-    """Return the token id of each row of the head, from ``d2t``, which holds the id minus the row's number.
+    """Return the token id of each row of the head; ``d2t`` stores the id minus the row number.
 
-    Raises ModelUnavailable unless the ids are the target's, all different, and agree with ``t2d``.
+    Raises ModelUnavailable unless the ids are distinct tokens of the target and agree with ``t2d``.
     """
     offsets = stored.tensor(names["d2t"]).long()
     mask = stored.tensor(names["t2d"]).bool() if "t2d" in names else None
@@ -445,13 +453,13 @@ def _draft_ids(stored: Repository, names: Mapping[str, Stored], vocab: int) -> T
 
 
 def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNet:
-    """Read Medusa heads; other weights in the folder are ignored. Raises ModelUnavailable naming the misfit."""
+    """Read Medusa heads; other weights in the folder are ignored. Raises ModelUnavailable naming what does not fit."""
     names = {name: own for name, own in layout.names_in(stored).items() if re.fullmatch(layout.when[0]["tensor"], name)}
     numbers = [[int(number) for number in name.split(".")[:2]] for name in names]
     heads, blocks = 1 + max(head for head, _ in numbers), max(block for _, block in numbers)
-    if max(heads, blocks) > _MOST_HEADS:  # before memory is allocated for them
+    if max(heads, blocks) > _MOST_HEADS:  # checked before memory is allocated
         raise ModelUnavailable(f"{stored.name} numbers its tensors up to {max(heads, blocks)}: these are not Medusa heads.")
-    # medusa-vicuna-7b-v1.3 declares two heads and has five, which its authors' loader allows: more than declared are accepted.
+    # medusa-vicuna-7b-v1.3 declares two heads and stores five, which its authors' loader accepts, so extra heads are allowed.
     for field, count in (("medusa_num_heads", heads), ("medusa_num_layers", blocks)):
         if isinstance(said := stored.config.get(field), int) and count < said:
             raise ModelUnavailable(
@@ -467,7 +475,7 @@ def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNe
 
 
 def _cross_net(layout: Layout, stored: Repository, target: Fit) -> CrossNet:
-    """Read a DREAM drafter on the target's embedding and head. Raises ModelUnavailable naming the misfit."""
+    """Read a DREAM drafter that uses the target's embedding and head. Raises ModelUnavailable naming what does not fit."""
     said = Settings(stored.name, stored.config)
     said.refuse_unknown(SIZES, layout.values)
     names = layout.names_in(stored)
@@ -485,7 +493,7 @@ def _cross_net(layout: Layout, stored: Repository, target: Fit) -> CrossNet:
     if all(gates):
         names["reading.gates"] = tuple(gates)
     for part, rows in (("mlp.gate_proj", config.inner), ("self_attn.k_proj", config.kv_heads * config.head_size)):
-        shaped(stored, names, f"first.{part}.weight", (rows, config.hidden))  # before the net is built
+        shaped(stored, names, f"first.{part}.weight", (rows, config.hidden))  # checked before the network is built
     net = CrossNet(config, target.embedding, target.head)
     shapes = {key: value.shape for key, value in net.state_dict().items()}
     net.load_state_dict(tensors_of(stored, names, shapes, layout.short))

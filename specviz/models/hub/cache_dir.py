@@ -1,4 +1,4 @@
-"""Cache folder of downloaded models, with files that arrive whole or not at all."""
+"""Cache folder of downloaded models: location, locks, disk space and write errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from safetensors import SafetensorError
 from specviz.errors import ModelUnavailable
 
 Progress = Callable[[str, float | None], None]
-"""Receives a message about the current work and its completed share in [0, 1], None if unknown."""
+"""Callback that receives a message about the current work and the completed share in [0, 1], None if unknown."""
 
 
 MOST_RESERVED = 2e9
-"""Maximum bytes of memory or disk kept free of models, for the app, libraries and KV caches; on small machines a share."""
+"""Maximum bytes of memory or disk kept free for the app, libraries and key-value caches; small machines keep a fraction."""
 _TURN_SECONDS = 0.25
 _FULL = ("No space left", "Disk quota exceeded", "not enough space on the disk")
 
@@ -33,7 +33,7 @@ def no_progress(message: str, fraction: float | None = None) -> None:
 
 
 def cache_folder() -> Path:
-    """Return ``SPECVIZ_CACHE`` if set, else this platform's folder for caches."""
+    """Return ``SPECVIZ_CACHE`` if set, else the platform's cache folder."""
     if chosen := os.environ.get("SPECVIZ_CACHE", "").strip():
         return Path(chosen).expanduser()
     if sys.platform == "darwin":
@@ -43,19 +43,19 @@ def cache_folder() -> Path:
 
 
 def ensure_folder(folder: Path) -> Path:
-    """Create ``folder`` if it is missing, and return it. Raises ModelUnavailable if the cache cannot be written."""
+    """Create ``folder`` if it is missing, and return it. Raises ModelUnavailable if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ModelUnavailable(
             f"Models are kept in {cache_folder()}, which cannot be written ({problem.strerror}). "
-            "Set the environment variable SPECVIZ_CACHE to a folder that can."
+            "Set the environment variable SPECVIZ_CACHE to a writable folder."
         ) from problem
     return folder
 
 
 def check_disk(name: str, size: int, folder: Path) -> None:
-    """Raise ModelUnavailable if a model's files of ``size`` bytes would fill the disk of ``folder``."""
+    """Raise ModelUnavailable if ``size`` bytes of files would leave too little space on the disk of ``folder``."""
     while not folder.exists():
         folder = folder.parent
     disk = shutil.disk_usage(folder)
@@ -69,9 +69,9 @@ def check_disk(name: str, size: int, folder: Path) -> None:
 
 @contextmanager
 def file_lock(name: str, progress: Progress = no_progress, patience: float = 3600.0) -> Iterator[None]:
-    """Hold the lock called ``name`` against every other process of this machine; wait at most ``patience`` seconds for it.
+    """Hold the inter-process lock called ``name``. Raises ModelUnavailable after waiting ``patience`` seconds.
 
-    During the wait, ``progress`` is called at least twice a second, and its errors end the wait.
+    While waiting, ``progress`` is called several times a second; an error raised by ``progress`` ends the wait.
     """
     lock = FileLock(str(ensure_folder(cache_folder() / "locks") / f"{name}.lock"))
     end, turn = time.monotonic() + patience, 0.0
@@ -95,10 +95,10 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
 
 @contextmanager
 def cache_write(name: str) -> Iterator[None]:
-    """Guard a write to the cache. Raises ModelUnavailable if its disk is full or cannot be written."""
+    """Turn errors while the cache is written into ModelUnavailable."""
     try:
         yield
-    except Timeout:  # a lock's, which is an OSError too
+    except Timeout:  # from a lock; Timeout is an OSError
         raise
     except (OSError, SafetensorError) as problem:
         reason = "the disk is full" if disk_is_full(problem) else getattr(problem, "strerror", None) or problem
@@ -106,15 +106,15 @@ def cache_write(name: str) -> Iterator[None]:
 
 
 def disk_full_message(name: str, reason: str = "the disk is full") -> str:
-    """Message for a failed write to the cache."""
+    """Return the message for a failed write to the cache."""
     return (
         f"{name} could not be written to {cache_folder()} ({reason}). "
-        "Make room there, or set SPECVIZ_CACHE to a folder on another disk."
+        "Free disk space, or set SPECVIZ_CACHE to a folder on another disk."
     )
 
 
 def disk_is_full(problem: BaseException | str) -> bool:
-    """Whether an error, its cause, or a log reports a full disk."""
+    """Return whether an error, its cause, or a log reports a full disk."""
     if isinstance(problem, str):
         return any(words in problem for words in _FULL)
     if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -124,7 +124,7 @@ def disk_is_full(problem: BaseException | str) -> bool:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in ``file``; an empty one if the file is missing or unreadable."""
+    """Return the JSON object in ``file``, or an empty one if the file is missing or unreadable."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -133,6 +133,6 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def fsync(file: Path) -> None:
-    """Flush ``file`` to the disk before it is renamed into place, so that a power cut leaves no empty file."""
+    """Flush ``file`` to disk before a rename, so that a power cut leaves no empty file."""
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())

@@ -1,10 +1,11 @@
 """Conversion of a GGUF file into a folder of safetensors.
 
-transformers reads a few settings, by a table for each architecture, and ignores the rest. Of rotary positions it reads
-``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count`` and the tensors of
-divisors become settings too; a setting that changes the computation and has no equivalent is refused by name. The loaded model is
-then compared with the angles of these settings; a model with other angles is refused, whatever the reason. Sizes need no reading,
-since tensors of another shape are refused. Axis name: ``pair`` (two dimensions that rotate together).
+transformers reads few settings of a GGUF file; of rotary positions, mostly just ``rope.freq_base``. This module also reads
+``rope.scaling.*``, ``rope.dimension_count`` and the tensors of divisors. A setting that changes the computation and that
+transformers cannot represent is refused by name.
+
+The loaded model's rotary frequencies are then compared with the file's, and a mismatch is refused. Sizes need no check, because
+transformers refuses tensors of the wrong shape. Axis name: ``pair`` (two dimensions that rotate together).
 """
 
 from __future__ import annotations
@@ -30,46 +31,48 @@ from specviz.models.hub.opening import LOCAL, first_line
 from specviz.paths import ASSETS
 
 DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-"""Tensors that hold no weights, but the divisor of each pair's angle."""
+"""Tensors of divisors: each pair's rotary frequency is divided by one."""
 _SCALING = frozenset(
     """type factor original_context_length attn_factor finetuned
     yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow""".split()
 )
-"""Settings under ``rope.scaling.`` that are read; any other may change the angles and is refused by its name."""
+"""Supported settings under ``rope.scaling.``; any other is refused by name, because it may change the frequencies."""
 _LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""Llama 3.1's to 3.3's rule without its factor: llama.cpp's converter writes the resulting divisors."""
+"""Rotary scaling of Llama 3.1 to 3.3 without its factor; llama.cpp's converter stores only the resulting divisors."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _TABLES = tomllib.loads((ASSETS / "gguf_settings.toml").read_text("utf-8"))
 PLACES: Mapping[str, Sequence[str]] = _TABLES["places"]
-"""Attributes of a transformers configuration by setting of the file; the first that exists is set."""
+"""Attributes of a transformers config for each GGUF setting; the first attribute that exists is set."""
 IDLE: Mapping[str, Sequence[Any]] = _TABLES["idle"]
-"""The values at which a setting without an equivalent changes nothing; with any other value the file is refused."""
+"""Values at which a setting without an equivalent has no effect; a file with any other value is refused."""
 SIZES = frozenset(_TABLES["sizes"])
-"""Settings that transformers reads, that tensors' shapes imply, or that do not affect the text."""
+"""Settings that transformers reads, that tensor shapes imply, or that do not affect the output."""
 APART = ("attention.scale", "attention.sliding_window_pattern")
-"""Settings that need more than copying."""
+"""Settings that :func:`apply_settings` handles one by one."""
 _MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
-"""Number of layers of the 27B models, whose attention scale llama.cpp computes from the hidden size: files do not hold it."""
+"""Layers of the 27B models, whose attention scale llama.cpp computes from the hidden size because files do not store it."""
 
 
 def field(header: GGUFReader, name: str, default: Any) -> Any:
-    """A setting of the file, or ``default`` if the file has none."""
+    """Return a setting of the file, or ``default`` if it is unset."""
     stored = header.get_field(name)
     return default if stored is None else stored.contents()
 
 
 @dataclass(frozen=True)
 class GgufRotary:
-    """Rotary positions of a file as transformers' settings, with the number of a head's dimensions that rotate: of layers that
-    see the whole text, and of ``sliding`` ones where the file distinguishes them."""
+    """Rotary settings of a file in transformers' form, each with the number of rotating dimensions per head.
+
+    ``full``: layers with full attention. ``sliding``: layers with a sliding window, if the file sets these apart.
+    """
 
     full: tuple[Mapping[str, Any], int]
     sliding: tuple[Mapping[str, Any], int] | None
 
 
 def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
-    """Read the rotary positions of a file; None if it sets none. Raises ModelUnavailable for settings without an equivalent in
-    transformers."""
+    """Return the rotary settings of a file, None if there are none. Raises ModelUnavailable if transformers cannot represent
+    them."""
     arch = str(field(header, "general.architecture", ""))
     about = f"{arch}.rope."
     said = {key.removeprefix(about): header.fields[key].contents() for key in header.fields if key.startswith(about)}
@@ -83,7 +86,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     wide = int(field(header, f"{arch}.embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
     size = int(said.get("dimension_count") or field(header, f"{arch}.attention.key_length", 0) or wide)
     base, context = float(said.get("freq_base", 10000.0)), int(field(header, f"{arch}.context_length", 0))
-    # llama.cpp treats a factor without a type as linear scaling, whose old name is scale_linear.
+    # llama.cpp reads a factor without a type as linear scaling; scale_linear is its old name.
     factor = float(scaling.get("factor") or said.get("scale_linear") or 1.0)
     kind = str(scaling.get("type", "linear")) if factor != 1 or "type" in scaling else "none"
     original = int(scaling.get("original_context_length") or context)
@@ -98,7 +101,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
             "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original,
             "beta_fast": float(scaling.get("yarn_beta_fast", 32.0)), "beta_slow": float(scaling.get("yarn_beta_slow", 1.0)),
             "attention_factor": attention * (0.1 * math.log(factor) + 1 if factor > 1 else 1.0),
-            "truncate": "gpt" not in arch,  # gpt-oss alone does not round the ends of the ramp, which no file records
+            "truncate": "gpt" not in arch,  # only gpt-oss leaves the ends of the ramp unrounded, and files do not say so
         }  # fmt: skip
     elif kind in ("none", "linear") and long is None and short is None and attention == 1:
         scale = torch.full((size // 2,), factor if kind == "linear" else 1.0).double()
@@ -113,7 +116,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
 
 
 def _rates(settings: Mapping[str, Any], size: int) -> tuple[Tensor, float]:
-    """Angles [pair] in radians per position of ``size`` rotating dimensions, and the scale of cosines and sines."""
+    """Return the rotary frequencies [pair] in radians per position, and the scale of cosines and sines."""
     if settings["rope_type"] == "default":
         return settings["rope_theta"] ** -(torch.arange(0, size, 2).double() / size), 1.0
     config = LlamaConfig(head_dim=size, rope_parameters=dict(settings))
@@ -125,8 +128,11 @@ def _same(rates: Tensor, wanted: Tensor) -> bool:
 
 
 def _divided(divisors: Tensor, base: float, context: int) -> dict[str, Any]:
-    """Settings for angles divided one by one: a single factor, or Llama 3's rule if it gives these divisors, else longrope. Its
-    divisors are the same within and beyond the original context, so that it never switches."""
+    """Return settings for frequencies divided by ``divisors`` [pair].
+
+    These are one linear factor, else Llama 3's rule if it yields the divisors, else longrope with equal factors for short and
+    long texts.
+    """
     largest = float(divisors.max())
     if bool((divisors == largest).all()):
         return {"rope_type": "default"} if largest == 1 else {"rope_type": "linear", "factor": largest}
@@ -143,12 +149,12 @@ def _longrope(short: Tensor, long: Tensor, original: int, attention: float) -> d
 
 
 def apply_rotary(config: Any, said: GgufRotary) -> None:
-    """Set a file's rotary positions in the configuration that transformers read from it."""
+    """Write a file's rotary settings into the config that transformers read from the same file."""
     current = getattr(config, "rope_parameters", None) or {}
     nested = _FULL in current
     own = dict(current.get(_FULL) or {}) if nested else dict(current)
     settings, rotated = dict(said.full[0]), said.full[1]
-    if own.get("rope_type") == "proportional":  # Gemma 4's: the divisors encode which pairs rotate, as this type does
+    if own.get("rope_type") == "proportional":  # Gemma 4: the divisors only mark which pairs rotate, as this type does
         settings = {"rope_type": "proportional", "rope_theta": settings["rope_theta"]}
     else:
         own = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
@@ -163,7 +169,7 @@ def apply_rotary(config: Any, said: GgufRotary) -> None:
 
 
 def refuse_other_angles(model: Any, said: GgufRotary | None, name: str) -> None:
-    """Raise ModelUnavailable unless every layer of the loaded model rotates by the file's angles."""
+    """Raise ModelUnavailable if a layer of the loaded model rotates at frequencies other than the file's."""
     if said is None:
         return
     turning = [module for module in model.modules() if any(part.endswith("inv_freq") for part in module._buffers)]
@@ -188,9 +194,9 @@ def _inexpressible(name: str, what: str) -> ModelUnavailable:
 
 
 def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...]:
-    """Set a file's other settings in the configuration that transformers read from it. Returns warnings of unknown settings.
+    """Write a file's other settings into the config that transformers read. Returns warnings about unknown settings.
 
-    Raises ModelUnavailable for a setting that changes the computation and has no equivalent in transformers' class.
+    Raises ModelUnavailable for a setting that changes the computation and that transformers cannot represent.
     """
     arch = str(field(header, "general.architecture", ""))
     settings = {
@@ -204,7 +210,7 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
             "Give the model's own folder or hub id instead."
         )
 
-    # The factor of attention scores, by default llama.cpp's own for the model.
+    # Scale of attention scores; llama.cpp has a default for each model.
     size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
     scale = float(settings.get("attention.scale") or 0)
     if "query_pre_attn_scalar" in held:
@@ -215,7 +221,7 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
             raise without_place("attention.scale", scale)
     elif scale and not (size and math.isclose(scale, size**-0.5, rel_tol=1e-4)):
         raise without_place("attention.scale", scale)
-    # The layers with a sliding window, where the file names them; one as long as the context never slides.
+    # Layers with a sliding window, if the file lists them. A window as long as the context has no effect.
     pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
     window = settings.get("attention.sliding_window", 0)
     slides = window and window < settings.get("context_length", math.inf)
@@ -224,7 +230,7 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
         config.layer_types = [_SLIDING if one else _FULL for one in every]
     elif slides and kinds and _SLIDING not in kinds:
         raise ModelUnavailable(
-            f"{name} has a sliding window of {window} tokens and does not say which layers of a {config.model_type} model slide. "
+            f"{name} has a sliding window of {window} tokens but does not say which {config.model_type} layers use it. "
             "Give the model's own folder or hub id instead."
         )
     for key, value in settings.items():
@@ -239,10 +245,10 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
             raise without_place(key, value)
         elif key not in IDLE and key not in SIZES and not key.startswith("rope.") and key not in APART:
             unknown.append(f"{arch}.{key}")
-    return (f"Settings of this GGUF that nothing here reads: {', '.join(unknown)}.",) if unknown else ()
+    return (f"Unknown settings of this GGUF file were ignored: {', '.join(unknown)}.",) if unknown else ()
 
 
-# Splitters that transformers 5.23 rebuilds correctly; it treats any other as GPT-2's, which a warning reports.
+# Pre-tokenizers that transformers 5.23 rebuilds correctly. It replaces any other with GPT-2's, and a warning says so.
 _KNOWN_SPLITTERS = frozenset(
     "default gpt-2 llama-bpe llama-v3 llama3 llama4 falcon3 smaug-bpe tekken pixtral qwen2 qwen35 deepseek-r1-qwen "
     "megrez gpt-4o minimax-m2 lfm2".split()
@@ -277,12 +283,12 @@ def convert(gguf: Path, folder: Path) -> tuple[str, ...]:
     splitter = str(field(header, "tokenizer.ggml.pre", ""))
     warnings = unread
     if splitter == "smollm":
-        # It splits off every digit before GPT-2's rule applies, so that spaces before a number stay together.
+        # SmolLM splits off each digit before GPT-2's rule applies, so spaces before a number stay together.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     elif splitter and splitter not in _KNOWN_SPLITTERS:
-        warnings += (f"This GGUF splits text by {splitter!r}, which may be rebuilt only approximately: prompts can differ.",)
+        warnings += (f"The pre-tokenizer {splitter!r} of this GGUF file is only approximated: prompts may be split differently.",)
     with exclusive_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -290,11 +296,11 @@ def convert(gguf: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _header(gguf: Path) -> GGUFReader:
-    """Read a file's header. Raises ModelUnavailable for a file that is damaged, empty, or one part of several."""
+    """Read a file's header. Raises ModelUnavailable if the file is damaged, empty, or one of several parts."""
     try:
         header = GGUFReader(gguf)
         count, part = int(field(header, "split.count", 1)), int(field(header, "split.no", 0))
-    except Exception as problem:  # numpy and struct on damaged bytes
+    except Exception as problem:  # numpy's and struct's errors on damaged bytes
         raise ModelUnavailable(f"{gguf.name} is damaged or not a GGUF file ({problem}). Get the file again.") from problem
     if count > 1:
         raise ModelUnavailable(
@@ -307,11 +313,10 @@ def _header(gguf: Path) -> GGUFReader:
 
 
 def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: Mapping[str, Any]) -> None:
-    """Raise ModelUnavailable unless the file holds all of the model's weights and no others.
+    """Raise ModelUnavailable unless the file holds all of the model's weights and nothing else.
 
-    transformers silently ignores unknown tensors, so the numbers in file and model are counted and must be equal. A tied head may
-    be stored once more. The file may hold layers after the model's own, which only draft (MTP), and keys and values of layers
-    that take them from an earlier one (Gemma 3n and 4).
+    transformers ignores unknown tensors without a warning, so the numbers in file and model are counted. Not counted are rotary
+    divisors, a stored copy of a tied head, MTP layers, and unused keys and values of layers that share others (Gemma 3n and 4).
     """
     config, own = model.config, int(model.config.num_hidden_layers)
     if missing := sorted(loading_info["missing_keys"]):
@@ -335,13 +340,13 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
         known = {f"{names.get_name(ours.rpartition('.')[0])}.{ours.rpartition('.')[2]}" for ours in model.state_dict()}
         strange += [*sorted(set(stored) - known), "more numbers than it needs"]
         raise ModelUnavailable(
-            f"{name} holds {strange[0]}, which a {config.model_type} model does not use: it may name an architecture other "
-            "than its own. Get the file again, or give a folder or hub id with safetensors."
+            f"{name} holds {strange[0]}, which a {config.model_type} model does not use. The file may name the wrong "
+            "architecture. Get the file again, or give a folder or hub id with safetensors."
         )
 
 
 def _storage(header: GGUFReader) -> torch.dtype:
-    """Number format for the file's matrices: float32 or float16 where they are stored so, bfloat16 where quantised."""
+    """Return the dtype of the unpacked matrices: float32 or float16 if any matrix is stored so, else bfloat16."""
     kinds = {tensor.tensor_type for tensor in header.tensors if len(tensor.shape) > 1}
     if GGMLQuantizationType.F32 in kinds:
         return torch.float32

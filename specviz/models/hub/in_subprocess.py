@@ -1,7 +1,7 @@
-"""Download and unpacking of a model in a separate process: ``python -m specviz.models.hub.in_subprocess NAME``.
+"""``python -m specviz.models.hub.in_subprocess NAME``: download and unpack a model in a separate process.
 
-A process must not compute before it is forked: torch's worker threads do not survive a fork, and the copy waits for them
-forever. A ZeroGPU Space forks the app for each run.
+torch's worker threads do not survive a fork, so a process that has computed hangs after forking. A ZeroGPU Space forks the app
+for each run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ _HERE: set[str] = set()
 
 
 def load_in_subprocess(name: str, progress: Progress) -> None:
-    """Fetch and unpack the model if it is missing, once for this process. Raises ModelUnavailable, and any error of ``progress``,
-    which ends the other process."""
+    """Fetch and unpack the model if it is missing, once per process. Raises ModelUnavailable.
+
+    An error raised by ``progress`` kills the subprocess and is raised again.
+    """
     if name in _HERE:
         return
     command = [sys.executable, "-m", "specviz.models.hub.in_subprocess", name]
-    # Its error stream holds other libraries' progress bars, which would fill an unread pipe.
+    # stderr goes to a file: other libraries' progress bars would fill an unread pipe.
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
         subprocess.Popen(command, cwd=IMPORTED_FROM, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8") as child,
@@ -49,7 +51,7 @@ def load_in_subprocess(name: str, progress: Progress) -> None:
 
 
 def main(name: str) -> None:
-    """Fetch the model; print a line of JSON for each progress report, or one with the reason for a refusal."""
+    """Fetch the model. Prints each progress report as one line of JSON, and a refusal as another."""
     from specviz.models.hub.prepare import prepare
 
     try:

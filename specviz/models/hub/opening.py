@@ -1,4 +1,4 @@
-"""Guard around untrusted model folders: turns any library's error into one sentence."""
+"""Context manager for opening untrusted model folders: any library's error becomes one sentence for the user."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ _SIZES = frozenset(
     "hidden_size n_embd d_model intermediate_size vocab_size head_dim num_attention_heads n_head num_key_value_heads num_experts "
     "num_local_experts".split()
 )
-"""Settings that fix the size of a model as it is built, before any comparison with its weights."""
+"""Config fields that set a model's size; checked before the model is built."""
 _IDS = re.compile(r"\w*_token_(ids?|index)")
-"""Settings that hold one or several token ids."""
+"""Config fields that hold one token id or a list of token ids."""
 _POINTER = b"version https://git-lfs"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 LOCAL: Any = {"local_files_only": True, "trust_remote_code": False}
-"""Arguments of every ``from_pretrained``: no connection, and no code from a repository."""
+"""Keyword arguments for ``from_pretrained``: no network access, and no code from a repository."""
 
 
 @contextmanager
 def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> Iterator[None]:
-    """Guard the opening of the model called ``name`` in ``folder``; ``what`` names the kind of model that it is opened as.
+    """Turn any error while the model called ``name`` is opened from ``folder`` into ModelUnavailable or OutOfMemory.
 
-    Raises ModelUnavailable or OutOfMemory, with one sentence, for any error that a damaged or hostile file causes in a library.
+    ``what``: kind of model that the folder is opened as. ``places``: devices whose memory the model needs. Both appear in
+    messages.
     """
-    import torch  # imported here, because the page lists models without torch
+    import torch  # deferred, because the page lists models without torch
 
     try:
         _refuse_settings(name, folder)
@@ -46,12 +47,12 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
         raise _no_room(name, places) from problem
     except SafetensorError as problem:
         fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
-        again = "Delete that folder and try again." if fetched else "Get the model again."  # any other folder is the user's own
+        again = "Delete that folder and try again." if fetched else "Get the model again."  # a user's own folder stays
         raise ModelUnavailable(f"The weights of {name} in {folder} are damaged ({problem}). {again}") from problem
     except ImportError as problem:
         reason = " ".join(str(problem).split())[:300]
         raise ModelUnavailable(f"{name} needs a package that is not installed: {reason}") from problem
-    except Exception as problem:  # tokenizers, configurations and loaders have their own errors for each kind of damage
+    except Exception as problem:  # each library has its own errors for damaged files
         if any(words in str(problem).lower() for words in ("not enough memory", "out of memory", "allocate memory")):
             raise _no_room(name, places) from problem
         if "backend tokenizer" in str(problem) and not any((folder / file).is_file() for file in _TOKENIZERS):
@@ -64,29 +65,27 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
 
 
 def refuse_missing(name: str, keys: Iterable[str]) -> None:
-    """Raise ModelUnavailable if a loaded model lacks weights: ``keys`` names them."""
+    """Raise ModelUnavailable if ``keys``, the names of a model's missing weights, is not empty."""
     if missing := sorted(keys):
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
 
 
 def loading_warnings(name: str, folder: Path, info: Mapping[str, Any]) -> tuple[str, ...]:
-    """Warnings of a model that transformers loaded with this ``info``: an adapter beside it, unused weights.
+    """Return warnings about a model that transformers loaded with this ``info``: an adapter in the folder, unused weights.
 
-    Raises ModelUnavailable if it lacks weights.
+    Raises ModelUnavailable if weights are missing.
     """
     refuse_missing(name, info["missing_keys"])
     warnings = []
     if (folder / "adapter_config.json").is_file() or (folder / "adapter_model.safetensors").is_file():
-        warnings.append(
-            f"{name} holds an adapter (LoRA), which is not applied: its base model runs alone. Merge the two to run both."
-        )
+        warnings.append(f"{name} holds a LoRA adapter, which is not applied. To use it, merge the adapter into the base model.")
     if info["unexpected_keys"]:
         warnings.append(f"{len(info['unexpected_keys'])} weights stored with {name} are not part of the model.")
     return tuple(warnings)
 
 
 def first_line(problem: BaseException) -> str:
-    """An error's first line, joined with the rest if it ends in a colon; the error's type if its message is empty."""
+    """Return an error's first line, or all lines joined if the first ends in a colon; without a message, the error's type."""
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return (" ".join(" ".join(lines).split()) if lines[0].rstrip().endswith(":") else lines[0])[:300]
 
@@ -96,9 +95,11 @@ def _no_room(name: str, places: str) -> OutOfMemory:
 
 
 def _refuse_settings(name: str, folder: Path) -> None:
-    """Raise ModelUnavailable for a pointer in place of weights, or an impossible setting: more layers than the files hold
-    tensors, a size beyond all their bytes, or a token id that is not a whole number. A model of such sizes would take all memory
-    before any comparison."""
+    """Raise ModelUnavailable for Git LFS pointers and impossible settings.
+
+    A setting is impossible if it asks for more layers than there are tensors, a size beyond the stored bytes, or a fractional
+    token id. Building such a model could exhaust memory.
+    """
     tensors, stored = 0, 0
     for held in sorted(folder.glob("*.safetensors")):
         with held.open("rb") as opened:
@@ -113,17 +114,17 @@ def _refuse_settings(name: str, folder: Path) -> None:
             if file == "config.json" and stored and field in _LAYERS | _SIZES and type(value) in (int, float) and value > most:
                 whole = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
                 raise ModelUnavailable(
-                    f"The {file} of {name} says {field} {shown(value)}, but its weights are only {whole}. Get the whole model."
+                    f"The {file} of {name} sets {field} to {shown(value)}, but has weights of only {whole}. Get the whole model."
                 )
             ids = value if isinstance(value, list) else [value]
             if value is not None and _IDS.fullmatch(field) and not all(type(part) is int for part in ids):
                 raise ModelUnavailable(
-                    f"The {file} of {name} says {field} {shown(value)}, which is not a whole number. Get the model again."
+                    f"The {file} of {name} sets {field} to {shown(value)}, which is not a whole number. Get the model again."
                 )
 
 
 def _fields(settings: Any) -> Iterator[tuple[str, Any]]:
-    """The settings of a configuration and of its nested parts."""
+    """Yield the settings of a config and of the configs nested in it."""
     for field, value in settings.items() if isinstance(settings, dict) else ():
         yield field, value
         yield from _fields(value)

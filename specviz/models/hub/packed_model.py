@@ -1,4 +1,4 @@
-"""Single-file models: int8 weights, configuration and tokenizer together, unpacked to a folder that transformers loads."""
+"""Single-file models: int8 weights, config and tokenizer, unpacked to a folder that transformers loads."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ TEMPLATE = (
 END = "<|im_end|>"
 HEAD = "lm_head.weight"
 CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
-"""Keys of a card for the file that the weights change, and for the target that they were trained on, each identified by
-:func:`named`."""
+"""Metadata keys for the file that the weights modify and for the target that they were trained on, both by :func:`named`."""
 
 
 @dataclass(frozen=True)
 class PackedModel:
-    """Contents of a packed file. ``card`` records how it was made."""
+    """Contents of a packed file. ``card``: metadata that says how the model was made."""
 
     model: Any
     tokenizer: Tokenizer
@@ -40,7 +39,7 @@ class PackedModel:
 
 
 def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str, str]) -> None:
-    """Write ``model`` with its configuration and tokenizer. A head that is tied to the embedding is stored once."""
+    """Write ``model`` with its config and tokenizer. A head tied to the embedding is stored once."""
     tensors = dict(model.state_dict())
     if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
         del tensors[HEAD]
@@ -50,9 +49,9 @@ def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str,
 
 
 def read_model(path: Path, kind: Any = AutoModelForCausalLM) -> PackedModel:
-    """Read the model in ``path``, in float32, built by the auto class ``kind``.
+    """Read the model in ``path`` in float32; ``kind`` is the transformers auto class that builds it.
 
-    Raises ModelUnavailable if the file is not a packed model, or damaged.
+    Raises ModelUnavailable if the file is damaged or not a packed model.
     """
     tensors, card = read_weights(path)
     if not {"config", "tokenizer"} <= set(card):
@@ -62,7 +61,7 @@ def read_model(path: Path, kind: Any = AutoModelForCausalLM) -> PackedModel:
     model = kind.from_config(config, dtype=torch.float32)
     try:
         missing, unexpected = model.load_state_dict(tensors, strict=False)
-    except RuntimeError as problem:  # of another shape
+    except RuntimeError as problem:  # a tensor of the wrong shape
         raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.") from problem
     if unexpected or set(missing) - {HEAD}:
         raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.")
@@ -72,7 +71,7 @@ def read_model(path: Path, kind: Any = AutoModelForCausalLM) -> PackedModel:
 
 
 def shipped_file(path: Path) -> Path:
-    """Return ``path``, a file of shipped weights. Raises ModelUnavailable, with the command that makes it, if it is missing."""
+    """Return ``path``, a file of shipped weights. Raises ModelUnavailable, with the command that trains them, if missing."""
     if not path.is_file():
         raise ModelUnavailable(
             f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
@@ -82,7 +81,7 @@ def shipped_file(path: Path) -> Path:
 
 
 def card_in(path: Path) -> dict[str, str]:
-    """A file's card, read without its weights; empty if the file is missing."""
+    """Return a file's metadata without reading its weights, or {} if the file is missing."""
     if not path.is_file():
         return {}
     with safe_open(path, framework="pt") as file:
@@ -90,17 +89,17 @@ def card_in(path: Path) -> dict[str, str]:
 
 
 def digest(file: Path) -> str:
-    """First 16 hex digits of a file's SHA-256, enough to tell files apart."""
+    """Return the first 16 hex digits of a file's SHA-256."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def named(file: Path) -> str:
-    """Identification of a file on a card: its name and :func:`digest`."""
+    """Return a file's identification in metadata: its name and :func:`digest`."""
     return f"{file.name} {digest(file)}"
 
 
 def refuse_outdated(path: Path, base: Path) -> None:
-    """Raise ModelUnavailable if the weights in ``path`` were trained for another version of the file ``base``."""
+    """Raise ModelUnavailable if the weights in ``path`` were trained for another version of ``base``."""
     card = card_in(path)
     if not base.is_file() or named(base) not in [card.get(key) for key in (CHANGES, IMITATES, LEARNED_FROM)]:
         raise ModelUnavailable(
@@ -110,13 +109,13 @@ def refuse_outdated(path: Path, base: Path) -> None:
 
 
 def tokenizer_hash_in(path: Path) -> str:
-    """Hash of the tokenizer in a file; empty if the file is missing or holds none."""
+    """Return the hash of the tokenizer in a file, or "" if there is none."""
     written = card_in(path).get("tokenizer", "")
     return tokenizer_hash(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(written))) if written else ""
 
 
 def unpack(path: Path, folder: Path) -> tuple[str, ...]:
-    """Write the model in ``path`` into ``folder`` as transformers saves one: safetensors, configuration, tokenizer."""
+    """Unpack the model in ``path`` into ``folder`` in the form that transformers saves: safetensors, config and tokenizer."""
     with exclusive_loading():
         packed = read_model(path)
         context = getattr(packed.model.config, "max_position_embeddings", None) or 1 << 20

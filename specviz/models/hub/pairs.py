@@ -1,4 +1,4 @@
-"""Pairs of a published target and published heads for it: sizes, memory, and the commands that run them. No torch."""
+"""Published targets paired with published heads: sizes, memory, and the commands that run each pair. Does not import torch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specviz.models.hub.catalog import IMAGE, VISION, Entry, entries, row_of
 from specviz.paths import ASSETS
 
 MTP = "MTP"
-"""Layout of the MTP layers in the target's own repository, which are fetched with it."""
+"""Layout of MTP layers, which are stored and downloaded with the target."""
 _NOT_INSPECTED = ("ViSpec", "DREAM", "LANTERN", "LANTERN for LlamaGen")
-"""Layouts whose conventions `inspect` cannot try."""
+"""Layouts that the command `inspect` does not support."""
 _PICTURE = "assets/images/scenes/donuts-tiger.png"
 
 
 class Pair(Struct, frozen=True, forbid_unknown_fields=True):
-    """A target of the catalogue and a repository with heads for it; fields as in ``assets/pairs.toml``."""
+    """Target in the catalogue with a repository of heads for it; fields as in ``assets/pairs.toml``."""
 
     target: str
     heads: str
@@ -35,27 +35,27 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def entry(self) -> Entry:
-        """The target's entry in the catalogue, or the pair's own entry."""
+        """Catalogue entry of the target, or the pair's own entry."""
         return self.own or next(entry for entry in entries() if entry.name == self.target)
 
     @property
     def head_bytes(self) -> int:
-        """Approximate download of the heads, in bytes."""
+        """Approximate download size of the heads in bytes."""
         return self.number_bytes * self.parameters
 
     @property
     def memory(self) -> int:
-        """Bytes of target and heads in bfloat16, without the KV cache."""
+        """Bytes of target and heads in bfloat16, without the key-value cache."""
         return 2 * (self.entry.parameters + self.parameters)
 
     @property
     def status(self) -> str:
-        """Whether the pair has run in this project."""
+        """Sentence that says whether this project has run the pair."""
         return f"Run on {self.run_on}." if self.run_on else "This pair has not run here yet."
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Commands in order: fetch, inspect the heads where that is possible, run beside the baseline."""
+        """Commands in order: fetch, inspect (where supported), run beside the baseline."""
         folder = self.heads.split("/")[1]
         commands = self.gather or (f"python -m specviz fetch {self.target}",)
         draft = self.target if self.layout == MTP else self.heads
@@ -70,7 +70,7 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True):
             prompt = "A red fox in the snow."
         if self.layout not in _NOT_INSPECTED:
             commands += (f"python -m specviz inspect {draft} --target {self.target}{image}",)
-        chain = " --param width=1 --param depth=3 --param nodes=3" if self.layout == MTP else ""  # engines draft a chain with it
+        chain = " --param width=1 --param depth=3 --param nodes=3" if self.layout == MTP else ""  # as engines do
         return (
             *commands,
             f"python -m specviz run --method {self.method} --target {self.target} --draft {draft}{chain}{image} "

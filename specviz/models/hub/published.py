@@ -1,13 +1,10 @@
-"""Safe reader of published drafting heads: a folder or hub repository, its settings, tensors, and layout.
+"""Reader of published draft heads: a folder or hub repository, its settings, tensors and layout.
 
-Only safetensors are opened. Every shape is checked against the config and the target. A tensor unknown to our networks
-is refused, since leaving it out would change the computation.
+Only safetensors files are opened. Shapes are checked against the config and the target. Unknown tensors and settings are refused
+by name, because ignoring them could silently change the computation.
 
-An unknown setting may change the computation without adding a tensor, and a head read without it silently drafts badly. So it
-is refused by name. The meanings of settings are those of SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim,
-vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
-
-Layouts come from ``assets/head_layouts.toml``: how a folder is recognised, how names and settings are read.
+Settings mean what they mean in SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim, vllm-project/speculators, vLLM and
+NVIDIA's Model-Optimizer. ``assets/head_layouts.toml`` says how to recognise each layout and read its names and settings.
 """
 
 from __future__ import annotations
@@ -38,12 +35,12 @@ from specviz.models.hub.prepare import PICKLES
 from specviz.paths import ASSETS
 
 Stored = str | tuple["Stored", ...] | list["Stored"]
-"""Name of a stored tensor; a tuple names tensors whose rows are joined, a list tensors that are stacked."""
+"""Name of a stored tensor. Tensors named in a tuple are concatenated by rows; tensors named in a list are stacked."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The target that heads must fit: its ``embedding`` and ``head`` [vocab, hidden] and its number of layers."""
+    """Target that heads must fit, with ``embedding`` and ``head`` [vocab, hidden]."""
 
     name: str
     layers: int
@@ -57,14 +54,14 @@ class Fit:
 
 @dataclass(frozen=True)
 class Repository:
-    """A folder of heads: its displayed name, its config.json, and the file of each tensor."""
+    """Folder of heads: display name, config.json, and the file of each tensor."""
 
     name: str
     config: Mapping[str, Any]
     files: Mapping[str, Path]
 
     def tensor(self, name: Stored) -> Tensor:
-        """Return one tensor. Raises ModelUnavailable if its file is damaged."""
+        """Return the tensor called ``name``. Raises ModelUnavailable if a file is damaged."""
         if not isinstance(name, str):
             return (torch.stack if isinstance(name, list) else torch.cat)([self.tensor(part) for part in name])
         try:
@@ -77,25 +74,24 @@ class Repository:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Guard the reading of the heads called ``name``. Raises ModelUnavailable for any error that their settings or tensors
-    cause."""
+    """Turn any error while the heads called ``name`` are read into ModelUnavailable."""
     try:
         yield
     except (SpecvizError, MemoryError):
         raise
-    except Exception as problem:  # an unexpected setting, or a tensor of a wrong kind
+    except Exception as problem:  # an unexpected setting, or a tensor of the wrong kind
         raise ModelUnavailable(
-            f"{name} has a setting or tensor that makes no sense ({type(problem).__name__}: {problem}). Get the heads again."
+            f"{name} has an invalid setting or tensor ({type(problem).__name__}: {problem}). Get the heads again."
         ) from problem
 
 
 def open_repository(name: str, progress: Progress = no_progress) -> Repository:
-    """Open the heads called ``name``: a folder, a hub id, or a catalogued model from the hub that drafts for itself.
+    """Open the heads called ``name``: a folder, a hub id, or a catalogue model from the hub with MTP layers.
 
     Raises ModelUnavailable for pickles, damaged files, or missing weights.
     """
     place = resolve(name)
-    if place.entry is not None and not place.repository:  # a model from the hub may hold MTP layers
+    if place.entry is not None and not place.repository:  # a model from the hub may have MTP layers
         raise ModelUnavailable(f"{name} is a whole model, not heads for one. Give a hub id or a folder with heads.")
     folder = place.path or fetch_repository(place.repository, progress)
     stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
@@ -103,8 +99,8 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
         suffixes = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
         if suffixes & PICKLES or place.repository:
             raise ModelUnavailable(
-                f"{name} has no safetensors, perhaps only pickles, which can run code when opened and are never read here. "
-                "Choose heads stored as safetensors; or, where you trust them, get the files yourself and run `python -m specviz "
+                f"{name} has no safetensors files. Pickles are never opened here, because they can run code. "
+                "Choose heads stored as safetensors or, if you trust the pickles, download them and run `python -m specviz "
                 "convert FILE` on your own machine."
             )
         raise ModelUnavailable(f"{name} holds no safetensors weights. Give the folder that holds the heads.")
@@ -126,16 +122,18 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
 
 
 def shaped(stored: Repository, names: Mapping[str, Stored], name: str, shape: Sequence[int]) -> Tensor:
-    """Return the tensor ``name``, whose published name ``names`` gives. Raises ModelUnavailable if it is missing or has another
-    shape."""
+    """Return the tensor ``name``; ``names`` maps the names in our networks to stored names.
+
+    Raises ModelUnavailable if the tensor is missing or does not have this ``shape``.
+    """
     if name not in names:
         raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: get the heads again.")
     published, tensor = names[name], stored.tensor(names[name])
     if tuple(tensor.shape) != tuple(shape):
         found, wanted = (" x ".join(map(str, size)) for size in (tensor.shape, shape))
         raise ModelUnavailable(
-            f"{published if isinstance(published, str) else name} of {stored.name} is {found} and should be {wanted}: these "
-            "heads do not fit this target, or their config.json belongs to others."
+            f"{published if isinstance(published, str) else name} of {stored.name} is {found} and should be {wanted}: the "
+            "heads do not fit this target, or the config.json belongs to different heads."
         )
     return tensor
 
@@ -143,8 +141,10 @@ def shaped(stored: Repository, names: Mapping[str, Stored], name: str, shape: Se
 def tensors_of(
     stored: Repository, names: Mapping[str, Stored], shapes: Mapping[str, Sequence[int]], kind: str, also: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """Return the tensors of these ``shapes``. Raises ModelUnavailable if one is missing or has another shape, or if the folder
-    holds one that is neither among them nor in ``also``."""
+    """Return the tensors named in ``shapes``, each with that shape.
+
+    Raises ModelUnavailable if a tensor is missing, has the wrong shape, or is named neither in ``shapes`` nor in ``also``.
+    """
     tensors = {name: shaped(stored, names, name, shape) for name, shape in shapes.items()}
     if strange := sorted(str(own) for name, own in names.items() if name not in shapes and name not in also):
         raise ModelUnavailable(f"{stored.name} holds {strange[0]}, which published {kind} heads do not have. Choose other heads.")
@@ -153,25 +153,25 @@ def tensors_of(
 
 OURS = "Choose other heads, or leave the draft empty."
 STRANGE = {
-    "quantization_config": "says that the weights are quantised, but only plain ones are read",
-    "residual_multiplier": "scales what each layer adds, which we do not compute",
-    "embedding_multiplier": "scales the embedding, which we do not compute",
+    "quantization_config": "says that the weights are quantised, but only unquantised ones are read",
+    "residual_multiplier": "scales each layer's output, which is not supported",
+    "embedding_multiplier": "scales the embedding, which is not supported",
 }
-"""Settings with a known effect that is not computed here, with that effect."""
+"""Settings that change the computation in a known way that is not implemented here, each with a description."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "logit_scale": (1,),
     "position_embedding_type": ("rope",),
     "is_causal": (True,),
 }
-"""Accepted values of settings: those that describe the computation here. An unset one is accepted too."""
+"""Supported values of settings; an unset setting is supported too."""
 SIZES = frozenset(
     """hidden_size target_hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size num_hidden_layers
     rms_norm_eps rope_theta rope_scaling rope_parameters partial_rotary_factor max_position_embeddings attention_bias mlp_bias
     layer_types sliding_window use_sliding_window max_window_layers architectures tie_word_embeddings model_type vocab_size
     draft_vocab_size""".split()
 )
-"""Settings that every reader of heads reads."""
+"""Settings of a decoder that the readers use."""
 HARMLESS = frozenset(
     """_attn_implementation _name_or_path attention_dropout auto_map chunk_size_feed_forward decoder_sparse_step dtype
     embed_requires_grad id2label initializer_range is_decoder is_encoder_decoder label2id length_penalty max_length
@@ -179,7 +179,7 @@ HARMLESS = frozenset(
     output_router_logits pretraining_tp problem_type repetition_penalty return_dict router_aux_loss_coef
     speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache""".split()
 )
-"""Settings without effect on a forward pass: names, ids, training, generation, chunking of products."""
+"""Settings that do not affect a forward pass: names, ids, training, generation, chunking."""
 
 SIZE, POSITIVE = Annotated[int, Meta(ge=1)], Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 TOKEN = Annotated[int, Meta(ge=0)]
@@ -194,18 +194,19 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     dict[str, Any]: ("not a group of settings", {}),
     bool: ("neither true nor false", False),
 }
-"""By kind of setting: the complaint about a value of another kind, and the default."""
+"""For each type of setting: the complaint about an invalid value, and the default."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the heads called ``name``."""
+    """Settings of the heads called ``name``, read with type checks."""
 
     name: str
     values: Mapping[str, Any]
 
     def get(self, field: str, kind: Any, otherwise: Any = None) -> Any:
-        """A setting of this ``kind``, by default ``otherwise`` or the kind's own. Raises ModelUnavailable for anything else."""
+        """Return a setting of type ``kind``; if unset, ``otherwise`` or the type's default. Raises ModelUnavailable if it is
+        invalid."""
         value, (problem, default) = self.values.get(field), _KINDS[kind]
         value = next((one for one in (value, otherwise, default) if one is not None), None)
         try:
@@ -214,65 +215,72 @@ class Settings:
             raise self.refusal(f"has {field} {shown(value)}, which is {problem}") from None
 
     def section(self, field: str) -> Settings:
-        """A setting that holds settings, none by default."""
+        """Return a nested group of settings, empty by default."""
         return Settings(self.name, self.get(field, dict[str, Any]))
 
     def refusal(self, what: str) -> ModelUnavailable:
-        """Return the error for heads that do ``what``."""
+        """Return the error whose message is the heads' name followed by ``what``."""
         return ModelUnavailable(f"{self.name} {what}. {OURS}")
 
     def refuse_unknown(self, read: Collection[str], values: Mapping[str, Sequence[Any]]) -> None:
-        """Raise ModelUnavailable for the first setting that may change the computation: a set one that is not in ``read``, or one
-        with a value that is not among its ``values``."""
+        """Raise ModelUnavailable for the first setting that may change the computation.
+
+        These are settings neither in ``read`` nor in ``values``, and settings whose value is not listed in ``values``.
+        """
         values = {**NEUTRAL, **values}
         for field, value in self.values.items():
-            names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # block drafters read that one
+            names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # a block drafter's mask token does matter
             if field in HARMLESS or names_a_token or value is None or (field in read and field not in values):
                 continue
             if field in values and value not in values[field]:
                 known = " or ".join(str(good) for good in values[field])
-                raise self.refusal(f"has {field} {shown(value)}, but our network computes {known or 'none'}")
+                raise self.refusal(f"has {field} {shown(value)}, but only {known or 'none'} is supported")
             if field not in values and value and field in STRANGE:
                 raise self.refusal(f"sets {field}: it {STRANGE[field]}")
             if field not in values and value:
                 raise ModelUnavailable(
-                    f"{self.name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and "
-                    f"will not leave out. {OURS} If it does not change the computation, remove it from a copy of the file."
+                    f"{self.name} sets {field} to {str(value)[:60]!r} in its config.json, a setting that is unknown here and "
+                    f"may change the computation. {OURS} If the setting changes nothing, remove it from a copy of config.json."
                 )
 
     def layers(self, most: int) -> int:
-        """Number of a head's layers, 1 by default. Raises ModelUnavailable for more than ``most``, such as the number of its
-        tensors: such a head would be built before the missing weights are noticed."""
+        """Return the number of layers of a head, 1 by default.
+
+        ``most``: upper limit, such as the number of stored tensors. Raises ModelUnavailable above it, because a huge head would
+        be built before its missing weights are noticed.
+        """
         layers: int = self.get("num_hidden_layers", SIZE, 1)
         if layers > most:
-            raise self.refusal(f"says num_hidden_layers {shown(layers)}, more than the {most} that are possible")
+            raise self.refusal(f"sets num_hidden_layers to {shown(layers)}, but at most {most} are possible")
         return layers
 
     def windows(self, layers: int) -> tuple[int, ...]:
-        """Sliding window of each layer, 0 for the whole text; () if no layer has one. Raises ModelUnavailable if ambiguous."""
+        """Return the sliding window of each layer (0: no window), or () if no layer has one. Raises ModelUnavailable if
+        ambiguous."""
         kinds, width = self.get("layer_types", WORDS), self.values.get("sliding_window")
         if not kinds:
             if width and self.values.get("use_sliding_window") is not False:
                 raise ModelUnavailable(
-                    f"{self.name} has a sliding_window of {shown(width)} and does not say for which layers (layer_types): "
-                    "engines differ. Add layer_types to a copy of its config.json, or use_sliding_window: false "
-                    "if it has none."
+                    f"{self.name} has a sliding_window of {shown(width)} but no layer_types, and engines disagree on which "
+                    "layers then use it. Add layer_types to a copy of its config.json, or use_sliding_window: false "
+                    "if no layer has a window."
                 )
             return ()
         if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
-            raise self.refusal(f"has layer_types {shown(kinds)} for {layers} layers, which our reader does not know")
+            raise self.refusal(f"has layer_types {shown(kinds)} for {layers} layers, which is not supported")
         if "sliding_attention" not in kinds:
             return ()
         width = self.get("sliding_window", SIZE)
         return tuple(width if kind == "sliding_attention" else 0 for kind in kinds)
 
     def rotary(self, size: int, woven: bool = False) -> dict[str, Any]:
-        """Return the conventions of rotary positions: ``theta``, ``rates``, ``rotary_scale`` and, for pictures, ``sections``.
+        """Return the rotary conventions: ``theta``, and ``rates``, ``rotary_scale`` and ``sections`` where they differ from the
+        default.
 
-        ``woven`` is the trainer's default of ``mrope_interleaved``: whether rates alternate between time, height and width.
+        ``woven``: default of ``mrope_interleaved``, which says whether frequencies alternate between time, height and width.
         """
         nested = self.section("rope_parameters" if self.values.get("rope_parameters") else "rope_scaling")
-        if "sliding_attention" in nested.values:  # one set per kind of layer; the trainer and engines use this one
+        if "sliding_attention" in nested.values:  # one group per layer type; trainers and engines use this one
             nested = nested.section("sliding_attention")
         rope = dict(nested.values)
         own = {field: rope.pop(field, None) or self.values.get(field) for field in ("rope_theta", "partial_rotary_factor")}
@@ -287,7 +295,7 @@ class Settings:
             kind = "default" if kind == "mrope" else kind
         if factor > 1 or kind not in {"default", "linear", "llama3", "yarn"}:
             what = f"{kind} rotary positions" if factor <= 1 else f"a partial_rotary_factor of {factor}"
-            raise self.refusal(f"has {what}, which our drafter does not support")
+            raise self.refusal(f"has {what}, which is not supported")
         if kind == "default":
             rates = theta ** -(torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
             return said if factor == 1 else {**said, "rates": tuple(rates.tolist())}
@@ -298,7 +306,7 @@ class Settings:
                 head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest
             )
             rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-        except Exception as problem:  # each kind has its own parameters, which transformers does not check
+        except Exception as problem:  # transformers does not check the parameters of each type
             what = f"has {kind} rotary positions that cannot be computed ({type(problem).__name__}: {problem})"
             raise self.refusal(what) from problem
         if not bool(torch.isfinite(rates).all()):
@@ -312,7 +320,7 @@ _LAYER = re.compile(r"^(?:language_model\.)?layers\.(\d{1,6})\.")
 
 
 class Layout(Struct, frozen=True, forbid_unknown_fields=True):
-    """A layout of published heads; fields as in the file. ``method`` is empty for a layout without a reader."""
+    """Layout of published heads; fields as in ``head_layouts.toml``. ``method`` is empty if no method reads the layout."""
 
     title: str
     when: tuple[Mapping[str, Any], ...]
@@ -331,7 +339,7 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
     config: Mapping[str, Any] = {}
 
     def fits(self, stored: Repository) -> bool:
-        """Whether a folder has this layout, given that no earlier layout of the table fits it."""
+        """Return whether a folder has this layout, provided that no earlier layout in the table fits."""
         names = [name.removeprefix("model.") for name in stored.files]
         architectures = " ".join(Settings(stored.name, stored.config).get("architectures", WORDS)).lower()
         inner = stored.config.get("text_config")
@@ -349,18 +357,20 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
         return any(all(holds(*condition) for condition in conditions.items()) for conditions in self.when)
 
     def flags(self, said: Settings, names: Collection[str]) -> dict[str, Any]:
-        """Return the fields of a head's configuration that its settings or the names of its tensors switch on or off."""
+        """Return the flags of a head's config that its settings or the names of its tensors set."""
         found = {field: max(said.get(flag, bool) for flag in flags) for field, flags in self.switches.items()}
         return found | {field: found.get(field, False) or tensor in names for field, tensor in self.present.items()}
 
     def names_in(self, stored: Repository) -> dict[str, Stored]:
-        """Return the published names of a folder's tensors, by their names in our networks. Experts that are stored one by one
-        become one tensor of each kind. Raises ModelUnavailable if an expert lacks a matrix."""
+        """Map tensor names in our networks to stored names. Experts stored one by one are stacked.
+
+        Raises ModelUnavailable if an expert lacks a matrix.
+        """
         first = min(_extra_layers(stored), default=-1)
         names: dict[str, Stored] = {}
         for original in stored.files:
             name = original.removeprefix("model.")
-            if first >= 0:  # MTP layers, which follow the model's own, are renumbered from 0
+            if first >= 0:  # MTP layers follow the model's own layers; number them from 0
                 name = _LAYER.sub(lambda found: f"layers.{int(found[1]) - first}.", name)
             for pattern, plain in self.names:
                 name = re.sub(pattern, plain, name)
@@ -382,16 +392,16 @@ LAYOUTS = {
     name: row_of(Layout, fields, f"{_FILE.name}: {name}") for name, fields in tomllib.loads(_FILE.read_text("utf-8")).items()
 }
 METHODS = tuple(sorted({layout.method for layout in LAYOUTS.values() if layout.method}))
-"""Methods whose published heads are read."""
+"""Methods with a reader for published heads."""
 
 
 def layout_of(stored: Repository) -> Layout:
-    """Return the first layout that fits a folder."""
+    """Return the first layout in the table that fits a folder."""
     return next(layout for layout in LAYOUTS.values() if layout.fits(stored))
 
 
 def drafting(stored: Repository) -> Repository:
-    """Return a folder of MTP layers without the target's own tensors, any other folder unchanged."""
+    """Return a folder of MTP layers without the target's own tensors. Any other folder is returned unchanged."""
     if layout_of(stored) is not LAYOUTS["mtp"]:
         return stored
     extra = _extra_layers(stored)
@@ -404,5 +414,5 @@ def drafting(stored: Repository) -> Repository:
 
 
 def _extra_layers(stored: Repository) -> set[int]:
-    """Numbers of the MTP layers, which follow a model's own."""
+    """Return the numbers of the MTP layers, which follow the model's own layers."""
     return {int(found[1]) for name in stored.files if (found := _EXTRA.fullmatch(name))}

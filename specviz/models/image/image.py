@@ -1,15 +1,15 @@
-"""Autoregressive image models as runs use them: embeddings, passes, pictures, and a map of the codebook for display.
+"""Autoregressive image models as runs use them: embeddings, forward passes, pictures, and a map of the codebook for display.
 
-The contract with callers:
+Conventions for callers:
 
-- A run's token ids are the prompt tokenizer's own ids for prompt tokens, and ``first_code + c`` for picture code ``c``.
-  So one list of ids describes a whole run. ``codes`` is the number of codes, ``grid`` the number of cells per row and of rows.
-- Embeddings: ``loaded.table``, starting with the codes'. A pass: ``loaded.stack(inputs_embeds=…)``, then
-  ``loaded.head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
-- Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
-  token is attended to (no padding mask), positions count from 0.
+- Token ids: a prompt token keeps its id in the prompt tokenizer; image code ``c`` has id ``first_code + c``. One list of ids
+  describes a whole run. ``codes`` is the number of codes, ``grid`` the number of rows and of cells per row.
+- Embeddings: rows of ``loaded.table``, which starts with the codes. A pass is ``loaded.stack(inputs_embeds=…)``, then
+  ``loaded.head(last_hidden_state)`` for logits [.., code]. ``model.forward`` computes text logits only.
+- Guidance: a batch of two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows have the same length
+  and start at position 0.
 - ``codebook`` [code, dim] has rows of unit length, as in the decoder, so distances between codes are the decoder's.
-- ``picture(codes)`` decodes.
+- ``picture(codes)`` decodes codes to pixels.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from specviz.paths import ASSETS
 from specviz.trace.schema import Codebook
 
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
-"""Parts of the standard class that drawing does not need: they read pictures or write text."""
+"""Parts of the standard class that image generation does not use: vision encoder and text head."""
 MISSING = 238
-"""The grey level of cells that are not drawn yet."""
+"""Grey level of cells that are not generated yet."""
 _FEW = 4096
-"""Size of the largest codebook whose codes a CPU decodes one by one."""
+"""Size of the largest codebook whose codes a CPU decodes individually."""
 COLOURS = (
     "No pixel decoder comes with this model: the picture shows each code as a colour, given by the codebook's three principal "
     "components."
@@ -46,11 +46,11 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class LoadedImage:
-    """An image model ready to run: frozen, in eval mode, shared between runs.
+    """Image model ready to run: frozen, in eval mode, shared between runs.
 
-    ``stack`` is the transformer, called with embeddings; ``head`` maps its last hidden states [.., hidden] to logits [.., code];
-    ``cell`` is the side of a code's cell in pixels. ``digest`` and ``codebook_digest`` identify the weights for networks trained
-    on them: by content for shipped models, else by the model's name.
+    ``stack``: the transformer, which takes embeddings. ``head``: function from last hidden states [.., hidden] to logits [..,
+    code]. ``cell``: side of a code's cell in pixels. ``digest``, ``codebook_digest``: identification of the weights, by content
+    for shipped models, else the model's name.
     """
 
     name: str
@@ -69,7 +69,7 @@ class LoadedImage:
 
     @property
     def codes(self) -> int:
-        """Rows of the codebook."""
+        """Number of codes in the codebook."""
         return len(self.codebook)
 
     @property
@@ -86,17 +86,17 @@ class LoadedImage:
 
     @property
     def cells(self) -> int:
-        """Codes in a whole picture."""
+        """Number of codes in a whole picture."""
         return self.grid * self.grid
 
     @property
     def table(self) -> Tensor:
-        """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
+        """Embeddings [id, hidden] of the codes, followed by the prompt's tokens."""
         table = embedding_table(self.model, self.first_code)
         return torch.cat((table[self.first_code :], table[: self.first_code]))
 
     def pixels(self, codes: Tensor) -> Tensor:
-        """Decode a whole picture's codes [cell] to float [row, column, rgb] from -1 to 1."""
+        """Decode the codes [cell] of a whole picture to float [row, column, rgb] in [-1, 1]."""
         return self.model.decode_image_tokens(codes[None])[0].float()
 
     @property
@@ -106,9 +106,9 @@ class LoadedImage:
 
     @torch.inference_mode()
     def picture(self, codes: Sequence[int]) -> np.ndarray:
-        """Decode codes in reading order, without ``first_code``, to uint8 [row, column, 3]; cells not drawn yet are grey.
+        """Decode codes in reading order, without ``first_code``, to uint8 [row, column, 3]; missing cells are grey.
 
-        Raises BadInput on an unknown code or more codes than cells.
+        Raises BadInput for an unknown code, or for more codes than cells.
         """
         drawn_codes = list(codes)
         if len(drawn_codes) > self.cells or any(not 0 <= code < self.codes for code in drawn_codes):
@@ -125,10 +125,10 @@ class LoadedImage:
 
 @dataclass(frozen=True)
 class LoadedAnole(LoadedImage):
-    """Anole: transformers' Chameleon whose head was trained to draw (Chern et al. 2024, arXiv 2407.06135).
+    """Anole: transformers' Chameleon with a head trained for image generation (Chern et al. 2024, arXiv 2407.06135).
 
-    ``code_ids`` [code] are the text tokens of the codes, in the codebook's order. ``model.forward`` masks their logits, so layers
-    and head are called directly. transformers has no pixel decoder for it: a picture shows colours of its codes.
+    ``code_ids`` [code]: text tokens of the codes, in the codebook's order. ``model.forward`` masks their logits, so layers and
+    head are called directly. transformers has no pixel decoder for Anole, so pictures show one colour per code.
     """
 
     code_ids: Tensor
@@ -150,9 +150,9 @@ def janus_config(
     grid: int, *, prompts: int = 2048, width: int = 192, inner: int = 512, layers: int = 14, heads: int = 3, codes: int = 512,
     multiplier: Sequence[int] = (1, 1, 2), latent: int = 64,
 ) -> dict[str, Any]:  # fmt: skip
-    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes; by default those of the shipped models.
+    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes; the defaults are those of the shipped models.
 
-    ``prompts`` is the size of the prompt vocabulary, ``codes`` that of the codebook. The part that reads pictures is minimal.
+    ``prompts``: size of the prompt vocabulary. ``codes``: size of the codebook. The vision encoder is as small as possible.
     """
     patch = 2 ** (len(multiplier) - 1)
     config: dict[str, Any] = json.loads((ASSETS / "configs.json").read_text("utf-8"))["janus"]
@@ -171,7 +171,7 @@ def janus_config(
 
 
 def janus(name: str, model: Any, prompts: PromptReader, guidance: float, digest: str, codebook_digest: str) -> LoadedImage:
-    """A LoadedImage around a Janus model."""
+    """Build a LoadedImage from a Janus model."""
     quantizer, first_code = model.model.vqmodel.quantize, model.config.text_config.vocab_size
     codebook = F.normalize(quantizer.embedding.weight.float(), dim=-1)
     grid, cell = int(quantizer.quant_state_dims[0]), cell_side(model.config.vq_config)
@@ -180,13 +180,13 @@ def janus(name: str, model: Any, prompts: PromptReader, guidance: float, digest:
 
 
 def cell_side(config: Any) -> int:
-    """Side of a cell in pixels, by a pixel decoder's configuration: every level but the last halves a side."""
+    """Side of a cell in pixels: each level of the pixel decoder but the last doubles the side."""
     return int(2 ** (len(config.channel_multiplier) - 1))
 
 
 @torch.inference_mode()
 def embedding_table(model: Any, first_code: int) -> Tensor:
-    """Embeddings [id, hidden] of all prompt tokens and, from ``first_code`` on, all picture codes; made once per model."""
+    """Embeddings [id, hidden] of prompt tokens and, from ``first_code`` on, image codes; cached per model."""
 
     def make() -> Tensor:
         codes = torch.arange(model.config.vq_config.num_embeddings, device=model.device)
@@ -197,38 +197,37 @@ def embedding_table(model: Any, first_code: int) -> Tensor:
 
 
 def _principal_components(codebook: Tensor, count: int) -> Tensor:
-    """The first ``count`` principal components [code, component] of ``codebook`` [code, dim]."""
+    """First ``count`` principal components [code, component] of ``codebook`` [code, dim]."""
     centred = codebook.double() - codebook.double().mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # fixes the signs, which differ between machines
+    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # signs would otherwise differ between machines
     return centred @ (axes * signs)[:count].T
 
 
 def direction_colours(codebook: Tensor) -> Tensor:
-    """Float [code, rgb] from -1 to 1: the first three principal components of ``codebook`` [code, dim], each by rank."""
+    """Colours [code, rgb] in [-1, 1]: ranks of the codes along the codebook's first three principal components."""
     ranks = _principal_components(codebook, 3).argsort(0).argsort(0)
     return (ranks.double() / max(1, len(ranks) - 1) * 2 - 1).float()
 
 
 def places(codebook: Tensor) -> np.ndarray:
-    """First two principal components of ``codebook`` [code, dim], uint16 [code, 2], stretched to the whole range."""
+    """First two principal components of ``codebook`` [code, dim] as uint16 [code, 2], scaled to the full range."""
     flat = _principal_components(codebook.cpu(), 2).numpy()
     low, high = flat.min(0), flat.max(0)
     return np.round((flat - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
 
 
 def coloured_by_direction(loaded: LoadedImage) -> bool:
-    """Whether the map's colours come from directions, not from decoded codes: decoding a large codebook takes a CPU minutes."""
+    """Whether the map takes its colours from principal components, because decoding a large codebook takes a CPU minutes."""
     return loaded.codes > _FEW and loaded.device.type == "cpu"
 
 
 @torch.inference_mode()
 def tiles(loaded: LoadedImage) -> Tensor:
-    """Decoded cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
+    """Decoded cell of each code surrounded by cells of the same code, float [code, row, column, rgb] in [-1, 1].
 
-    Pictures are tiled with squares of one code each, three cells wide and read in the middle. A large codebook gets single
-    cells, which are less pure but affordable. The decoder reads neighbours, so a code may look quite different in a picture:
-    ``load.code_patches`` has its average appearance there.
+    Each code fills a square of three by three cells, and the middle cell is taken. A large codebook gets single cells, which are
+    cheaper but show the neighbouring codes too. ``load.code_patches`` has the average appearance of a code in real pictures.
     """
     width = 3 if loaded.codes <= _FEW and loaded.grid >= 3 else 1
     squares = loaded.grid // width
@@ -250,7 +249,7 @@ def _bytes(colour: Tensor) -> bytes:
 
 
 def codebook_map(loaded: LoadedImage, patches: Tensor | None = None) -> Codebook:
-    """Positions, colours and, if known, ``patches`` [code, row, column, rgb] of all codes, in the trace's form."""
+    """Positions, colours and optional ``patches`` [code, row, column, rgb] of all codes, in the trace's format."""
     if patches is None and coloured_by_direction(loaded):
         colours = direction_colours(loaded.codebook)
     else:

@@ -1,6 +1,7 @@
-"""Image-text score: two small encoders trained to match pictures with their prompts.
+"""Image-text score: two small encoders trained to match pictures with prompts.
 
-A proxy, trained on emoji and their names alone. Its card states its accuracy. Axis names: ``picture``, ``prompt``, ``word``.
+The score is a proxy, trained only on emoji and their names; the weights' card states its accuracy. Axis names: ``picture``,
+``prompt``, ``word``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ SHARED = 96
 
 
 class ScoreNet(nn.Module):
-    """Encoders of pictures and of prompts to unit vectors of one space. ``sharpness`` is the log of the logit scale (inverse
-    temperature)."""
+    """Encoders of pictures and prompts into one space of unit vectors.
+
+    ``sharpness``: logarithm of the logit scale (the inverse temperature).
+    """
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -43,7 +46,7 @@ class ScoreNet(nn.Module):
         self.sharpness = nn.Parameter(torch.tensor([2.5]))
 
     def of_pictures(self, pixels: Tensor) -> Tensor:
-        """Unit vectors [picture, shared] of pixels [picture, rgb, 32, 32] from -1 to 1."""
+        """Unit vectors [picture, shared] of pixels [picture, rgb, 32, 32] in [-1, 1]."""
         x = pixels
         for convolution in self.pictures["convolutions"]:
             x = F.gelu(convolution(x))
@@ -63,15 +66,14 @@ class ScoreNet(nn.Module):
 
 @dataclass(frozen=True)
 class ImageScore:
-    """A loaded scorer."""
+    """Loaded image-text scorer."""
 
     net: ScoreNet
     prompts: WordPrompts
 
     @torch.inference_mode()
     def of(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> np.ndarray:
-        """Cosine similarity of every picture (uint8 [row, column, 3], any size) to every prompt, [picture, prompt]; higher is
-        better."""
+        """Cosine similarities [picture, prompt]; higher is better. ``pictures``: uint8 [row, column, 3] of any size."""
         wide = [torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1)[None] / 127.5 - 1 for picture in pictures]
         pixels = torch.cat([F.interpolate(picture, size=(SIDE, SIDE), mode="area") for picture in wide])
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
@@ -79,7 +81,7 @@ class ImageScore:
 
 
 def load(path: Path) -> ImageScore:
-    """Load the scoring model from ``path``, float32 on the CPU. Raises ModelUnavailable if the file holds none."""
+    """Load the scorer from ``path`` in float32 on the CPU. Raises ModelUnavailable if the file holds none."""
     tensors, card = read_weights(path)
     if "prompts" not in card:
         raise ModelUnavailable(f"{path.name} holds no picture score: choose a file written by this app's training.")

@@ -1,15 +1,15 @@
-"""LlamaGen (Sun et al. 2024, arXiv 2406.06525): a Llama decoder over VQ codes, prompted by a class or a caption.
+"""LlamaGen (Sun et al. 2024, arXiv 2406.06525): a Llama decoder over VQ codes, conditioned on a class or a caption.
 
-transformers has no such class. The decoder is its Llama with rotary positions in two dimensions (``grid_rotary``). A picture
-follows one embedding of its class, or 120 positions of T5 features of a caption, padded on the left with masked positions.
-The empty prompt is a separate class, or 120 learned features. A folder holds
+transformers has no such class. The decoder is its Llama with two-dimensional rotary positions (``grid_rotary``). A picture
+follows one class embedding, or 120 positions of T5 caption features, left-padded with masked positions. The empty prompt is a
+class of its own, or 120 learned features. A folder holds
 
     config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion;
-    *.safetensors        the decoder, named as its authors store it, or as LANTERN does;
+    *.safetensors        the decoder, with its authors' or LANTERN's tensor names;
     vq/*.safetensors     the VQ tokenizer;
-    t5/                  flan-t5-xl, for captions alone.
+    t5/                  flan-t5-xl, only for captions.
 
-Published files are torch zips: ``python -m specviz convert`` turns them into such folders, on the user's machine.
+Published files are torch zips: ``python -m specviz convert`` turns them into such folders on the user's machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from specviz.models.image.prompts import CaptionPrompts, ClassPrompts, load_capt
 from specviz.paths import ASSETS
 
 CLASS_GUIDANCE, CAPTION_GUIDANCE = 4.0, 7.5
-"""Defaults of its authors' samplers."""
+"""Default guidance of the authors' samplers."""
 _LABELS, _EMPTY, _PROJECTION = (
     f"cls_embedding.{part}" for part in ("embedding_table.weight", "uncond_embedding", "cap_proj.fc{}.weight")
 )
@@ -45,7 +45,7 @@ _CODEBOOK = "quantize.embedding.weight"
 
 
 class GridRotary(nn.Module):
-    """Table of cosines and sines [2, position, rate], in the interface of transformers' Llama; kept in float32 at least."""
+    """Table of cosines and sines [2, position, rate] behind the interface of transformers' rotary module; at least float32."""
 
     table: Tensor
 
@@ -54,15 +54,18 @@ class GridRotary(nn.Module):
         self.register_buffer("table", table.to(torch.promote_types(dtype, torch.float32)), persistent=False)
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        # A node drafted beyond the last cell is never committed: any position will do.
+        # Nodes drafted beyond the last cell are never committed, so their position does not matter.
         cosine, sine = self.table[:, position_ids.clamp_max(self.table.shape[1] - 1)]
         return torch.cat((cosine, cosine), dim=-1).to(x.dtype), torch.cat((sine, sine), dim=-1).to(x.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedLlamaGen(LoadedImage):
-    """A LlamaGen. ``labels`` [class, hidden] embeds the classes, the last being the empty prompt; it is empty for captions.
-    ``first`` is the number of positions before the picture."""
+    """LlamaGen model ready to run.
+
+    ``labels`` [class, hidden]: class embeddings, the last for the empty prompt; empty for captions. ``first``: number of
+    positions before the picture.
+    """
 
     vq: Any
     labels: Tensor
@@ -78,8 +81,8 @@ class LoadedLlamaGen(LoadedImage):
 
 
 def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedLlamaGen:
-    """Load the model in ``folder``. Raises ModelUnavailable if a part of it is missing, or does not fit the others."""
-    stored, hidden, tensors = open_repository(str(folder)), 0, dict[str, Tensor]()  # by transformers' names
+    """Load the model in ``folder``. Raises ModelUnavailable if a part is missing or does not fit the rest."""
+    stored, hidden, tensors = open_repository(str(folder)), 0, dict[str, Tensor]()  # named as in transformers
     for original in stored.files:
         part = original.removeprefix("model.")
         for theirs, ours in _TABLES["names"].items():
@@ -125,8 +128,10 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
 
 
 def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[Any, int, int]:
-    """The decoder's configuration, its cells per row, and the number of positions before the picture; puts the channels
-    of queries and keys in Llama's order: LlamaGen rotates neighbours together, Llama the halves of a head."""
+    """Return the decoder's config, the cells per row, and the number of positions before the picture.
+
+    Reorders query and key channels in ``tensors``: LlamaGen rotates adjacent channels together, Llama the two halves of a head.
+    """
     said, layer = stored.config, "layers.0."
     prompt = (_LABELS,) if _LABELS in tensors else (_EMPTY, _PROJECTION.format(1), _PROJECTION.format(2))
     wanted = ("embed_tokens.weight", f"{layer}self_attn.k_proj.weight", f"{layer}mlp.gate_proj.weight", *prompt)
@@ -148,7 +153,7 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
         raise ModelUnavailable(f"The config.json of {name} gives cls_token_num {said['cls_token_num']}, its weights {first}.")
     size = hidden // heads
     for part in tensors:
-        if part.endswith(("q_proj.weight", "k_proj.weight")):  # even channels of each head before odd ones
+        if part.endswith(("q_proj.weight", "k_proj.weight")):  # even channels of each head first
             tensors[part] = tensors[part].unflatten(0, (-1, size // 2, 2)).transpose(1, 2).flatten(0, 2)
     config = LlamaConfig(
         vocab_size=codes, hidden_size=hidden, intermediate_size=len(tensors[f"{layer}mlp.gate_proj.weight"]), head_dim=size,
@@ -161,14 +166,14 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
 
 
 def _vq(file: Path, codes: int, grid: int, device: torch.device) -> JanusVQVAE:
-    """Load the pixel decoder in ``file``, in float32. Raises ModelUnavailable if it is not one, or not for this many
+    """Load the pixel decoder in ``file`` in float32. Raises ModelUnavailable if it is invalid or not for this number of
     ``codes``."""
     try:
         tensors = {}
         for name, value in load_file(file).items():
             for theirs, ours in _TABLES["vq_names"].items():
                 name = name.replace(theirs, ours)
-            if name.startswith(("decoder.", "post_quant_conv.", _CODEBOOK)):  # the rest is for encoding and training
+            if name.startswith(("decoder.", "post_quant_conv.", _CODEBOOK)):  # the rest serves encoding and training
                 tensors[name] = value.to(device).float()
         levels = 1 + max(int(name.split(".")[2]) for name in tensors if name.startswith("decoder.up."))
         channels = [len(tensors[f"decoder.up.{level}.block.0.conv1.weight"]) for level in reversed(range(levels))]

@@ -1,9 +1,8 @@
-"""Loader of image models, and of the networks for them: drafters, up- and down-samplers, the codes' mean patches.
+"""Loader of image models and their networks: drafters, up- and down-samplers, and the codes' mean patches.
 
-The drafter that ships (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next
-token's embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, and
-``draft_ids`` is ``first_code + code``. With a run's ids as in :mod:`specviz.models.image.image`, it drafts like any other
-feature drafter. For guidance run it on both rows, each with the features of its own row, and mix logits as the target does.
+The shipped drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
+embedding. The embedding has a row for each id of a run, the head a row for each code; ``draft_ids`` is ``first_code + code``.
+Guidance runs the drafter on both rows, each with its own features, and mixes the logits as the target does.
 """
 
 from __future__ import annotations
@@ -38,19 +37,20 @@ from specviz.models.image.prompts import AnolePrompts, CaptionPrompts, JanusProm
 from specviz.paths import WEIGHTS
 
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
-"""Catalogue names of the image models that ship, and their recipes' names."""
+"""Catalogue names of the shipped image models, and the recipes that train them."""
 CODEC = "image_vq"
-"""Recipe of the pixel decoder that both share."""
+"""Recipe of the pixel decoder that the shipped models share."""
 JANUS_GUIDANCE, ANOLE_GUIDANCE = 5.0, 3.0
-"""Default guidance of transformers for Janus models, and of LANTERN for Anole."""
+"""Default guidance of transformers for Janus models and of LANTERN for Anole."""
 _GRIDS = {"c2i": 24, "t2i": 16, "t2i2": 32}
-"""Cells per row of the pictures that LANTERN's code assumes for a drafter, by its ``input_type``."""
+"""Cells per row that LANTERN's code assumes for a drafter, by ``input_type``."""
 
 
 def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedImage:
-    """Load the image model called ``name``: one that ships, or a Janus, Anole or LlamaGen. Models stay loaded while they fit.
+    """Load the image model called ``name``: a shipped one, or a Janus, Anole or LlamaGen model.
 
-    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
+    Models stay loaded while they fit. ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable, BadInput
+    or OutOfMemory.
     """
     where = choose_device(device)
     files = [WEIGHTS / f"{SHIPPED[name]}.safetensors", WEIGHTS / f"{CODEC}.safetensors"] if name in SHIPPED else []
@@ -63,7 +63,7 @@ def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progr
 
 
 def weights_of(recipe: str) -> Path:
-    """The shipped file of a recipe. Raises ModelUnavailable, with the command that makes it, if it is missing."""
+    """Return the shipped file of a recipe. Raises ModelUnavailable, with the command that trains it, if it is missing."""
     return shipped_file(WEIGHTS / f"{recipe}.safetensors")
 
 
@@ -93,7 +93,7 @@ def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage
 
 
 def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
-    """Load the model in ``folder``. Raises ModelUnavailable if its kind is not supported here, or weights are missing."""
+    """Load the model in ``folder``. Raises ModelUnavailable if its type is not supported or weights are missing."""
     kind = type_in(folder)
     if kind == "llamagen":
         return load_llamagen(name, folder, dtype, device)
@@ -122,7 +122,7 @@ def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.devi
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
-    """Load the drafter that ships for this model. Raises ModelUnavailable for a model it was not trained on."""
+    """Load the shipped drafter for this model. Raises ModelUnavailable if it was trained on a different model."""
     path = weights_of("image_drafter")
     tensors, card = read_weights(path)
     _same(card.get("target", ""), loaded, "drafter")
@@ -137,7 +137,7 @@ def image_drafter(loaded: LoadedImage) -> FeatureNet:
 
 
 def image_samplers(loaded: LoadedImage) -> LatentSamplers:
-    """Load the shipped samplers over this model's codes, in float32: ``up`` and ``down`` between the shipped models' grids."""
+    """Load the shipped samplers ``up`` and ``down`` between the shipped models' grids, in float32, for this model's codes."""
     path = weights_of("image_samplers")
     _, card = read_weights(path)
     _same(card.get("codebook", ""), loaded, "samplers")
@@ -145,10 +145,9 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
 
 
 def code_patches(loaded: LoadedImage) -> Tensor | None:
-    """Mean of all cells that hold a code in decoded emoji, float [code, row, column, rgb] from -1 to 1.
+    """Mean appearance of each code in decoded emoji, float [code, row, column, rgb] in [-1, 1].
 
-    None for a model with a codebook other than the shipped one: its runs show each code's colour. Raises ModelUnavailable if
-    the file is missing.
+    None for a model that does not use the shipped codebook. Raises ModelUnavailable if the file is missing.
     """
     if loaded.name not in SHIPPED:
         return None
@@ -169,9 +168,9 @@ def _same(made_for: str, loaded: LoadedImage, what: str) -> None:
 
 
 def published_head(method: str, name: str, loaded: LoadedImage, progress: Progress = no_progress) -> FeatureHead:
-    """Read LANTERN's heads called ``name`` for this Anole or LlamaGen, over ids with the codes first.
+    """Read LANTERN's heads called ``name`` for this Anole or LlamaGen; the codes come first in the embedding.
 
-    Raises ModelUnavailable naming the misfit.
+    Raises ModelUnavailable naming what does not fit.
     """
     if method != "eagle" or not isinstance(loaded, LoadedAnole | LoadedLlamaGen):
         raise ModelUnavailable(

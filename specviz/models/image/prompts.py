@@ -1,4 +1,4 @@
-"""Image prompts as token rows: a conditional and an unconditional one, for classifier-free guidance, as each model reads them."""
+"""Image prompts as token rows: a conditional and an unconditional one for classifier-free guidance, in each model's format."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ SPECIAL = ("<pad>", "<begin>", "<picture>")
 PROMPT_TOKENS = 16
 LONGEST_PROMPT = 2000
 _CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
-"""One class per line, in ImageNet's order: its WordNet names, separated by commas."""
+"""One ImageNet class per line, in ImageNet's order: its WordNet names, separated by commas."""
 _IMAGENET = 1000
 WORDS = ASSETS / "words" / "emoji.txt"
-"""One line of name and keywords per training picture; then styles ("noto style") and backgrounds ("on blue"). Written by the
-recipe ``image_ar``."""
+"""One line of name and keywords per training picture, then styles ("noto style") and backgrounds ("on blue").
+
+The recipe ``image_ar`` writes this file.
+"""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
-"""A sequence of letters, or one pictograph."""
+"""Regular expression for a run of letters, or one pictograph."""
 _FILLERS = frozenset("a an and in is of on that the with".split())
 
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Equally long token rows of one prompt; -1 in the unconditional one is masked padding.
+    """Token rows of one prompt, of equal length; -1 in the unconditional row is masked padding.
 
-    ``unread`` is the rest of a prompt that did not fit, usually empty. ``embedded`` [row, position, hidden] are the
-    rows' embeddings where tokens do not determine them. The first ``unseen`` positions are masked for all later ones.
+    ``unread``: rest of a prompt that did not fit, or "". ``embedded`` [row, position, hidden]: embeddings of the rows if token
+    ids do not determine them. ``unseen``: number of leading positions that no later position attends to.
     """
 
     conditional: tuple[int, ...]
@@ -55,25 +57,25 @@ class PromptRows:
 
 
 class WordPrompts:
-    """Byte-level word pieces, which spell any word, for the shipped models.
+    """Byte-level word pieces for the shipped models.
 
-    They read a fixed number of prompt tokens: [begin, words …, pad …, picture]. Padding is read like any other token, so no
-    attention mask is needed, and the first picture code always stands at the same position.
+    Prompts have a fixed length: [begin, words …, pad …, picture]. Padding is attended to like any token, so no mask is needed,
+    and the first image code always has the same position.
     """
 
     def __init__(self, description: str) -> None:
-        """``description`` is the JSON of a ``tokenizers.Tokenizer`` whose first three ids are the special tokens."""
+        """``description``: JSON of a ``tokenizers.Tokenizer`` whose first three ids are the special tokens."""
         self.description = description
         self._tokenizer = Tokenizer.from_str(description)
 
     @property
     def size(self) -> int:
-        """Number of prompt tokens in the vocabulary."""
+        """Number of tokens in the prompt vocabulary."""
         return self._tokenizer.get_vocab_size()
 
     @property
     def digest(self) -> str:
-        """Identification of the tokenizer."""
+        """Identification of the tokenizer by content."""
         return hashlib.sha256(self.description.encode("utf-8")).hexdigest()[:16]
 
     def rows(self, prompt: str) -> PromptRows:
@@ -89,7 +91,7 @@ class WordPrompts:
 
 
 def valid_prompt(prompt: str) -> str:
-    """The prompt without surrounding whitespace. Raises BadInput if it is empty, unreadable or far too long."""
+    """Return the prompt without surrounding whitespace. Raises BadInput if it is empty, unreadable or too long."""
     text = prompt.strip()
     refuse_unreadable(text, "prompt", 'Say what to draw, for example "red heart, noto style".')
     if len(text) > LONGEST_PROMPT:
@@ -98,10 +100,10 @@ def valid_prompt(prompt: str) -> str:
 
 
 class ChatPrompts:
-    """Prompts of a model with a tokenizer of its own, and tokens that make it draw."""
+    """Prompts of a model that has its own tokenizer and special tokens that start an image."""
 
     marks: tuple[str, ...]
-    """Tokens that the vocabulary must have: the last opens a picture."""
+    """Required special tokens; the last one starts the image."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self._tokenizer = tokenizer
@@ -117,7 +119,7 @@ class ChatPrompts:
 
 
 class JanusPrompts(ChatPrompts):
-    """Prompts as a chat turn whose answer is a picture. The unconditional row follows Janus: all but its ends is padding."""
+    """Chat turns answered with an image. As in Janus, the unconditional row is padding except for its ends."""
 
     marks = ("<begin_of_image>",)
 
@@ -130,7 +132,7 @@ class JanusPrompts(ChatPrompts):
 
 
 class AnolePrompts(ChatPrompts):
-    """Prompts of Anole: [begin, words, separator, opening], unconditionally [begin, opening], as in LANTERN's implementation."""
+    """Anole's prompts: [begin, words, separator, image start], unconditionally [begin, image start], as in LANTERN's code."""
 
     marks = ("<reserved08706>", "<racm3:break>")
 
@@ -141,7 +143,7 @@ class AnolePrompts(ChatPrompts):
 
 
 class ClassPrompts:
-    """Prompts of ``classes`` classes; an additional class is the empty prompt."""
+    """Prompts that name one of ``classes`` classes; one additional class is the empty prompt."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -158,7 +160,7 @@ class ClassPrompts:
         return self._names[token][0] if self._names else f"class {token}"
 
     def _number(self, prompt: str) -> int:
-        """The class that a prompt names. Raises BadInput unless it names exactly one."""
+        """Return the class that a prompt names. Raises BadInput unless the prompt names exactly one."""
         wanted = " ".join(prompt.lower().split())
         if wanted.isascii() and wanted.isdigit():
             if int(wanted) >= self._classes:
@@ -181,13 +183,13 @@ class ClassPrompts:
 
 
 class CaptionPrompts:
-    """Captions as features from transformers' T5 encoder, as LlamaGen reads them.
+    """Captions as features from transformers' T5 encoder, in LlamaGen's format.
 
-    A caption takes as many positions as the empty prompt has features. A shorter one is padded on its left with zeros, which are
-    masked for later positions. Both rows mask the same positions. Captions are lower-cased, and consecutive blanks become one.
-    The authors' implementation also strips web addresses and file names from captions, which users do not type.
+    A caption is left-padded with zeros to the length of the empty prompt; both rows mask the padded positions. Captions are
+    lower-cased and whitespace is collapsed. The authors' code also strips web addresses and file names.
 
-    ``empty`` [position, feature] is the empty prompt; ``projection`` holds the two matrices [hidden, ..] that embed features.
+    ``empty`` [position, feature]: the empty prompt. ``projection``: two matrices [hidden, ..] that project features to
+    embeddings.
     """
 
     def __init__(self, tokenizer: Any, encoder: Any, empty: Tensor, projection: Sequence[Tensor]) -> None:
@@ -224,11 +226,11 @@ class CaptionPrompts:
 
 
 PromptReader = WordPrompts | JanusPrompts | AnolePrompts | ClassPrompts | CaptionPrompts
-"""Turns a prompt into rows and a token id into its text; ``digest`` identifies its tokenizer."""
+"""Class that turns a prompt into rows and a token id into text. ``digest`` identifies the tokenizer."""
 
 
 def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[Tensor]) -> CaptionPrompts:
-    """Load the T5 in ``folder`` for a decoder. Raises ModelUnavailable if it is missing or of another width."""
+    """Load the T5 encoder in ``folder``. Raises ModelUnavailable if it is missing or its width does not fit."""
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(
             f"{name} draws captions, which a T5 reads first: put google/flan-t5-xl into {folder} (`hf download google/flan-t5-xl "
@@ -247,13 +249,13 @@ def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[T
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as the tokenizer reads them, in lower case; each once, in order."""
+    """Return the distinct lower-case words of a text, in order."""
     return list(dict.fromkeys(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
 
 
 @cache
 def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, ...]]:
-    """All words of the training pictures' prompts, the words of each picture, and the styles and backgrounds."""
+    """Return the words of all training prompts, the words per picture, and the styles and backgrounds."""
     lines = WORDS.read_text("utf-8").splitlines()
     looks = tuple(line for line in lines if line.endswith(" style") or line.startswith("on "))
     pictures = tuple(frozenset(words_of(line)) for line in lines if line not in looks)
@@ -261,8 +263,8 @@ def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, .
 
 
 def warning(model: str, prompt: str) -> str:
-    """Warning about unknown words in a prompt, or words that no single picture combines, style and background aside; empty if
-    neither applies."""
+    """Return a warning about words that are unknown, or that no training picture combines (styles and backgrounds aside); else
+    ""."""
     known, pictures, looks = _learned()
     every, subject = words_of(prompt), " ".join(words_of(prompt))
     unknown = [word for word in every if word not in known]

@@ -1,7 +1,7 @@
-"""Prompt of a vision-language model: token ids, pixels, and the positions of the picture's tokens.
+"""Prompt of a vision-language model: token ids, pixels, and the positions of the image tokens.
 
-A model's processor is transformers' own, or an image-only one where the full one requires video packages too: those of Qwen-VL
-and SmolVLM2 require torchvision and num2words. Our own small model reads one square.
+Uses transformers' processors, or image-only ones where the full processor needs video packages: Qwen-VL's needs torchvision,
+SmolVLM2's num2words. The shipped small model reads one square.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ from specviz.models.text.text import refuse_unreadable
 from specviz.models.vision.pictures import on_white
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom, as shares of the picture's width and height."""
+"""Left, top, right and bottom as fractions of the picture's width and height."""
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class PictureQuestion:
-    """Inputs of a model's prefill. Axis names: ``token`` (of the prompt), ``visual`` (tokens that stand for the picture).
+    """Inputs of a model's prefill. Axis names: ``token`` (of the prompt), ``visual`` (the image tokens).
 
-    ``inputs`` are the model's keyword arguments other than ``input_ids``: pixels, grids, token types; on the device, floats in
-    the model's dtype.
+    ``inputs``: keyword arguments of the model beside ``input_ids`` (pixels, grids, token types), on its device and in its dtype.
     """
 
     ids: tuple[int, ...]
     inputs: Mapping[str, Tensor]
     visual: tuple[int, ...]
-    """Positions in ``ids`` whose embedding is a piece of the picture."""
+    """Positions of the image tokens in ``ids``."""
     hidden: tuple[int, ...]
-    """Positions that a text-only drafter leaves out: ``visual``, and the markers around them, meaningless alone."""
+    """Positions that a text-only drafter leaves out: ``visual`` and the markers around the image."""
     boxes: tuple[Box, ...]
-    """Boxes [visual]: the part of ``picture`` that each visual token stands for."""
+    """Boxes [visual]: the part of ``picture`` that each image token represents."""
     grid: tuple[int, int]
-    """Rows and columns of the visual tokens; (0, 0) where they form several tiles, not one grid."""
+    """Rows and columns of image tokens; (0, 0) if the tokens form several tiles."""
     picture: Image.Image
-    """The picture in RGB, padded to the model's shape; for display."""
+    """The picture in RGB, framed as the model sees it; for display."""
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -69,7 +68,7 @@ def boxes_of_grid(rows: int, columns: int, area: Box = WHOLE) -> tuple[Box, ...]
 
 
 def pad_to_square(picture: Image.Image, side: int) -> Image.Image:
-    """The picture in RGB [side, side], as large as fits, on white."""
+    """Return the picture in RGB [side, side], scaled to fit and padded with white."""
     image = on_white(picture)
     share = side / max(image.size)
     size = (max(1, round(image.width * share)), max(1, round(image.height * share)))
@@ -81,9 +80,9 @@ def pad_to_square(picture: Image.Image, side: int) -> Image.Image:
 
 
 class PictureReader:
-    """Prepares a picture and a question for one model, by its ``processor``. Shared between runs and their threads.
+    """Callable that prepares a picture and a question for one model. Thread-safe.
 
-    ``frame`` makes the picture that the processor reads and a trace shows, in RGB.
+    ``frame``: function that makes the RGB picture for the processor and the trace.
     """
 
     def __init__(self, processor: Any, name: str, model: Any, frame: Callable[[Image.Image], Image.Image] = on_white) -> None:
@@ -91,12 +90,13 @@ class PictureReader:
         self.device, self.dtype = model.device, model.dtype
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        """Return the prompt. ``picture`` is any PIL image, already limited in size and with its EXIF orientation applied.
+        """Return the prompt. ``picture``: any PIL image, already limited in size and rotated upright.
 
-        Raises BadInput, or ModelUnavailable for a processor that takes no such picture."""
+        Raises BadInput for the question, and ModelUnavailable if the processor rejects the picture.
+        """
         image, words = self.frame(picture), question.strip()
         refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")
-        for token in self.processor.tokenizer.all_special_tokens:  # typed text is never tokenized as a picture's token
+        for token in self.processor.tokenizer.all_special_tokens:  # typed text must yield no special tokens
             words = words.replace(token, " ".join(token))
         content = [{"type": "image"}, {"type": "text", "text": words}]
         try:
@@ -104,10 +104,10 @@ class PictureReader:
                 [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
             )
         except (TemplateError, TypeError, ValueError, AttributeError):
-            # A base model such as PaliGemma has no template: its processor puts the picture first.
+            # Base models such as PaliGemma have no chat template; their processor puts the image first.
             written = words
         try:
-            # The picture is a list in a list: one prompt with one picture.
+            # one prompt with one picture
             inputs = dict(self.processor(images=[[image]], text=[written], return_tensors="pt"))
         except (TypeError, ValueError, IndexError) as problem:
             raise ModelUnavailable(
@@ -133,8 +133,10 @@ class PictureReader:
     def _grid_and_boxes(
         self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
     ) -> tuple[tuple[int, int], tuple[Box, ...]]:
-        """Grid and boxes of the visual tokens: the grid that the processor reports, tiles followed by the whole picture, or one
-        square."""
+        """Return the grid and the boxes of the image tokens.
+
+        They form the grid that the processor reports, tiles followed by the whole picture, or one square.
+        """
         if "image_grid_thw" in inputs:
             merge = int(self.config.vision_config.spatial_merge_size)
             _, high, wide = inputs["image_grid_thw"][0].tolist()
@@ -145,7 +147,7 @@ class PictureReader:
             return (0, 0), (WHOLE,) * count
         if tiles == 1:
             area = WHOLE
-            if getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):  # to the central square
+            if getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):  # to a square
                 across, down = min(1.0, picture.height / picture.width), min(1.0, picture.width / picture.height)
                 area = ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
             return (side, side), boxes_of_grid(side, side, area)
@@ -154,7 +156,7 @@ class PictureReader:
 
 
 class PatchProcessor(Qwen2_5_VLProcessor):
-    """The processor of every Qwen-VL, without videos."""
+    """Processor of the Qwen-VL models without video support."""
 
     def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str | None = None) -> None:
         super().__init__(image_processor, tokenizer, chat_template=chat_template or tokenizer.chat_template)
@@ -164,7 +166,7 @@ PROCESSORS: Mapping[str, Any] = {
     "smolvlm": Idefics3Processor,
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl"), PatchProcessor),
 }
-"""Image-only processors by transformers' model type, for models whose own processors require video packages."""
+"""Image-only processors by ``model_type``, for models whose full processor needs video packages."""
 
 
 def picture_processor(folder: Path, config: Any) -> Any:
@@ -173,7 +175,7 @@ def picture_processor(folder: Path, config: Any) -> Any:
 
 
 class SquareProcessor:
-    """Processor of a SmolVLM that sees a single square, with the interface of transformers' processors."""
+    """Processor of a SmolVLM that reads one square, with the interface of transformers' processors."""
 
     def __init__(self, tokenizer: Any, config: Any) -> None:
         self.tokenizer, self.apply_chat_template = tokenizer, tokenizer.apply_chat_template
@@ -182,13 +184,13 @@ class SquareProcessor:
         self._marks = self._mark * (self.side // int(config.vision_config.patch_size) // int(config.scale_factor)) ** 2
 
     def __call__(self, images: Sequence[Sequence[Image.Image]], text: Sequence[str], return_tensors: str) -> dict[str, Tensor]:
-        """Ids, and pixels float32 [prompt, picture, channel, row, column] in -1 … 1."""
+        """Return ids, and pixels float32 [prompt, picture, channel, row, column] in [-1, 1]."""
         rows = torch.frombuffer(bytearray(images[0][0].tobytes()), dtype=torch.uint8).float().view(self.side, self.side, 3)
         ids = self.tokenizer([text[0].replace(self._mark, self._marks)], return_tensors=return_tensors)["input_ids"]
         return {"input_ids": ids, "pixel_values": (rows.permute(2, 0, 1) / 127.5 - 1).contiguous()[None, None]}
 
 
 def square_reader(tokenizer: Any, name: str, model: Any) -> PictureReader:
-    """Reader for a SmolVLM that sees a single square image, whose sides it knows from its configuration."""
+    """Return a reader for a SmolVLM that reads one square picture."""
     processor = SquareProcessor(tokenizer, model.config)
     return PictureReader(processor, name, model, partial(pad_to_square, side=processor.side))

@@ -1,8 +1,7 @@
-"""Decoder of uploaded pictures: bounded before a pixel is decoded, turned upright, converted to plain RGB.
+"""Decoder of uploaded pictures: checks limits before decoding, rotates upright, converts to RGB.
 
-The size in a file's header is checked before decoding, and large pictures are decoded one at a time. The few allowed
-formats keep rarely used decoders away from untrusted bytes. A picture that must be altered comes with a warning; an unusable
-one is refused.
+Only common formats are allowed, which keeps rarely used decoders away from untrusted bytes. Large pictures are decoded one at a
+time. An altered picture comes with warnings; an unusable picture is refused.
 """
 
 from __future__ import annotations
@@ -21,50 +20,50 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from specviz.errors import BadInput, shown
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-"""Formats that are decoded. JPEG includes MPO, which some phones write."""
+"""Formats that are decoded. MPO, which some phones write, counts as JPEG."""
 MOST_BYTES = 20 << 20
 MOST_PIXELS = 16_000_000
-"""Maximum pixels of a picture that must be decoded at full size, which takes up to two seconds and a quarter of a gigabyte."""
+"""Maximum pixels of a picture that is decoded at full size, which takes up to two seconds and 250 MB."""
 MOST_JPEG_PIXELS = 50_000_000
-"""Maximum pixels of a JPEG, which is decoded at a fraction of its size unless it is progressive."""
+"""Maximum pixels of a non-progressive JPEG, which is decoded at a reduced size."""
 MOST_SIDE = 20_000
-"""Maximum pixels per side: a decoder spends time on every row, however short."""
+"""Maximum pixels per side: decoders spend time on each row, however short."""
 MOST_SCANS = 100
-"""Maximum number of passes over the picture in a progressive JPEG; encoders write about ten."""
+"""Maximum number of scans in a progressive JPEG; encoders write about ten."""
 LONGEST_SIDE = 1536
-"""Maximum pixels of a decoded picture's side; larger ones are scaled down, since no model here reads more."""
+"""Maximum side of a decoded picture in pixels. Larger pictures are scaled down, since no model here reads more."""
 QUICK_PIXELS = 1_000_000
-"""Pictures up to this many pixels are decoded without waiting, larger ones one at a time."""
+"""Maximum pixels of a picture that is decoded at once; larger pictures wait their turn."""
 MOST_IN_LINE = 8
-"""Number of large pictures that may wait for the one being decoded."""
+"""Maximum number of large pictures that wait for the one being decoded."""
 
 _PLACES = threading.BoundedSemaphore(1 + MOST_IN_LINE)
 _DECODER = threading.Lock()
 
 _NAMES = "PNG, JPEG, WebP, GIF or BMP"
 _SHRINKABLE = {"L", "LA", "RGB", "RGBA", "CMYK"}
-"""Pixel modes that can be averaged directly; palette indices cannot."""
+"""Pixel modes that can be scaled directly, unlike palette indices."""
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
 
 SHOWN_BYTES = 60_000
 """Maximum bytes of a picture stored in a trace."""
 PIECE = 4000
-"""Characters of one piece; a text in a trace's free JSON may have 4096."""
+"""Characters per piece; strings in a trace's free JSON are limited to 4096."""
 
 Source = bytes | str | Path
-"""A picture's bytes, or its path."""
+"""Bytes or path of a picture."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded picture: ``image`` is RGB, upright and bounded; ``warnings`` are sentences about the changes made."""
+    """Decoded picture: RGB, upright, limited in size. ``warnings``: sentences about changes."""
 
     image: Image.Image
     warnings: tuple[str, ...] = ()
 
 
 def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
-    """Open the one picture of a question. Raises BadInput for none, for several, and for one that cannot be opened."""
+    """Open the one picture of a request. Raises BadInput for none, for several, or for one that cannot be opened."""
     given = [sources] if isinstance(sources, bytes | str | Path) else sources or ()
     if not given:
         raise BadInput("There is no picture. Choose one, or take one of the example scenes.")
@@ -74,15 +73,15 @@ def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
 
 
 def open_picture(source: Source) -> Picture:
-    """Open the picture in ``source``. Raises BadInput, with a remedy, if no model can read it."""
+    """Open the picture in ``source``. Raises BadInput, with a remedy, if it cannot be used."""
     data = _read(source)
     try:
-        opened = Image.open(io.BytesIO(data), formats=FORMATS)  # reads the header alone
+        opened = Image.open(io.BytesIO(data), formats=FORMATS)  # reads only the header
     except Image.DecompressionBombError:
         raise _too_large("several hundred") from None
     except UnidentifiedImageError:
         raise BadInput(f"This file is not a picture that can be read here. Save it as {_NAMES}.") from None
-    except Exception as problem:  # decoders raise many kinds of errors on a damaged header
+    except Exception as problem:  # decoders raise many kinds of errors for a damaged header
         raise _damaged(problem) from problem
     wide, high = opened.size
     if wide < 1 or high < 1:
@@ -93,7 +92,7 @@ def open_picture(source: Source) -> Picture:
         raise _too_large(f"{wide * high / 1e6:.0f}", most)
     if max(wide, high) > MOST_SIDE:
         raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; at most {MOST_SIDE:,} are allowed. Crop it.")
-    if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start of scan; inside a scan, ff is never followed by da
+    if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start-of-scan marker; inside scan data, ff is never followed by da
         raise BadInput(f"This JPEG has more than {MOST_SCANS} scans. Save it again as a non-progressive one.")
     with _decoding_slot(wide * high):
         return _make_picture(opened)
@@ -101,7 +100,7 @@ def open_picture(source: Source) -> Picture:
 
 @contextmanager
 def _decoding_slot(pixels: int) -> Iterator[None]:
-    """Hold a slot to decode: large pictures take memory, so only one is decoded at a time. Raises BadInput if too many wait."""
+    """Hold a slot to decode: only one large picture at a time. Raises BadInput if too many wait."""
     if pixels <= QUICK_PIXELS:
         yield
         return
@@ -121,7 +120,7 @@ def _read(source: Source) -> bytes:
         try:
             path = Path(source).expanduser()
             exists = path.is_file()
-        except (OSError, RuntimeError):  # a name too long, or the home of an unknown user
+        except (OSError, RuntimeError):  # name too long, or unknown user's home
             exists = False
         if not exists:
             raise BadInput(f"There is no picture {shown(str(source))}. Check the path.")
@@ -161,18 +160,18 @@ def _make_picture(opened: Image.Image) -> Picture:
             share = min(1.0, LONGEST_SIDE / max(opened.size))
             opened.draft(opened.mode, (max(1, round(opened.width * share)), max(1, round(opened.height * share))))
         opened.load()
-        # As early as possible: every later step makes a copy.
+        # Shrink early: each later step makes a copy.
         if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
             opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
         try:
             image = ImageOps.exif_transpose(opened)
-        except Exception:  # EXIF is a file format too, and as easily damaged
+        except Exception:  # EXIF data can be damaged too
             image = opened
             warnings.append("The picture's orientation tag is damaged; it is shown as stored.")
         plain_image, changed = _to_rgb(image)
     except (MemoryError, BadInput):
         raise
-    except Exception as problem:  # as above, for the data after the header
+    except Exception as problem:  # damage after the header
         raise _damaged(problem) from problem
     if max(plain_image.size) > LONGEST_SIDE:
         plain_image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
@@ -180,8 +179,8 @@ def _make_picture(opened: Image.Image) -> Picture:
 
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
-    """The picture in RGB from any pixel mode, with a warning about visible changes."""
-    if image.mode in _DEEP:  # 16-bit grey by its upper half, other values by their own range
+    """Return the picture in RGB, with a warning about visible changes."""
+    if image.mode in _DEEP:  # 16-bit grey keeps its high byte; other values are scaled to their range
         values = numpy.asarray(image).astype(numpy.float32)
         numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
         low, high = float(values.min()), float(values.max())
@@ -200,13 +199,13 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """The picture in RGB, with white where it is transparent."""
+    """Return the picture in RGB on a white background."""
     flat = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", flat.size, "white"), flat).convert("RGB")
 
 
 def png_pieces(image: Image.Image) -> list[str]:
-    """The picture as a PNG in base64, split into pieces of PIECE characters; scaled down until it has at most SHOWN_BYTES."""
+    """Return the picture as base64 PNG in pieces of PIECE characters, scaled down to at most SHOWN_BYTES."""
     scaled = image
     while True:
         out = io.BytesIO()

@@ -1,6 +1,6 @@
-"""Our small vision-language model: its chat template and special tokens, the loader of its one file, and its limits.
+"""The shipped small vision-language model: chat template, special tokens, loader, and warnings.
 
-A question or picture beyond its training is reported, since the model answers anyway.
+The model answers questions beyond its training anyway, so such questions and pictures get a warning.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def tokenizer_from(written: str) -> PreTrainedTokenizerFast:
-    """The tokenizer with its chat template, from the JSON text of the tokenizers library."""
+    """Return the tokenizer with its chat template; ``written`` is the JSON of the tokenizers library."""
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(written),
         eos_token=END,
@@ -55,7 +55,7 @@ def load(path: Path) -> tuple[Any, PreTrainedTokenizerFast]:
 
 
 def unknown_words(tokenizer: Any, question: str) -> list[str]:
-    """Return the words of a question that are not single tokens, so were rare in training; each once, in order."""
+    """Return the distinct words of a question that are not single tokens, and so were rare in training."""
 
     def is_token(text: str) -> bool:
         return len(tokenizer.encode(text, add_special_tokens=False)) == 1
@@ -74,7 +74,7 @@ def _digest(picture: Image.Image) -> str:
 
 
 def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) -> tuple[str, ...]:
-    """Warnings about a picture that is not among the example scenes, and about unknown words in a question."""
+    """Return warnings about a picture outside the example scenes, and about unknown words in the question."""
     warnings = []
     if _digest(picture) not in _examples():
         warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")

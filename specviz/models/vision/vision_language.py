@@ -1,4 +1,4 @@
-"""Loader of vision-language models and their picture processors: safetensors only, never code from a repository."""
+"""Loader of vision-language models and their processors: safetensors only, and no code from repositories."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specviz.paths import BASE
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedVisionLanguage(LoadedText):
-    """A vision-language model ready to run: ``read(picture, question)`` returns a :class:`PictureQuestion`."""
+    """Vision-language model ready to run: ``read(picture, question)`` returns a :class:`PictureQuestion`."""
 
     read: PictureReader
 
@@ -57,7 +57,7 @@ def load_vision_language(
 
 
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedVisionLanguage:
-    """Load our own small model from its one file."""
+    """Load the shipped small model."""
     model, tokenizer = scenes.load(path)
     model.to(device, dtype)
     return LoadedVisionLanguage.of(scenes.NAME, model, tokenizer, read=square_reader(tokenizer, scenes.NAME, model))

