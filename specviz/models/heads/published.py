@@ -50,8 +50,7 @@ _MTP = tomllib.loads((ASSETS / "mtp_families.toml").read_text("utf-8"))
 MTP_FAMILIES: Mapping[str, Mapping[str, Any]] = _MTP["family"]
 """Conventions of MTP layers by the text model's ``model_type``."""
 _MOST_LAYERS = 1000
-"""Maximum number of layers in an MTP model's settings. Stored tensors give no limit, because a folder may hold only the MTP
-layers."""
+"""Maximum number of layers in an MTP model's settings, far above any published one."""
 _MOST_HEADS = 16
 """Maximum number of Medusa heads and of blocks per head; published models have at most five."""
 _VOCABULARY = frozenset({"d2t", "t2d"})
@@ -303,8 +302,7 @@ def _sizes(
 def _weights(
     layout: Layout, stored: Repository, target: Fit, names: Mapping[str, Stored], config: HeadConfig
 ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor | None]:
-    """Return the learned tensors, the embedding, the output head, and the token ids of the head's rows (None: the whole
-    vocabulary).
+    """Return the learned tensors, the embedding, the output head, and the token ids of the head's rows (None: all tokens).
 
     The target supplies embedding rows that MSD does not store. Raises ModelUnavailable naming the tensor that is missing,
     unknown, or of the wrong shape.
@@ -333,10 +331,7 @@ def _weights(
 
 
 def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
-    """Read a block drafter in the format of z-lab's package, DeepSpec or the speculators library, told apart by stored tensors.
-
-    Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown.
-    """
+    """Read a block drafter of z-lab's package, DeepSpec or the speculators library. Raises ModelUnavailable naming the misfit."""
     said, names = Settings(stored.name, stored.config), layout.names_in(stored)
     library = "speculators_model_type" in said.values
     if library:
@@ -404,10 +399,8 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
 
 
 def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[int, ...]:
-    """Return the taps of a block drafter as indices of transformers' hidden states.
-
-    The speculators library stores these indices. z-lab and DeepSpec store layer numbers, -1 for the embedding.
-    """
+    """Return the taps of a block drafter as indices of transformers' hidden states, which the speculators library stores. z-lab
+    and DeepSpec store layer numbers, -1 for the embedding."""
     if library:
         return _within(said, layers, said.get("aux_hidden_state_layer_ids", NUMBERS))
     ids = said.get("target_layer_ids", LAYER_IDS)
@@ -416,10 +409,7 @@ def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[i
 
 
 def _causal(said: Settings, layers: int, windows: tuple[int, ...], library: bool) -> tuple[bool, ...]:
-    """Return, per layer, whether rows of a block attend only to earlier rows.
-
-    One setting may decide for all layers; otherwise the layers with a sliding window are causal.
-    """
+    """Return, per layer, whether rows of a block attend only to earlier rows; by default if the layer has a sliding window."""
     for field in ("is_causal", "causal"):
         if not library and said.values.get(field) is not None:
             return (said.get(field, bool),) * layers
