@@ -1,7 +1,7 @@
-"""Greedy verification and sample-and-match: the target draws its own token first, then the tree is searched for it.
+"""Greedy verification and sample-and-match: at each node, the target's token is chosen first and then looked up in the tree.
 
-Exact for any draft fixed before the draw. Distribution and acceptance equal those of rejecting point-mass drafts one by one;
-with noise keyed by position, the tokens equal the autoregressive run's. At temperature 0 the choice is the argmax.
+Exact if the draft does not depend on the draw. Output distribution and acceptance rate equal those of rejection sampling with
+point-mass drafts. Noise is keyed by position, so the tokens equal those of the autoregressive run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
 
 def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tuple[str, ...]:
-    """Return a status per node: accepted on the path, rejected for other judged nodes, skipped for nodes never reached."""
+    """Return the status of each node: accepted on the path, else rejected if judged and skipped if not."""
     marks = [SKIPPED] * len(shape)
     marks[0] = ROOT
     for node in judged:
@@ -27,10 +27,10 @@ def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tu
 
 
 class TargetTokens:
-    """The target's own token at each node: argmax at temperature 0, else a draw with the noise of the next position.
+    """The target's token after each node: the argmax at temperature 0, else a sample with the noise of the next position.
 
-    On CUDA all nodes are chosen at once and copied once, since node-by-node reads would synchronize each time. On a CPU
-    the softmax is computed only for nodes that the walk visits.
+    On CUDA, the tokens after all nodes are computed at once, because reading node by node would synchronize each time. On a CPU,
+    only visited nodes are computed.
     """
 
     def __init__(self, logits: Tensor, tree: DraftTree, context: Context) -> None:
@@ -48,12 +48,12 @@ class TargetTokens:
         return [int(token) for token in context.warp.choose(rows, places, context.noise).tolist()]
 
     def at(self, node: int) -> int:
-        """Return the target's own token after ``node``."""
+        """Return the target's token after ``node``."""
         return self._all[node] if self._all is not None else self._choose([node])[0]
 
 
 class Match:
-    """Rule that follows the child with the target's own choice; without such a child, that choice is the bonus token."""
+    """Rule that descends to the child with the target's token. If no child has this token, the token is the bonus."""
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         tree = draft.tree

@@ -1,9 +1,8 @@
-"""Speculative rejection sampling: the ratio test on a chain, and without replacement among the siblings of a tree.
+"""Speculative rejection sampling on a chain, and without replacement among the siblings of a tree.
 
-Leviathan et al. (arXiv 2211.17192) algorithm 1 and Chen et al. (arXiv 2302.01318) for the chain; for siblings the
-recursive form of SpecInfer and EAGLE. Each child is accepted with probability min(1, r/q), where r is the target's
-residual. Exact only for children drawn from q, in draw order. A node without a stored distribution has children chosen
-deterministically; each then counts as a point mass (q = 1).
+Chains: algorithm 1 of Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318). Trees: the recursive form of
+SpecInfer and EAGLE. A child is accepted with probability min(1, r/q), where r is the target's residual. Exact for children
+sampled from q and judged in the order sampled. Deterministically chosen children count as point masses (q = 1).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from specviz.trace.notes.verdicts import OverlapNote, OverlapPosition
 
 
 class Rejection:
-    """Top-down rejection. At temperature 0 both distributions are point masses and the rule is plain greedy matching."""
+    """Top-down rejection sampling; greedy matching at temperature 0."""
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         if context.warp.greedy:
@@ -31,19 +30,19 @@ class Rejection:
             drawn, table = node in draft.proposals, probabilities.table(node)
             left = remaining(probabilities.row(node), table, drawn)
             if context.record_notes and drawn:
-                with context.untimed:  # before the children are judged, which changes the residual
+                with context.untimed:  # judging the children will change the residual
                     overlaps.append(left.overlap(node))
             for child in children:
                 judged.append(child)
                 thresholds[child] = left.threshold(tokens[child])
-                # Keyed by round as well: a later round may try a position again, with a fresh uniform draw.
+                # Keyed by round too, because a later round may judge the same position again and needs a fresh draw.
                 draws[child] = context.noise.uniform(ACCEPT, context.round, child)
                 if draws[child] < thresholds[child]:
                     visited.append(child)
                     node, children = child, shape.children[child]
                     break
                 left.reject(tokens[child])
-            else:  # no child was accepted, and the residual is the distribution of the token that replaces them
+            else:  # no child was accepted, so the bonus is drawn from the residual
                 break
         path, rest = tuple(visited[1:]), left.distribution() if children else probabilities.row(node)
         return Verdict(

@@ -1,19 +1,16 @@
-"""Relaxed verification of image codes: a drafted code is judged together with its nearest latent codes (LANTERN).
+"""Relaxed verification of image codes: the probability of the nearest latent codes is added to the drafted code's (LANTERN).
 
-LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
-code c, A is the longest nearest-first prefix whose total mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
-judged with P = p(c) + S instead of p(c). The rule is not exact. Proven bounds above temperature 0 (``tests`` enumerate
-them):
+LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Let A be the longest prefix of the k codes
+nearest to a drafted code c, nearest first, whose total mass S is within the limit: delta, or (lambda - 1) p(c). Then c is judged
+with p(c) + S instead of p(c). The rule is not exact. Bounds on the total variation (TV) distance above temperature 0:
 
-* m deterministically chosen candidates (point masses), with A and c removed after a rejection, change the distribution by at
-  most 1 - (1 - delta)^m in total variation.
-* Candidates sampled without replacement, with the ordinary residual (p - q)+, change it by at most TV(p, q), for any number of
-  them; under lambda no code becomes more than lambda times as likely, which is at most 1 - 1/lambda in total variation. Proof: a
-  code can be over-accepted only in a trial where q exceeds the residual at it. The residual there is zero afterwards, so each
-  code gains mass in at most one trial, where its unnormalised residual is at most p.
+* Point-mass drafts: 1 - (1 - delta)^m for m candidates, if A and c are removed after a rejection.
+* Candidates sampled without replacement, with residual (p - q)+: TV(p, q), for any number of candidates. With lambda, a code
+  becomes at most lambda times as likely, so the distance is at most 1 - 1/lambda. Proof: a code c gains probability only in a
+  trial with q(c) above the residual at c. That residual is zero afterwards, so c gains in at most one trial, where the
+  unnormalised residual is at most p(c).
 
-With delta 0, k 0 or lambda 1 the rule is rejection without replacement; at temperature 0 one code may replace another
-entirely.
+With delta 0, k 0 or lambda 1, the rule is rejection sampling without replacement. At temperature 0, there is no bound.
 """
 
 from __future__ import annotations
@@ -34,42 +31,44 @@ from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED
 
 FORMS = ("exact", "aggregated", "repository")
-"""Residual after a rejection: the exact rule's (p - q)+; the same with A's mass moved onto c; or that of the authors'
-implementation."""
+"""Residual after a rejection: (p - q)+; (p - q)+ with the mass of A moved onto c; or the residual of the authors' code."""
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Neighbourhood sizes whose mass is recorded, so that another limit can be tried on the recorded step."""
+"""Neighbourhood sizes whose total mass is recorded, so that the viewer can judge a step under another limit."""
 SHOWN = 10
-"""Nearest latent codes whose own mass is recorded, nearest first; the others are recorded only by id, for a map."""
+"""Number of nearest codes whose probability is recorded."""
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Limit of a code's mass: ``delta`` bounds the mass that it gains; alternatively ``factor`` (lambda) bounds its total mass as
-    a multiple of its original one."""
+    """Limit on the mass added to a code: ``delta``, or ``factor`` (lambda), the maximum ratio of new to original mass."""
 
     delta: float | None = None
     factor: float | None = None
 
     def of(self, p: float) -> float:
-        """Return the maximum mass that a code of probability ``p`` may gain."""
+        """Return the maximum mass added to a code of probability ``p``."""
         return self.delta if self.delta is not None else ((self.factor or 1.0) - 1.0) * p
 
 
 def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
-    """Return the neighbours (A) whose mass under ``distribution`` [code] is added to the mass of ``code``, nearest first, and
-    the cumulative mass of all its ``neighbours`` [rank], float64."""
+    """Return the neighbours whose mass is added to ``code`` (A), nearest first, and the cumulative mass of ``neighbours``.
+
+    ``distribution``: [code]; ``neighbours``: [rank], nearest first. The cumulative mass is float64 [rank].
+    """
     sums = distribution[neighbours].double().cumsum(0)
     most = limit.of(float(distribution[code]))
-    if most <= 0:  # exclude even codes of zero mass, since the authors' residual depends on the region being empty
+    if most <= 0:  # without codes of zero mass too, because the "repository" residual requires an empty region
         return neighbours[:0], sums
     return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """Relaxed rule. ``neighbours`` int64 [code, rank], nearest first, has at least ``k`` ranks and is on the target's device. At
-    temperature 0 a code is accepted if it is the likeliest once its nearest latent codes' mass is moved onto it."""
+    """Relaxed rule. At temperature 0, a code is accepted if it is the most likely after its neighbours' mass is moved onto it.
+
+    ``neighbours``: int64 [code, rank], nearest first, with at least ``k`` ranks, on the target's device.
+    """
 
     neighbours: Tensor
     limit: Limit
@@ -87,7 +86,7 @@ class Relaxed:
             best, proposal = int(logits[node].argmax()) if greedy else -1, proposals.get(node)
             left = distribution = context.warp.log_probabilities(logits[node]).double().exp()
             q = None
-            if proposal is not None and not greedy:  # over all codes
+            if proposal is not None and not greedy:  # expand q from the support to the codebook
                 q = proposal.probability.to(left)
                 q = q if proposal.ids is None else torch.zeros_like(left).index_copy(0, proposal.ids, q)
             for child in shape.children[node]:
@@ -138,11 +137,11 @@ class Relaxed:
         )
 
     def _residual(self, left: Tensor, q: Tensor | None, code: int, near: Tensor, region_codes: Tensor) -> Tensor:
-        """Return the unnormalised residual of ``left`` after the rejection of ``code``. ``near`` are its ``k`` + 1 neighbours."""
+        """Return the unnormalised residual of ``left`` after ``code`` is rejected. ``near``: the ``k`` + 1 nearest codes."""
         if q is None:
             zeroed = near if self.form == "repository" and len(region_codes) else region_codes
             return left.index_fill(0, torch.cat((torch.tensor([code]), zeroed)), 0.0)
-        if self.form == "repository" and len(region_codes):  # the authors remove k + 1 neighbours, whatever A contains
+        if self.form == "repository" and len(region_codes):  # the authors' code removes k + 1 neighbours, whatever A is
             q = q.index_fill(0, near, 0.0)
         elif self.form == "aggregated":
             left = _move_mass(left, code, region_codes)
@@ -151,7 +150,7 @@ class Relaxed:
     def _judgement(
         self, child: int, code: int, left: Tensor, near: Tensor, region_codes: Tensor, sums: Tensor, share: float
     ) -> RelaxedJudgement:
-        """Return the record of a judged child for the screen, with enough data to judge it again under another limit."""
+        """Return the record of a judged child, with enough data to repeat the judgement under another limit."""
         p = float(left[code])
         steps = sorted({*(size for size in LADDER if size <= len(sums)), len(region_codes)} - {0})
         return RelaxedJudgement(
@@ -168,17 +167,16 @@ class Relaxed:
 
 
 def _move_mass(distribution: Tensor, code: int, region_codes: Tensor) -> Tensor:
-    """Return the distribution with its mass at ``region_codes`` moved onto ``code``."""
+    """Return the distribution with the mass of ``region_codes`` moved onto ``code``."""
     moved = distribution.index_fill(0, region_codes, 0.0)
     moved[code] = distribution[code] + distribution[region_codes].sum()
     return moved
 
 
 def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, Tensor, dict[int, Proposal]]:
-    """Copy a walk's inputs from the device at once: the target's ``logits`` [node, code], the rows [child, rank] of
-    ``neighbours`` [code, rank] for all nodes but the root, and each node's proposal.
+    """Copy the rule's inputs to the host in one transfer: ``logits`` [node, code], neighbours of the drafted codes, proposals.
 
-    Whole rows are copied, a few megabytes per tree: each rejection changes a whole row, and the residual is sampled at the end.
+    The rows are copied in full, a few megabytes per tree, because each rejection changes a whole row.
     """
     near, proposals = neighbours.index_select(0, draft.tree.tokens[1:]), dict(draft.proposals)
     if logits.device.type == "cpu":
@@ -191,19 +189,18 @@ def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, 
 
 
 def packed(codes: Sequence[int]) -> str:
-    """Encode ids below 65 536 as base64 of little-endian 16-bit numbers, to keep a trace short."""
+    """Encode ids below 65 536 as base64 of little-endian 16-bit integers."""
     return base64.b64encode(struct.pack(f"<{len(codes)}H", *codes)).decode()
 
 
 def nearest_codes(codebook: Tensor, most: int = 1025) -> Tensor:
-    """Return the ``most`` nearest neighbours of every code, itself excluded, int64 [code, rank], by distance in ``codebook``
-    [code, dim].
+    """Return the ``most`` nearest other codes of each code, int64 [code, rank], by Euclidean distance.
 
-    ``codebook`` must hold the vectors in the form that the decoder uses. Computed in blocks, since all distances at once would
-    take gigabytes for a real model.
+    ``codebook``: code vectors [code, dim] in the form that the decoder uses.
     """
     count = min(most, len(codebook) - 1)
     wide, rows = codebook.double(), []
+    # In blocks, because the full distance matrix of a real model takes gigabytes.
     for start in range(0, len(wide), 1024):
         distances = torch.cdist(wide[start : start + 1024], wide)
         distances[torch.arange(len(distances)), torch.arange(start, start + len(distances))] = float("inf")

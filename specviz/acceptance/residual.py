@@ -1,9 +1,8 @@
-"""Residual distribution of the target at one node, as its children are tried and rejected one after the other.
+"""Residual distribution r of the target at a node whose children are rejected one after the other.
 
-A rejection subtracts the drafter's distribution from the target's and removes the child from the drafter's, which is
-renormalised: r becomes norm((r - q)+), q becomes q without the child. A child chosen deterministically counts as a
-point mass, q = 1. The target's distribution is stored unnormalised with its mass, so a rejection changes it on the drafter's
-support only.
+After a rejection, r becomes norm((r - q)+), and q loses the rejected child and is renormalised. A deterministically chosen child
+counts as a point mass (q = 1). The code stores r unnormalised together with its mass, so that r changes only on the drafter's
+support.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from specviz.engine.to_device import copy_to_device, to_device
 from specviz.trace.notes.verdicts import OverlapPosition
 
 SHOWN = 8
-# Up to this many tokens, plain numbers on the host are faster than tensors; they need a single copy from a GPU.
+# Support size up to which Python floats are faster than tensors.
 _FEW = 64
-# Below this mass the running difference is mostly rounding error, so the mass is summed afresh.
+# Mass below which the running difference is mostly rounding error, so the mass is summed again.
 _SMALL = 1e-3
 
 
 def remaining(target: Tensor, table: NodeTable, drawn: bool) -> Residual:
-    """Return the residual at a node with distribution ``target`` [vocab], of which ``table`` is a copy on the host.
+    """Return the residual at a node.
 
-    Children that were not ``drawn`` were chosen deterministically.
+    ``target``: target distribution [vocab]; ``table``: host copy of both distributions; ``drawn``: whether the children were
+    sampled rather than chosen deterministically.
     """
     if not drawn or (table.ids is not None and table.ids.numel() <= _FEW):
         return SparseResidual(target, table, drawn)
@@ -35,13 +35,13 @@ def remaining(target: Tensor, table: NodeTable, drawn: bool) -> Residual:
 
 
 def _ratio(r: float, mass: float, q: float) -> float:
-    if math.isnan(q):  # the recorder ends a run whose threshold is NaN
+    if math.isnan(q):  # return NaN, for which the recorder ends the run
         return math.nan
     return min(1.0, r / mass / q) if q > 0 and mass > 0 else float(r > 0)
 
 
 class SparseResidual:
-    """Both distributions as numbers at the drafter's support; each child that was not ``drawn`` is a point mass."""
+    """Residual as Python floats on a small support. Without ``drawn``, each child is a point mass."""
 
     def __init__(self, target: Tensor, table: NodeTable, drawn: bool) -> None:
         assert table.ids is not None
@@ -57,7 +57,7 @@ class SparseResidual:
         return _ratio(self._r[slot], self._mass, 1.0 if self._q is None else self._q[slot])
 
     def reject(self, token: int) -> None:
-        """Update both distributions after the rejection of a child."""
+        """Update r and q after the child ``token`` is rejected."""
         slot, before = self._slots[token], sum(self._r)
         if self._q is None:
             self._r[slot] = 0.0
@@ -75,14 +75,14 @@ class SparseResidual:
         return self._target.index_copy(0, copy_to_device(self._ids, residual.device), residual)
 
     def distribution(self) -> Tensor:
-        """Return r over [vocab], unnormalised: the distribution of the token that replaces the children.
+        """Return r [vocab], unnormalised, from which the bonus token is drawn.
 
-        If rounding has left r empty, returns the target's distribution: that branch has probability 0.
+        Returns the target distribution if r is zero everywhere, which has probability 0 except for rounding errors.
         """
         return self._target if self._mass in (0.0, 1.0) else self._residual()
 
     def overlap(self, node: int) -> OverlapPosition:
-        """Return p and q at the likeliest tokens, and sum min(p, q): the probability that one sampled child is accepted."""
+        """Return p and q of the most likely tokens, and sum min(p, q), the acceptance probability of one sampled child."""
         q = [1.0] * len(self._r) if self._q is None else self._q
         rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
         return OverlapPosition(
@@ -95,7 +95,7 @@ class SparseResidual:
 
 
 class DenseResidual:
-    """Both distributions as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
+    """Residual as tensors, over the vocabulary or a large support."""
 
     def __init__(self, target: Tensor, table: NodeTable) -> None:
         self._target, self._ids = target, table.ids
@@ -107,13 +107,11 @@ class DenseResidual:
         return token if self._ids is None else int((self._ids == token).nonzero()[0, 0])
 
     def threshold(self, token: int) -> float:
-        """As :meth:`SparseResidual.threshold`."""
         slot = self._slot(token)
         r, q = torch.stack((self._r[slot], self._q[slot])).tolist()
         return _ratio(r, self._mass, q)
 
     def reject(self, token: int) -> None:
-        """As :meth:`SparseResidual.reject`."""
         self._r = (self._r - self._q * self._mass).clamp_min(0.0)
         self._mass = self._rest + float(self._r.sum(dtype=torch.float64))
         if self._mass < _SMALL:
@@ -127,11 +125,9 @@ class DenseResidual:
         return left if self._ids is None else self._target.index_copy(0, copy_to_device(self._ids, left.device), left)
 
     def distribution(self) -> Tensor:
-        """As :meth:`SparseResidual.distribution`."""
         return self._target if self._mass == 0 else self._residual()
 
     def overlap(self, node: int) -> OverlapPosition:
-        """As :meth:`SparseResidual.overlap`."""
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices
         return OverlapPosition(
             node=node,

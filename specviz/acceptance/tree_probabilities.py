@@ -1,7 +1,7 @@
-"""Probabilities at the inner nodes of a scored tree, for a rule that walks it on the host.
+"""Target and draft probabilities at the inner nodes of a scored tree, for acceptance rules that run on the host.
 
-On a GPU the probabilities of all nodes are computed and copied at once; on a CPU only those that the walk visits. Axis names:
-``node``, ``vocab``, ``support`` (the tokens that a node's children are drawn from).
+On a GPU, the inner nodes are computed together and copied in one transfer. On a CPU, nodes are computed when visited. The axis
+``support`` counts the tokens from which a node's children are drawn.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from specviz.engine.to_device import to_device, to_host
 
 @dataclass(frozen=True)
 class NodeTable:
-    """A node's target probabilities ``p`` at ``ids`` (None: the whole vocabulary) and the drafter's ``q`` there, both
-    [support] and on the host. ``outside`` is the target's mass elsewhere, float64, None if not requested. ``q`` of children
-    chosen deterministically is 1 each."""
+    """Target probabilities ``p`` and draft probabilities ``q`` of the tokens ``ids`` at one node, [support], on the host.
+
+    ``ids``: None for the whole vocabulary; ``outside``: target mass outside the support, float64, or None if not requested. For
+    deterministically chosen children, ``q`` is all ones.
+    """
 
     p: Tensor
     q: Tensor
@@ -31,9 +33,9 @@ class NodeTable:
 
 
 class TreeProbabilities:
-    """Probabilities of one scored tree under ``warp``. ``outside`` requests the mass outside of each node's support.
+    """Probabilities at the nodes of a scored tree under ``warp``. ``outside``: whether to compute the mass outside the supports.
 
-    Drafters on the device have supports there, shared by many nodes; lookup drafters have one support per node, on the host.
+    Networks on the device share one support among many nodes; lookup drafters have one support per node, on the host.
     """
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp, outside: bool = False) -> None:
@@ -41,14 +43,14 @@ class TreeProbabilities:
         self._rows: dict[int, Tensor] = {}
         self._tables: dict[int, NodeTable] = {}
         self.remote = target.logits.device.type != "cpu"
-        """Whether the target is on another device, so that the host needs a copy."""
+        """Whether the target is on another device than the host."""
 
     @cached_property
     def _inner(self) -> list[int]:
         return [node for node, below in enumerate(self._draft.tree.shape.children) if below]
 
     def row(self, node: int) -> Tensor:
-        """Return the target's warped distribution after ``node``, [vocab], on the target's device."""
+        """Return the warped target distribution [vocab] after ``node``, on the target's device."""
         if self.remote and not self._rows:
             self._compute(self._inner)
         if node not in self._rows:
@@ -56,13 +58,13 @@ class TreeProbabilities:
         return self._rows[node]
 
     def table(self, node: int) -> NodeTable:
-        """Return both distributions at the inner ``node``, and make its row known."""
+        """Return both distributions at the inner node ``node``. Also computes :meth:`row` for ``node``."""
         if node not in self._tables:
             self._compute(self._inner if self.remote else [node])
         return self._tables[node]
 
     def _compute(self, nodes: Sequence[int]) -> None:
-        """Compute the distributions at ``nodes``, grouped by support, with one copy for all device data."""
+        """Compute the distributions at ``nodes``, grouped by support, with a single copy from the device."""
         if not nodes:
             return
         rows = self._warp.probabilities(self._logits.index_select(0, to_device(nodes, self._logits.device)))
@@ -99,7 +101,7 @@ class TreeProbabilities:
             self._tables[node] = NodeTable(p[row], q[row], ids if listed else None, outside[row] if self._outside else None)
 
     def _group(self, rows: Tensor, ids: Tensor | None) -> list[Tensor]:
-        """Return p on a support [node, support], the mass outside of it [node] if requested, and the support itself."""
+        """Return p on the support ``ids`` [node, support], the mass outside [node] if requested, and the support."""
         outside = rows.new_zeros(len(rows), dtype=torch.float64) if self._outside else rows.new_empty(0)
         if ids is None:
             return [rows, outside, rows.new_empty(0)]
@@ -108,7 +110,7 @@ class TreeProbabilities:
         return [rows.index_select(1, ids), outside, ids]
 
     def _proposal(self, node: int) -> Proposal:
-        """Return the distribution the children were drawn from; for children chosen deterministically, 1 at each token."""
+        """Return the distribution from which the children were drawn, or all ones for deterministically chosen children."""
         proposal = self._draft.proposals.get(node)
         if proposal is not None:
             return proposal

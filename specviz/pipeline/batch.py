@@ -1,4 +1,4 @@
-"""Decoding of several prepared requests in one batch."""
+"""Batched decoding of prepared requests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from specviz.trace.schema import Step, Trace
 
 
 def traces(ready: Sequence[Prepared], every: int, cancel: Stop | None = None) -> list[Trace]:
-    """Decode prepared requests for one target in one batch, each with its own method, seed and budget; return their traces.
+    """Decode prepared requests for one target as a batch and return one trace per request.
 
-    Trees sized by the cost of a pass use the cost of a pass over all rows. The shared cache is compacted every ``every``
-    rounds, which the steps record. On ``cancel`` or an interrupt, the steps so far are returned and the traces end as cancelled.
-    Raises BadInput when the requests name different targets, or a target whose rows cannot share a cache.
+    Methods, seeds and budgets may differ. Trees are sized by the cost of a pass over all rows. After ``cancel`` or
+    KeyboardInterrupt, the traces hold the steps so far and end as cancelled. ``every``: rounds between compactions of the cache.
+    Raises BadInput if the targets differ or cannot be batched.
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
-        raise BadInput("All runs of a batch must share one target; choose the same target for each.")
+        raise BadInput("The runs of a batch must have the same target, dtype and device.")
     if ready[0].resources.modality != "text":
-        raise BadInput(f"{ready[0].loaded.name} reads or draws pictures, so its prompts cannot be batched: run them one by one.")
+        raise BadInput(f"{ready[0].loaded.name} is not a text model and cannot be batched; run the prompts one by one.")
     target, cancel = ready[0].target, cancel or Stop()
     rows, taps = [], set[int]()
     for request in ready:
@@ -39,7 +39,7 @@ def traces(ready: Sequence[Prepared], every: int, cancel: Stop | None = None) ->
         for round_steps in rounds:
             for number, step in round_steps:
                 steps[number].append(step)
-    except KeyboardInterrupt:  # possibly mid-round; that round's steps are dropped
+    except KeyboardInterrupt:  # possibly in the middle of a round, whose steps are dropped
         rounds.close()
     found = []
     for request, row, record, row_steps in zip(ready, rows, records, steps, strict=True):

@@ -1,4 +1,4 @@
-"""Image requests: a model that draws code by code from a conditional and an unconditional prompt row."""
+"""Image requests: autoregressive generation of image codes, with classifier-free guidance."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from specviz.trace.notes.images import CanvasNote
 from specviz.trace.schema import Step
 
 UNUSED = {
-    "image": "an image model reads no pictures",
-    "raw": "an image prompt has no chat template to skip",
+    "image": "image models do not accept an input image",
+    "raw": "image models use no chat template",
 }
-"""Request fields that have no meaning here, with the reasons."""
+"""Request fields that image models do not accept, with the reasons."""
 PARTNERS = {"emoji-64": "emoji-32"}
-"""Coarse partner of each target: the model that draws the same picture on half the grid."""
+"""Coarse partner of each target, a model with half the grid."""
 LIVE_SIDE = 128
-"""Maximum side in pixels of a picture stored with each step; larger ones show their codes' colours until the end."""
+"""Maximum side in pixels up to which steps store the growing image; above, the viewer shows the colours of the codes."""
 MOST_GUIDANCE = 20.0
 
 BY_DIRECTION = (
-    "Until it is finished, the picture shows each code as a colour from the codebook's three principal components: decoding each "
-    "code first would take minutes on a CPU. The finished picture is decoded."
+    "During generation, the picture shows each code in a colour derived from the codebook's three principal components, because "
+    "decoding on a CPU takes minutes. The finished picture is decoded."
 )
 
 
 class CodeText:
-    """Texts of picture codes and prompt tokens (``engine.interfaces.TokenText``)."""
+    """Text of image codes and prompt tokens (``engine.interfaces.TokenText``)."""
 
     def __init__(self, loaded: LoadedImage) -> None:
         self._loaded = loaded
@@ -70,14 +70,14 @@ class CodeText:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedImage(Prepared):
-    """A prepared image request, whose steps carry the growing picture."""
+    """A prepared image request, whose steps store the growing image."""
 
     loaded: LoadedImage
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """Return the step with the rows of the picture that it finished, for display before the end.
+        """Return the step with a note that holds the image rows completed by it.
 
-        Decoding costs as much as a pass of a small target, so it runs once per row, not once per step.
+        The image is decoded once per row rather than once per step, because decoding costs as much as a small target's pass.
         """
         loaded = self.loaded
         first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
@@ -85,7 +85,7 @@ class PreparedImage(Prepared):
             return step
         pixels = loaded.picture(list(output))
         side = pixels.shape[0] // loaded.grid
-        first = max(0, first - 1)  # the row above changes slightly once this one is below it
+        first = max(0, first - 1)  # decoding a row slightly changes the row above
         band = pixels[first * side : (last + 1) * side]
         canvas = CanvasNote(row=first, rows=last + 1 - first, codes=len(output), png=png(band, 48))
         return step.replace(notes=(*step.notes, canvas.to_note()))
@@ -98,7 +98,7 @@ class PreparedImage(Prepared):
 
 
 def png(pixels: np.ndarray, colours: int = 0) -> str:
-    """Return ``pixels``, uint8 [row, column, 3], as a base64 PNG; a nonzero ``colours`` limits the palette, for a small file."""
+    """Return ``pixels``, uint8 [row, column, 3], as a base64-encoded PNG. ``colours``: palette size, or 0 for full colour."""
     image = Image.fromarray(pixels)
     if colours:
         image = image.quantize(colours)
@@ -109,7 +109,7 @@ def png(pixels: np.ndarray, colours: int = 0) -> str:
 
 @dataclass(kw_only=True)
 class DrawingResources(ImageResources):
-    """Networks that ship for the model, or the heads that the user named; ``scale`` is the guidance scale."""
+    """Resources of an image run, with the shipped drafters or the user's heads. ``scale``: guidance scale."""
 
     loaded: LoadedImage
     request: Request
@@ -117,7 +117,7 @@ class DrawingResources(ImageResources):
     progress: Progress
 
     def drafter_weights(self, kind: str) -> FeatureRuntime:
-        """Return the drafter in a layout that suits this machine; its ids start with the codes."""
+        """Return the drafter's runtime on this machine. In the drafter's vocabulary, the codes come first."""
         loaded = self.loaded
 
         def drafter() -> FeatureRuntime:
@@ -129,7 +129,7 @@ class DrawingResources(ImageResources):
             return network.runtime(layout_for(network))
 
         if not self.draft_name and kind != "eagle":
-            raise ModelUnavailable(f"There are no {kind} networks for {loaded.name}; choose a method that needs none.")
+            raise ModelUnavailable(f"No {kind} drafter ships for {loaded.name}; choose another method.")
         return cached(loaded.model, ("drafter", kind, self.draft_name), drafter)
 
     def neighbours(self) -> torch.Tensor:
@@ -139,17 +139,18 @@ class DrawingResources(ImageResources):
         request, loaded = self.request, self.loaded
         if loaded.name not in PARTNERS:
             raise ModelUnavailable(
-                f"{loaded.name} has no partner model with half its grid; choose {', '.join(PARTNERS)}, or another method."
+                f"No model with half the grid of {loaded.name} is available; choose the target {', '.join(PARTNERS)} or another "
+                "method."
             )
         small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, self.progress)
         if small.codebook_digest != loaded.codebook_digest:
-            raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; retrain one of them.")
+            raise ModelUnavailable(f"{small.name} and {loaded.name} have different codebooks; retrain one of the two models.")
         target, prompt, _ = image_target(small, request.prompt, self.scale, request.tier)
         return coarse_partner(target, prompt, small.grid, cached(loaded.model, "samplers", lambda: image_samplers(loaded)))
 
 
 def prepare(inputs: Inputs) -> Prepared:
-    """Load the target and check the request. Raises a SpecvizError that names the remedy."""
+    """Load the target and check the request. Raises SpecvizError if the request cannot run."""
     request, progress = inputs.request, inputs.progress
     scale = request.guidance
     if scale is not None and not 1.0 <= scale <= MOST_GUIDANCE:
@@ -158,12 +159,12 @@ def prepare(inputs: Inputs) -> Prepared:
     refuse_unused(request, UNUSED)
     loaded = load_image_model(resolve(request.target).name, request.dtype, request.device, progress)
     if request.draft and loaded.name in SHIPPED:
-        raise BadInput(f"{loaded.name} takes no draft: its drafters ship with this project; leave draft out.")
+        raise BadInput(f"{loaded.name} takes no draft, because only the shipped drafters fit this model; leave draft out.")
     scale = loaded.guidance if scale is None else scale
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
     costs = target_costs(target, progress)
-    warnings = [f"The prompt is too long for {loaded.name}; it did not read: {unread[:200]}"] if unread else []
+    warnings = [f"The prompt is too long for {loaded.name}; this part was not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
         warnings.append(warning(loaded.name, request.prompt))
     if isinstance(loaded, LoadedAnole):
@@ -197,7 +198,10 @@ def prepare(inputs: Inputs) -> Prepared:
 
 
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
-    """Return the target for a prompt, the prompt's ids (offset by the number of codes, which come first), and its unread rest."""
+    """Return the target, the prompt's token ids and the part of the prompt that exceeds the model's limit.
+
+    Token ids are offset by the number of codes, which come first in the vocabulary.
+    """
     rows = loaded.prompts.rows(prompt)
     conditional, unconditional = (
         [token if token < 0 else loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional)
@@ -210,11 +214,11 @@ def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> t
 
 
 def codes_first(loaded: LoadedImage) -> torch.Tensor:
-    """Return the embeddings [id, hidden] of the codes, then of the prompt's tokens."""
+    """Return the embeddings [id, hidden] of the codes, followed by the prompt tokens."""
     return cached(loaded.model, "table", lambda: loaded.table)
 
 
 def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, samplers: Any) -> CoarsePartner:
-    """Return a low-resolution target with its prompt and the samplers to and from its grid."""
+    """Return the coarse partner of an image model. ``samplers``: networks that convert between the two grids."""
     capacity = target.context_length
     return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)

@@ -1,7 +1,4 @@
-"""Prepared requests: everything that a request names, loaded and checked.
-
-Each modality has its own ``prepare``; see the other modules of this package.
-"""
+"""Prepared requests: the models of a request, loaded and checked. Each modality's module has a ``prepare`` function."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from specviz.trace.schema import Step
 
 
 class LoadedModel(Protocol):
-    """A model as its loader returns it."""
+    """A loaded model."""
 
     @property
     def name(self) -> str: ...
@@ -37,14 +34,14 @@ class LoadedModel(Protocol):
 
 
 class PreparedTarget(Target, Protocol):
-    """A target with a warning about how it runs, or an empty one."""
+    """A target with a warning for the user, or an empty one."""
 
     warning: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Inputs of a run of any modality. ``memory`` belongs to the user."""
+    """Inputs of a run, whatever the modality. ``memory``: the user's earlier runs."""
 
     request: Request
     method: Method
@@ -53,7 +50,7 @@ class Inputs:
     progress: Progress = no_progress
 
     def resource_fields(self, target: Target, costs: ModelCosts, prompt: bytes) -> dict[str, Any]:
-        """Return the fields that resources of every modality have; ``prompt`` identifies the prompt and its model."""
+        """Return the resource fields common to the modalities. ``prompt``: bytes that identify the prompt and the model."""
         return {
             "target": target,
             "warp": self.warp,
@@ -68,10 +65,10 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Inputs):
-    """A request whose models are loaded and whose prompt is tokenized; nothing has been decoded.
+    """A request with loaded models and a tokenized prompt, ready to decode.
 
-    ``budget`` is the maximum number of new tokens, ``run_fields`` are this modality's fields of the run line. ``costs`` belong
-    to the target.
+    ``budget``: maximum number of new tokens; ``run_fields``: fields of the run record specific to the modality; ``costs``:
+    measured costs of the target.
     """
 
     loaded: LoadedModel
@@ -84,10 +81,10 @@ class Prepared(Inputs):
     costs: ModelCosts | None
 
     def compose(self, name: str | None = None, **changed: Any) -> Composition:
-        """Compose one run: of the request's method, or of the method called ``name`` with its defaults.
+        """Compose the request's method, or the method ``name`` with default parameters, for one run.
 
-        ``changed`` replaces resources. The entries that a method recalls from the memory determine the run's generation, so each
-        run needs its own composition. Raises BadInput if a draft was named and the method takes none.
+        ``changed``: resources to replace. A composition serves a single run, because the memory gives each run a generation.
+        Raises BadInput if the request names a draft model that the method does not use.
         """
         method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
         recollection = RunMemory(self.memory)
@@ -106,9 +103,10 @@ class Prepared(Inputs):
         trajectory: int = 0,
         progress: Progress = no_progress,
     ) -> Decoding:
-        """Return one run, ready to start. A ``trajectory`` of 1 or more only updates the drafter, with noise that no run uses.
+        """Return a run, ready to start.
 
-        ``progress`` receives the share of a long prompt that has been read.
+        ``trajectory``: 0 for the run itself; 1 or more for a warm-up trajectory, with independent noise. ``progress``: reports
+        the progress of a long prefill.
         """
         recorder, cancel = Recorder(self.text, record, self.resources.grid, frozenset(self.target.eos_ids)), cancel or Stop()
         return Decoding(
@@ -117,24 +115,24 @@ class Prepared(Inputs):
         )  # fmt: skip
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """Return the step for the trace; ``output`` holds all tokens up to the step's end."""
+        """Return the step with the notes of the modality. ``output``: tokens up to the end of the step."""
         return step
 
     def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
-        """Return this modality's fields of the end line."""
+        """Return the fields of the end record specific to the modality."""
         return {}
 
     def baseline_fields(self, output: list[int], parting: int) -> dict[str, Any]:
-        """Return this modality's fields of a baseline whose ``output`` differs from the run's from token ``parting`` on."""
+        """Return the baseline's fields specific to the modality. ``parting``: index of the first token that differs."""
         return {"pieces": written(self.text, output[:parting], output[parting:], frozenset(self.target.eos_ids))}
 
     def steps(self, decoding: Decoding) -> Iterator[Step]:
-        """Yield the annotated steps. A fault in annotation, such as a picture decoder's, ends the run after the plain step."""
+        """Yield the annotated steps. An error during annotation ends the run after the step without annotation."""
         rounds = decoding.steps()
         for step in rounds:
             try:
                 annotated = self.annotate(step, decoding.outcome.output_ids)
-            except Exception as error:  # the steps so far must survive a fault in any part
+            except Exception as error:  # any error, so that the steps so far are kept
                 rounds.close()
                 decoding.note_fault(error)
                 yield step
@@ -143,5 +141,5 @@ class Prepared(Inputs):
 
 
 def no_draft(method: Method) -> BadInput:
-    """Return the error for a request that names a draft for a method that takes none."""
-    return BadInput(f"{method.title} takes no draft: it drafts without a second model; leave draft out.")
+    """Return the error for a request with a draft model that the method does not use."""
+    return BadInput(f"{method.title} takes no draft, because the method drafts without a second model; leave draft out.")

@@ -1,4 +1,4 @@
-"""Records of a run: its request and machine, its end, and the target alone as baseline."""
+"""Records of a run: the run record, the end record and the baseline."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
 from specviz.version import __version__
 
 FAULTS = frozenset({"error", "out_of_memory"})
-"""End reasons that are faults."""
 
 
 def run_record(prepared: Prepared, composition: Composition) -> Run:
-    """Return the run line: request, method, target, machine and libraries."""
+    """Return the run record."""
     request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.warp
     more = dict(prepared.run_fields)
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
@@ -65,13 +64,13 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
 
 
 def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
-    """Return the end line. A fault in the modality's own fields becomes the reason unless an earlier fault is recorded."""
+    """Return the end record. If decoding the final image fails, that error becomes the reason unless the run already failed."""
     outcome = decoding.outcome
     try:
         more = prepared.end_fields(outcome.output_ids)
-    except Exception as error:  # the run's end must be recorded even if its picture fails
+    except Exception as error:  # any error, so that the end is recorded
         more = {}
-        if outcome.reason not in FAULTS:  # else the first fault is recorded already
+        if outcome.reason not in FAULTS:  # keep the first error
             decoding.note_fault(error)
     return End(
         reason=outcome.reason,
@@ -87,9 +86,9 @@ def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End
 
 
 def baseline(prepared: Prepared, end: End, cancel: Stop) -> Baseline | None:
-    """Run the target alone after a run that ended with ``end``: same prompt, seed, tier, process and budget.
+    """Decode the prepared request autoregressively and compare the output with that of ``end``.
 
-    Returns None if it was stopped or failed, or if a time limit leaves less time than another prefill takes.
+    Returns None if decoding failed or was stopped, or if the time left is shorter than the prefill.
     """
     if not cancel.has_time_for(end.prefill_ns / 1e9):
         return None
@@ -104,7 +103,7 @@ def baseline(prepared: Prepared, end: End, cancel: Stop) -> Baseline | None:
     parting = sum(takewhile(bool, map(eq, own, output)))
     try:
         with stoppable(cancel):
-            # If the gap between the top two target logits is tiny, the divergence is a matter of rounding.
+            # A tiny gap between the top two logits means that the divergence comes from rounding.
             text = prepared.prompt_ids + output[:parting]
             session = prepared.target.open(len(text) + 1)
             best = session.prefill(text).logits[-1].float().topk(2).values

@@ -1,4 +1,4 @@
-"""A user's request, and the memory of one user's earlier runs for later ones. Plain data: nothing here loads torch."""
+"""The request of a run, and the memory that one user's runs share. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from specviz.methods.registry import build, get
 
 MOST_NEW_TOKENS = 4096
 MAX_PROMPT_CHARACTERS = 1_000_000
-"""Maximum number of characters of a prompt in a trace."""
+"""Maximum length of a prompt, set by the trace format."""
 MOST_ENTRIES = 8
-"""Maximum number of values in the memory of one user's earlier runs."""
+"""Maximum number of values in one user's memory."""
 _WHOLE = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
 _TEXTS = ("method", "prompt", "target", "dtype", "device", "tier", "record")
 _SWITCHES = ("raw", "baseline")
@@ -27,11 +27,11 @@ _REAL = dict.fromkeys(("temperature", "top_p", "guidance"), (-math.inf, math.inf
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of one run. ``raw`` skips the chat template; "auto" chooses dtype, device and tier for the machine.
+    """Settings of a run. "auto" chooses dtype, device and tier for the machine.
 
-    ``image`` is a path, or a PNG's or JPEG's bytes, for targets that read pictures. ``parameters`` are the method's own, given
-    by name and stored as its dataclass: they are checked only here. ``guidance`` is the guidance scale of images, by default the
-    target's. ``temperature`` is by default 0 for text, and 1 for images, which require sampling.
+    ``raw``: skip the chat template. ``image``: path or bytes of a PNG or JPEG, for vision-language targets. ``parameters``: the
+    method's parameters as a mapping, converted to the method's dataclass. ``guidance``: guidance scale of an image model; default
+    set by the model. ``temperature``: by default 1 for image models and 0 for others.
     """
 
     method: str
@@ -54,7 +54,7 @@ class Request:
     guidance: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise BadInput naming a field of a wrong type or value."""
+        """Check the fields. Raises BadInput that names the invalid field."""
         for name in _TEXTS:
             _text(name, getattr(self, name))
         for name in _SWITCHES:
@@ -64,7 +64,7 @@ class Request:
             value = getattr(self, name)
             if value is None and name in ("temperature", "guidance"):
                 continue
-            convert = operator.index if name in _WHOLE else float  # the former accepts numpy's integers, but not 1.5
+            convert = operator.index if name in _WHOLE else float  # index also accepts NumPy integers, but not 1.5
             try:
                 number = math.nan if isinstance(value, bool | str | bytes) else convert(value)
             except (TypeError, ValueError, OverflowError):
@@ -80,17 +80,17 @@ class Request:
             raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
         method = get(self.method)
         if not isinstance(self.parameters, Mapping | method.parameters):
-            raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, such as {{"nodes": 8}}.')
+            raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of method parameters, such as {{"nodes": 8}}.')
         if isinstance(self.parameters, Mapping):
             object.__setattr__(self, "parameters", build(method.parameters, self.parameters, method.title))
         if not self.prompt.strip():
-            raise BadInput("The prompt is empty; write what the model should continue, or draw.")
+            raise BadInput("The prompt is empty; enter a text.")
         if len(self.prompt) > MAX_PROMPT_CHARACTERS:
-            raise BadInput(f"The prompt has {len(self.prompt):,} characters; give at most {MAX_PROMPT_CHARACTERS:,}.")
+            raise BadInput(f"The prompt has {len(self.prompt):,} characters; the maximum is {MAX_PROMPT_CHARACTERS:,}.")
 
 
 def refuse_unused(request: Request, reasons: Mapping[str, str]) -> None:
-    """Raise BadInput if a field is set that this kind of target ignores; ``reasons`` maps fields to explanations."""
+    """Raise BadInput if a field is set that the target does not accept. ``reasons``: explanation by field name."""
     for name, sentence in reasons.items():
         if getattr(request, name) not in (None, False):
             raise BadInput(f"{request.target} takes no {name}: {sentence}; leave {name} out.")
@@ -107,21 +107,21 @@ def _text(name: str, value: Any) -> None:
 
 @dataclass
 class _Entry:
-    """A stored value, and the lowest generation not yet given to a run that uses it."""
+    """A stored value and the next generation for a run that uses the value."""
 
     value: Any
     generation: int = 0
 
 
 class Memory:
-    """Memory of one user's earlier runs: n-gram stores, successor matrices. Bounded; evicts the least recently used."""
+    """Values that one user's runs share, such as n-gram stores. Bounded; evicts the least recently used value."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
     def entry(self, key: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
-        """Return the entry of ``key``, with its generation, built by ``make`` if absent."""
+        """Return the entry of ``key``, with a value built by ``make`` if absent."""
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = _Entry(make())
@@ -131,8 +131,10 @@ class Memory:
             return self._entries[key]
 
     def next_generation(self, entries: Sequence[_Entry]) -> int:
-        """Return the generation of a run that uses ``entries``: above those of all earlier runs that used one of them, 0 for the
-        first run. Two runs that share an entry never get the same generation, even if they decode at the same time."""
+        """Return the generation of a new run that uses ``entries``: 0 for the first run, then increasing.
+
+        Two runs that share an entry never get the same generation, even if decoded concurrently.
+        """
         with self._lock:
             generation = max((entry.generation for entry in entries), default=0)
             for entry in entries:
@@ -141,17 +143,17 @@ class Memory:
 
 
 class RunMemory:
-    """Entries that one run takes from a memory while its method is composed."""
+    """The memory as seen by one run; lists the entries that the run uses."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._entries: list[_Entry] = []
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """Return the value of ``key``, built by ``make`` if absent, and record its entry."""
+        """Return the value of ``key``, built by ``make`` if absent."""
         self._entries.append(self._memory.entry(key, make))
         return self._entries[-1].value
 
     def generation(self) -> int:
-        """Return the run's generation (:meth:`Memory.next_generation`). Call it once, after all entries are recalled."""
+        """Return the run's generation (:meth:`Memory.next_generation`). To be called once, after the last ``remember``."""
         return self._memory.next_generation(self._entries)

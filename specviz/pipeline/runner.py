@@ -1,4 +1,4 @@
-"""Execution of a request, from names to objects to a trace: the only module that joins models, methods and the engine."""
+"""Execution of a request: preparation, decoding, trace."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
     "image": ("images", image.prepare),
     "vision_language": ("pictures and text", vision_language.prepare),
 }
-"""By a target's modality: a phrase for the data it works on, and the function that prepares a request."""
+"""By modality of the target: name of the data in messages, and function that prepares a request."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
-    """Load the models and check the request, by the target's modality. Raises a SpecvizError that names the remedy."""
+    """Load the models and check the request. Raises SpecvizError if the request cannot run."""
     if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
-        raise BadInput("memory takes a pipeline.request.Memory, progress a function of a message and a fraction, or None.")
+        raise BadInput(
+            "memory must be a pipeline.request.Memory or None; progress, a function of a message and a fraction or None."
+        )
     progress = progress or no_progress
-    # Errors of the request itself are reported before any download or loading.
+    # Check the request itself before downloading or loading models.
     method = get(request.method)
     if request.draft and not method.takes_draft:
         raise no_draft(method)
@@ -61,10 +63,10 @@ def stream(
     cancel: Stop | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Event]:
-    """Yield one Run, then Steps as they happen, then an End; with a baseline, a second End that carries it.
+    """Decode a request and yield a Run, the Steps and an End. With a baseline, a second End includes the baseline.
 
-    A request that cannot run, or is stopped before it begins, raises a SpecvizError before the Run. A later fault ends the run:
-    see ``End.reason``. A time limit (see :class:`Stop`) covers all computation for the request once its model is loaded.
+    Raises SpecvizError, before the Run, if the request cannot run or is stopped early. A later error ends the run and is in
+    ``End.reason``. The time limit of ``cancel`` starts once the models are loaded.
     """
     cancel, progress = cancel or Stop(), progress or no_progress
     with ThreadLimit() as threads:
@@ -101,9 +103,9 @@ def stream(
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:
-    """Decode and return the whole trace. Keywords are the fields of :class:`Request`; any other raises BadInput."""
+    """Decode a request and return the trace. ``fields``: fields of :class:`Request`. Raises BadInput for unknown fields."""
     known = [field.name for field in dataclasses.fields(Request)]
     for name in fields:
         if name not in known:
-            raise BadInput(f"A request has no field {name}; it has {', '.join(known)}.")
+            raise BadInput(f"A request has no field {name}; the fields are {', '.join(known)}.")
     return collect(stream(Request(**fields), memory=memory, progress=progress))

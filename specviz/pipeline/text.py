@@ -1,4 +1,4 @@
-"""Text requests: a causal language model, its tokenizer, and the prompt as a chat turn or as raw text."""
+"""Text requests: a causal language model and a prompt, as a chat message or raw text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specviz.targets.hybrid import CausalTarget, causal_target
 
 @dataclass(kw_only=True)
 class LanguageModelResources(TextResources):
-    """Resources with the drafters that the user named, or by default those that ship."""
+    """Resources of a text run, with the user's drafters or by default the shipped ones."""
 
     target: CausalTarget
     loaded: LoadedText
@@ -50,11 +50,11 @@ class LanguageModelResources(TextResources):
 
 
 def prepare(inputs: Inputs) -> Prepared:
-    """Load the target and check the request. Raises a SpecvizError that names the remedy."""
+    """Load the target and check the request. Raises SpecvizError if the request cannot run."""
     request, progress = inputs.request, inputs.progress
     if request.image is not None:
         raise BadInput(
-            f"{request.target} does not read pictures. Leave the picture out, or choose a target that does, such as scenes-vlm."
+            f"{request.target} does not read pictures. Leave the picture out, or choose a vision-language model like scenes-vlm."
         )
     refuse_unused(request, {"guidance": "only image models use guidance"})
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
@@ -63,8 +63,8 @@ def prepare(inputs: Inputs) -> Prepared:
     ids = text.encode(request.prompt, request.raw)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
-            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the "
-            f"{target.context_length}-token context of {loaded.name}. Shorten the prompt or ask for fewer tokens."
+            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new tokens, this exceeds the "
+            f"{target.context_length}-token context of {loaded.name}. Shorten the prompt or request fewer tokens."
         )
     costs = target_costs(target, progress)
     return Prepared(

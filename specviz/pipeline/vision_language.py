@@ -1,4 +1,4 @@
-"""Vision-language requests: a model, one picture encoded once, and a question about it."""
+"""Vision-language requests: a model, an image and a question about the image."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ UNUSED = {
     "guidance": "only image models use guidance",
     "raw": "questions about pictures always use the model's chat template",
 }
-"""Request fields that have no meaning here, with the reasons."""
+"""Request fields that vision-language models do not accept, with the reasons."""
 MOST_BOXES = 2500
-"""Maximum number of visual tokens whose boxes are stored in a trace if they do not form a plain grid."""
+"""Maximum number of patch boxes stored in a trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPicture(Prepared):
-    """A prepared question; ``question`` is the prompt with the picture as the model reads it."""
+    """A prepared vision-language request. ``question``: tokenized prompt with the preprocessed image."""
 
     target: VisionLanguageTarget
     question: PictureQuestion
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """Return the step. The picture is stored with the first one, so that a trace is self-contained."""
+        """Return the step; the first one with a note that holds the image."""
         if step.index or self.request.record != "tree":
             return step
         question = self.question
@@ -64,8 +64,7 @@ class PreparedPicture(Prepared):
 
 @dataclass(kw_only=True)
 class QuestionResources(VisionLanguageResources):
-    """Resources with the drafters that ship for the model, or those that the user named: published heads, or a language
-    model."""
+    """Resources of a vision-language run, with the user's drafters or by default the shipped ones."""
 
     target: VisionLanguageTarget
     loaded: LoadedVisionLanguage
@@ -81,7 +80,7 @@ class QuestionResources(VisionLanguageResources):
 
 
 def prepare(inputs: Inputs) -> PreparedPicture:
-    """Load the target and check the request. Raises a SpecvizError that names the remedy."""
+    """Load the target and check the request. Raises SpecvizError if the request cannot run."""
     request, progress = inputs.request, inputs.progress
     refuse_unused(request, UNUSED)
     picture = one_picture(request.image)
@@ -92,8 +91,8 @@ def prepare(inputs: Inputs) -> PreparedPicture:
     ids, most = list(question.ids), loaded.text.context_length
     if len(ids) + request.max_new_tokens > most:
         raise ContextFull(
-            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new ones that exceeds the "
-            f"{most}-token context of {loaded.name}. Ask for fewer tokens or a shorter question, or use a smaller picture."
+            f"Picture and question take {len(ids)} tokens; with {request.max_new_tokens} new tokens, this exceeds the "
+            f"{most}-token context of {loaded.name}. Request fewer tokens, shorten the question or use a smaller picture."
         )
     progress("Encoding the picture", None)
     seen = sight(loaded.model, question.ids, question.inputs, family_of(loaded.model, loaded.name).axes)

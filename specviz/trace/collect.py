@@ -1,4 +1,4 @@
-"""Collector of a run's records into a trace, one by one."""
+"""Collection of a run's records into a trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.trace.schema import End, Run, Step, Trace
 
 
 class Collector:
-    """The records of a run so far; if there are several end records, the last one counts."""
+    """The records of a run so far. A later end record replaces an earlier one."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -17,7 +17,6 @@ class Collector:
         self.end: End | None = None
 
     def add(self, record: Run | Step | End) -> None:
-        """Add the next record."""
         if isinstance(record, Run):
             self.run = record
         elif isinstance(record, Step):
@@ -27,13 +26,12 @@ class Collector:
 
     @property
     def trace(self) -> Trace:
-        """The trace of the records so far."""
         assert self.run is not None, "the first record must be a run record"
         return Trace(self.run, tuple(self.steps), self.end)
 
 
 def collect(records: Iterable[Run | Step | End]) -> Trace:
-    """Return the trace of these records; the first must be a run record."""
+    """Return the trace made of these records. The first must be a run record."""
     collector = Collector()
     for record in records:
         collector.add(record)
@@ -41,7 +39,7 @@ def collect(records: Iterable[Run | Step | End]) -> Trace:
 
 
 def closed(trace: Trace, reason: str, message: str = "", picture: str = "") -> End:
-    """Return an end record, made from the steps so far, for a trace that lacks one."""
+    """Return an end record for an unfinished trace, computed from the steps."""
     ids = tuple(token for step in trace.steps for token in step.emitted)
     text = "".join(piece for step in trace.steps for piece in step.pieces)
     return End(reason, ids, text, 0, summarise(trace.steps, reason, 0), message, picture=picture)

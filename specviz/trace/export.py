@@ -1,10 +1,9 @@
-"""Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary with vLLM's names, an HTML replay.
+"""Export of a trace: Perfetto, GraphML, node-link JSON, a JSON summary with vLLM's field names, and an HTML page.
 
-Perfetto does not draw overlapping events on one track, so every lane has its own track number. Event types are metadata ("M"),
-complete ("X") and counter ("C"); ``ts`` is in microseconds since the prefill began, ``dur`` in microseconds.
+Perfetto events are metadata ("M"), complete ("X") or counter ("C") events. ``ts`` (from the start of the prefill) and ``dur`` are
+in microseconds. Overlapping events need separate tracks, so each lane has a unique track number.
 
-GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx is slow to import and most exports do not
-need it, so it is imported only when a graph is built.
+GraphML and node-link JSON hold the draft tree of one step. networkx is imported on first use because the import is slow.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ KINDS = {
 OF_ONE_STEP = ("graphml", "nodelink")
 
 Unit = tuple[str, int, int, dict[str, Any]]
-"""Name, nanoseconds, emitted tokens and details of a step or a token."""
+"""Name, duration in nanoseconds, number of emitted tokens and details of a step or token."""
 
 _BONUS = "bonus"
 _RUN, _PLAIN = 1, 2
-"""Perfetto's process numbers: this run, and the target's own autoregressive run."""
+"""Perfetto process ids of the run and of the autoregressive run."""
 _TRACKS = {lane: track for track, lane in enumerate(("steps", *PHASES, "tokens"), 1)}
-"""Perfetto's track number by lane; no two processes share a track."""
+"""Perfetto track number by lane."""
 _NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML cannot hold, and the carriage return, which XML readers convert to a line feed."""
+"""Characters that XML forbids, and the carriage return, which XML readers convert to a line feed."""
 
 DEFINITIONS = (
     "The fields from mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: "
@@ -59,8 +58,7 @@ DEFINITIONS = (
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """Return the fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed", then specviz's metrics (tree fields,
-    times, speed-ups), then the run."""
+    """Return a summary: the fields of vLLM's detailed ``metrics.speculative_decoding``, specviz's metrics and the run."""
     end, drafted = trace.end, [step for step in trace.steps if step.verified]
     outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
     accepted, proposed = sum(step.accepted for step in drafted), sum(step.verified for step in drafted)
@@ -91,12 +89,12 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _deepest(step: Step) -> int:
-    """Return the greatest depth of a scored node, which is the most drafted tokens that this step could have accepted."""
+    """Return the greatest depth of a scored node, the maximum number of draft tokens that the step could accept."""
     return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
 
 
 def timeline(trace: Trace) -> dict[str, Any]:
-    """Return the JSON object that Perfetto opens: one track per phase, and the autoregressive run on the same clock."""
+    """Return a Perfetto trace with one track per phase, and the autoregressive run as a second process."""
     run, clock = trace.run, 0 if trace.end is None else trace.end.prefill_ns
     steps: list[Unit] = []
     for step in trace.steps:
@@ -104,7 +102,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
         details |= {"emitted": len(step.emitted), "text": "".join(step.pieces)}
         steps.append((f"step {step.index}", step.time.total, len(step.emitted), details))
     events = [*_process(_RUN, f"{run.title} on {run.target}", ("steps", *PHASES), clock, steps)]
-    # A step records only the total time of each phase, so the phases are drawn one after another, in the order of PHASES.
+    # A step records only the total time of each phase, so phases appear in the order of PHASES.
     for step in trace.steps:
         for phase in PHASES:
             spent = getattr(step.time, phase)
@@ -118,8 +116,10 @@ def timeline(trace: Trace) -> dict[str, Any]:
 
 
 def _process(number: int, title: str, lanes: Sequence[str], prefill: int, units: Iterable[Unit]) -> Iterator[dict[str, Any]]:
-    """Yield the names and sort order of a process and its tracks. Then yield the prefill and the units, one after another on the
-    first track, each followed by the output length so far."""
+    """Yield the events of a process: names and sort order of the tracks, then the prefill and the units.
+
+    The prefill and the units are on the first track, each followed by a counter event with the output length.
+    """
     for track, name in ((0, title), *((_TRACKS[lane], lane) for lane in lanes)):
         what = "thread" if track else "process"
         yield _event("M", f"{what}_name", number, track, {"name": name})
@@ -133,7 +133,7 @@ def _process(number: int, title: str, lanes: Sequence[str], prefill: int, units:
 
 
 def _span(process: int, lane: str, name: str, start: int, length: int, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one event, unless its length is 0: nanoseconds in, microseconds out."""
+    """Yield an event of ``length`` nanoseconds, or nothing if ``length`` is 0."""
     if length > 0:
         yield _event("X", name, process, _TRACKS[lane], about, cat="specviz", ts=start / 1000, dur=length / 1000)
 
@@ -143,9 +143,9 @@ def _event(kind: str, name: str, process: int, track: int, about: Mapping[str, A
 
 
 def content(trace: Trace, kind: str, step: int | None = None) -> str:
-    """Return the text of an export. ``step`` selects the tree of graphml and nodelink.
+    """Return the text of an export. ``step``: step whose tree is exported, required for graphml and nodelink.
 
-    GraphML writes \\xNN for characters invalid in XML. Raises BadInput for an unknown kind or step.
+    In GraphML, \\xNN replaces characters that XML forbids. Raises BadInput for an unknown kind or step.
     """
     if kind not in KINDS:
         raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
@@ -175,9 +175,9 @@ def content(trace: Trace, kind: str, step: int | None = None) -> str:
 
 
 def graph(step: Step) -> nx.DiGraph:
-    """Return one step's draft tree: nodes are "0" (the root) to "n", and "bonus".
+    """Return a step's draft tree with nodes "0" (the root), "1", … and "bonus".
 
-    Their attributes are scalars; unknown ones are omitted.
+    Node attributes are scalars; attributes without a value are omitted.
     """
     import networkx as nx
 
@@ -204,5 +204,5 @@ def graph(step: Step) -> nx.DiGraph:
 
 
 def write(trace: Trace, kind: str, out: str | Path, step: int | None = None) -> Path:
-    """Write an export to the file ``out`` and return its path. Arguments and errors are as in ``content``."""
+    """Write the text of :func:`content` to the file ``out`` and return the path."""
     return save(content(trace, kind, step), out)

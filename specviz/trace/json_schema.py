@@ -1,7 +1,7 @@
-"""JSON Schema of a trace line, generated from the types of the records and of the typed notes.
+"""JSON Schema of a trace line, generated from the record and note types.
 
-``trace.schema.json`` holds this schema for readers in any language, ``trace.d.ts`` the same types for the viewer's script.
-After changing a record or a note, regenerate both: ``python -c "from specviz.trace import json_schema; json_schema.write()"``.
+``trace.schema.json`` is the schema, and ``trace.d.ts`` the same types for the viewer's JavaScript. After changing a record or a
+note, regenerate both: ``python -c "from specviz.trace import json_schema; json_schema.write()"``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from specviz.trace.wire import MAX_NESTING, MAX_VALUES, LineNumber, Record
 FILE = Path(__file__).with_name("trace.schema.json")
 TYPES = FILE.parents[1] / "viewer" / "js" / "trace.d.ts"
 ABOUT = (
-    "A file is UTF-8, at most 32 MiB: a run line, then step lines, then an end line (absent while the run is in progress; a "
-    "second one may follow once the baseline is timed). Lines are at most 1 MiB. `python -m specviz validate` checks what a "
-    "schema cannot express (parents before children, a connected path, consistent token counts)."
+    "A UTF-8 file of at most 32 MiB, in lines of at most 1 MiB: a run line, step lines and an end line. A run in progress has no "
+    "end line; a run with a baseline may have two. `python -m specviz validate` also checks what a schema cannot express: "
+    "parents before children, a connected path, consistent token counts."
 )
 ABOUT_NOTES = (
-    "A method's own data on a step. A note of a type listed here has that type's fields and may have more; any other note is "
-    f"plain JSON. No note is nested more than {MAX_NESTING} levels deep or holds more than {MAX_VALUES} values."
+    "Method-specific data on a step. A note of a listed type has the fields of that type and may have more; any other note is "
+    f"plain JSON. A note has at most {MAX_NESTING} levels of nesting and {MAX_VALUES} values."
 )
 
 
@@ -67,7 +67,7 @@ def schema() -> dict[str, Any]:
 
 
 def _describe(parts: dict[str, dict[str, Any]]) -> None:
-    """Describe each part with the first paragraph of its class docstring, and each field with the string below it."""
+    """Describe each record by the first paragraph of the class docstring, and each field by the string below the field."""
     for kind in (kind for base in (Object, Array, Part, TypedNote) for kind in base.__subclasses__()):
         part = parts.get(kind.__name__, {})
         part["description"] = _prose(inspect.getdoc(kind) or "")
@@ -88,7 +88,7 @@ def text() -> str:
 
 
 def declarations() -> str:
-    """Return TypeScript types of the records and notes as the viewer reads them: every field present, defaults filled in."""
+    """Return TypeScript types of the records and notes. No field is optional, because the viewer fills in defaults."""
     lines = ["// Written by specviz/trace/json_schema.py.", "declare namespace Trace {", "  type integer = number;"]
     for name, part in schema()["$defs"].items():
         lines.append(f"  /** {part['description']} */")
@@ -104,7 +104,7 @@ def declarations() -> str:
 
 
 def _type(kind: dict[str, Any]) -> str:
-    """Return the TypeScript type for a type of the schema; whole numbers are ``integer``."""
+    """Return the TypeScript type for a type of the schema."""
     if "$ref" in kind:
         return str(kind["$ref"].rpartition("/")[2])
     if "anyOf" in kind:
@@ -124,6 +124,6 @@ def _type(kind: dict[str, Any]) -> str:
 
 
 def write() -> None:
-    """Write the shipped files."""
+    """Write ``trace.schema.json`` and ``trace.d.ts``."""
     FILE.write_text(text(), encoding="utf-8")
     TYPES.write_text(declarations(), encoding="utf-8")

@@ -1,8 +1,7 @@
-"""Curves of τ against text length, measured by the length suite and stored in ``assets/lengths``.
+"""Curves of τ against prompt length, measured by the length suite and stored in ``assets/lengths``, one file per target.
 
-A file holds one target: {"target", "source", "date", "lengths": [64, ...], "curves": [{"method", "kind", "tau": [...]}]}.
-``kind`` is "answers" (free answers about a text of that length) or "copies" (quotations from it). Only token counts are stored,
-not speeds, since counts do not depend on the machine.
+A curve's ``kind`` is "answers" (free answers about a text) or "copies" (quotations from a text). The files hold token counts, not
+speeds, because counts do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Words = Annotated[str, Meta(min_length=1)]
 
 
 class Curve(Frozen, frozen=True):
-    """One method's tokens per pass, bonus included, at each length."""
+    """τ of one method at each length."""
 
     method: str
     kind: Annotated[str, one_of("answers", "copies")]
@@ -30,7 +29,7 @@ class Curve(Frozen, frozen=True):
 
 
 class LengthCurves(Frozen, frozen=True):
-    """Curves of one target. ``lengths`` count the tokens before the first draft, ascending; ``source`` describes the texts."""
+    """Curves of one target. ``lengths``: token counts before the first draft, ascending; ``source``: description of the texts."""
 
     target: Words
     source: Words
@@ -47,7 +46,7 @@ class LengthCurves(Frozen, frozen=True):
 
     @staticmethod
     def load(path: Path) -> LengthCurves:
-        """Read a file. Raises BadInput, with the remedy, if it is damaged."""
+        """Read a file. Raises BadInput if the file is damaged."""
         try:
             return json.decode(path.read_bytes(), type=LengthCurves)
         except (OSError, ValueError) as problem:
@@ -57,7 +56,10 @@ class LengthCurves(Frozen, frozen=True):
             ) from problem
 
     def save(self, folder: Path = FOLDER) -> Path:
-        """Write the target's file and return its path. Its earlier curves of other methods stay, if source and lengths agree."""
+        """Write the target's file and return the path.
+
+        Earlier curves of other methods are kept if source and lengths are equal.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         path, curves = folder / f"{Path(self.target).name}.json", {(one.method, one.kind): one for one in self.curves}
         earlier = self.load(path) if path.exists() else self
@@ -68,5 +70,5 @@ class LengthCurves(Frozen, frozen=True):
 
 
 def measured(folder: Path = FOLDER) -> list[LengthCurves]:
-    """Return every target's measured curves. Raises BadInput if a file is damaged."""
+    """Return the measured curves of each target. Raises BadInput if a file is damaged."""
     return [LengthCurves.load(path) for path in sorted(folder.glob("*.json"))]

@@ -1,7 +1,7 @@
-"""Metrics of a run from its steps alone: τ, acceptance by depth, efficiency, time by phase, speed-ups.
+"""Metrics of a run: τ, acceptance by depth, node efficiency, time by phase, speed-ups.
 
-Public tools define these terms differently, so ``FORMULAS`` states the definition used here in one sentence each.
-A number that is undefined for a run (no steps, no time, no baseline) is None, never 0 and never an exception.
+Public tools define these terms differently; ``FORMULAS`` states the definitions used here. A metric that is undefined for a run
+(no steps, no time, no baseline) is None.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, Step, Trac
 
 FORMULAS: dict[str, str] = tomllib.loads((ASSETS / "formulas.toml").read_text("utf-8"))
 LEVEL = 1.05
-"""Ratio below which two times per token count as equal, since repeated runs on one machine differ by as much."""
+"""Speed ratio within which two runs count as equally fast, the usual difference between repeated runs on one machine."""
 DRAWN_RULES = ("ratio", "without_replacement", "traversal")
-"""Rules that preserve the target's distribution, not the tokens of one autoregressive run."""
+"""Rules that preserve the target's distribution, but not the tokens of the autoregressive run."""
 EQUAL_RULES = ("none", "greedy", "match")
-"""Rules that keep the target's own choices: the tokens equal those of the autoregressive run, except for rounding."""
+"""Rules that reproduce the tokens of the autoregressive run, up to floating-point rounding."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Speed of a run relative to its autoregressive run: the one verdict that every view shows.
-
-    ``speedup`` is a ratio of times per token, so the two texts may differ in length.
-    """
+    """Speed of a run relative to the autoregressive run. ``speedup`` is the ratio of the times per token."""
 
     speedup: float
 
@@ -40,7 +37,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, without a final full stop."""
+        """The verdict in words, without a full stop."""
         if self.word == "level":
             return f"About as fast as one token at a time ({self.speedup:.2f}×)"
         how = "as fast as" if self.word == "faster" else "the speed of"
@@ -48,7 +45,7 @@ class Verdict:
 
 
 def verdict(trace: Trace) -> Verdict | None:
-    """Return the verdict on a run; None if the autoregressive run was not timed, or the run has no time or no tokens."""
+    """Return the verdict on a run, or None without a timed autoregressive run, or if the run has no time or no tokens."""
     return _verdict(trace.steps, trace.baseline)
 
 
@@ -61,9 +58,9 @@ def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None
 
 
 def promise(trace: Trace) -> str:
-    """Return a run's guarantee about its output, by its accept rules: "equal", "distribution" or "relaxed".
+    """Return the guarantee about a run's output: "equal", "distribution" or "relaxed".
 
-    A method that is relaxed only above temperature 0 makes the target's own choices at 0, which its rules show.
+    The acceptance rules of the steps decide: a relaxed method that is exact at temperature 0 counts as "equal" in a greedy run.
     """
     rules = {step.rule for step in trace.steps}
     judged = rules - {"none"}
@@ -73,10 +70,9 @@ def promise(trace: Trace) -> str:
 
 
 def parting(trace: Trace) -> str:
-    """Describe where a run guaranteed "equal" diverges from its autoregressive run, with the logit gap; "" if it does not.
+    """Describe where a run diverges from the autoregressive run; "" without a divergence or a guarantee "equal".
 
-    Positions count from 0, so a divergence at position n comes after n tokens. Above temperature 0, logits do not show how close
-    the draw was, so the gap is reported only for greedy runs. A run with another guarantee yields "".
+    The logit gap is reported only for greedy runs, because logits do not show how close a random draw was.
     """
     divergence = None if trace.baseline is None else trace.baseline.first_divergence
     if divergence is None or promise(trace) != "equal":
@@ -88,32 +84,31 @@ def parting(trace: Trace) -> str:
 
 
 def ratio(above: float, below: float) -> float | None:
-    """Return ``above / below``, or None if ``below`` is 0."""
     return above / below if below else None
 
 
 def tau(steps: Sequence[Step]) -> float | None:
-    """Return tokens emitted per target pass, over the steps that were not cut short; None if there are none."""
+    """Return the emitted tokens per target pass over the steps that were not cut short; None without such steps."""
     uncut = [step for step in steps if step.cut is None]
     return ratio(sum(len(step.emitted) for step in uncut), sum(step.passes for step in uncut))
 
 
 def histogram(steps: Sequence[Step], most: int | None = None) -> list[int]:
-    """Return the number of steps with exactly i accepted tokens for i from 0 to ``most``, by default the largest number."""
+    """Return, for i from 0 to ``most``, the number of steps with i accepted tokens. By default, ``most`` is the maximum."""
     counts = Counter(step.accepted for step in steps)
     return [counts[number] for number in range(1 + (max(counts, default=-1) if most is None else most))]
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
-    """Return, for each depth from 1, the fraction of steps that accepted a node there among those that judged one."""
+    """Return the conditional acceptance rate at each depth from 1: steps that accepted a node over steps that judged one."""
     return [ratio(accepted, judged) for accepted, judged in verdicts_by_depth(steps)]
 
 
 def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return, for each depth from 1, how many steps accepted a node there, and how many judged one.
+    """Return, for each depth from 1, the number of steps that accepted a node and the number that judged one.
 
-    All verdicts count, even on tokens later cut off by the token limit or an end of sequence. Drafts that a server counted as
-    rejected without naming them count as judged just below the accepted path.
+    Verdicts on tokens that were cut off at the end count too. Rejected drafts that a server reports without token ids count as
+    judged one level below the accepted path.
     """
     judging: Counter[int] = Counter()
     accepting: Counter[int] = Counter()
@@ -129,7 +124,7 @@ def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
-    """Return seconds of wall time by phase, their total, and outside the total the prefill and any CUDA graph capture."""
+    """Return wall time in seconds by phase and in total. Prefill and CUDA graph capture are listed but not in the total."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
     spent |= {"total": sum(spent.values()), "prefill": prefill_ns}
     if capture_ns:
@@ -140,7 +135,7 @@ def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> 
 def summarise(
     steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
 ) -> dict[str, Any]:
-    """Return all metrics of a run as plain JSON, with the keys of ``FORMULAS``; the last four require a baseline."""
+    """Return the metrics of a run as plain JSON, keyed as ``FORMULAS``. Without a baseline, the last four are absent."""
     emitted = sum(len(step.emitted) for step in steps)
     accepted, verified = sum(step.accepted for step in steps), sum(step.verified for step in steps)
     spent = seconds(steps, prefill_ns, capture_ns)

@@ -1,6 +1,6 @@
-"""Schema of a run as frozen plain data: the one contract between the engine and every view.
+"""Records of a trace: frozen plain data, written by the engine and read by every view.
 
-A trace file holds one ``run`` line, then ``step`` lines, then an ``end`` line. Nothing here imports torch, plotly or gradio.
+A trace file holds a ``run`` line, then ``step`` lines, then an ``end`` line.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from msgspec import Meta, Struct, structs
 SCHEMA_VERSION = 2
 MAX_STEPS = 20_000
 MAX_NODES = 2048
-"""Maximum number of nodes in one step, the root and pruned nodes included."""
+"""Maximum number of nodes in one step, including the root and pruned nodes."""
 MAX_PRUNED = 96
-"""Maximum number of pruned nodes recorded with a step, the best of them; a growth note counts them all."""
+"""Maximum number of pruned nodes recorded with a step. The best ones are kept, and a growth note has the full count."""
 MAX_TEXT = 4096
-"""Maximum length in characters of one token's text, and of any text or key inside free JSON."""
+"""Maximum length in characters of a token's text, and of a string or key in free-form JSON."""
 EXACT = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
 
-# Node 0 is the last committed token, which no rule judges, hence a status of its own.
+# Node 0 is the last committed token, which no rule judges.
 ROOT = "root"
 ACCEPTED = "accepted"
 RELAXED = "relaxed"
@@ -40,12 +40,12 @@ PHASES = ("draft", "verify", "judge", "commit", "host")
 
 
 def one_of(*words: str) -> Meta:
-    """Return the constraint that a text is one of these words."""
+    """Return a constraint that allows only these words."""
     return Meta(pattern=rf"^(?:{'|'.join(words)})$(?!\n)")
 
 
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1, description="A token id of the target's vocabulary.")]
-Text = Annotated[str, Meta(max_length=MAX_TEXT, description="Text of one token. It comes from a model: treat it as untrusted.")]
+Text = Annotated[str, Meta(max_length=MAX_TEXT, description="Text of one token. Model output, so treat it as untrusted.")]
 NodeIndex = Annotated[int, Meta(ge=0, le=MAX_NODES - 1, description="An index into nodes.")]
 Count = Annotated[int, Meta(ge=0, le=EXACT)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -67,14 +67,14 @@ _ATOMS = frozenset((str, int, bool, type(None)))
 
 
 def whole(number: float) -> float:
-    """Return a number as JSON has it, which does not distinguish 3.0 from 3."""
+    """Return a float without a fractional part as an int, since JSON does not distinguish 3.0 from 3."""
     return int(number) if number.is_integer() and abs(number) <= EXACT else number
 
 
 def rounded(value: Any) -> Any:
-    """Return plain JSON with every float rounded to five significant digits, mappings as dicts and sequences as lists.
+    """Return ``value`` as plain JSON, with floats rounded to five significant digits.
 
-    Raises ValueError for a number that is not finite, TypeError for a value that JSON cannot hold.
+    Raises ValueError for NaN and infinity, and TypeError for a type that JSON cannot represent.
     """
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -92,30 +92,26 @@ def rounded(value: Any) -> Any:
 
 
 class Frozen(Struct, frozen=True):
-    """An immutable record."""
+    """Base class of immutable records."""
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with new values in these fields."""
+        """Return a copy with these fields changed."""
         return structs.replace(self, **changes)
 
 
 class Object(Frozen, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A JSON object with these fields and no others; fields with their default value are left out."""
+    """Base class of records stored as JSON objects. Unknown fields are errors, and default values are omitted."""
 
 
 class Array(Frozen, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """A JSON array of the fields' values in order; trailing nulls may be left out."""
+    """Base class of records stored as JSON arrays, with field values in order. Trailing nulls may be omitted."""
 
 
 class Node(Array, frozen=True):
     """One node of a draft tree.
 
-    ``q`` is the drafter's probability of this token given its parent, None if the drafter has none (a copied token). The
-    acceptance rule uses it as is, unless the step is ``certain``: then it is merely the drafter's confidence. ``p`` is the
-    target's probability, None if the target did not score the node. Both are after temperature, top-k and top-p. At
-    temperature 0 the rule looks only at the largest logit, and both are the plain softmax, for comparison. ``draw`` is the
-    random number in [0, 1) that was compared with ``threshold``; both are None if the rule draws nothing per node. ``grid`` is
-    (row, column) in an image run.
+    ``p`` and ``q`` are probabilities after temperature, top-k and top-p. At temperature 0, both come from the plain softmax and
+    are only for display, because the rule compares logits. In a ``certain`` step, ``q`` is only the drafter's confidence.
     """
 
     parent: Annotated[int, Meta(ge=-1, le=MAX_NODES - 1)]
@@ -123,19 +119,19 @@ class Node(Array, frozen=True):
     token: Token
     text: Text
     q: Probability | None = None
-    """The drafter's probability; null for a point mass."""
+    """The drafter's probability of this token given its parent; null if the drafter assigns none, as for a copied token."""
     p: Probability | None = None
     """The target's probability; null if the target did not score the node."""
     status: Annotated[str, one_of(*STATUSES)] = SKIPPED
     threshold: Annotated[float, Meta(ge=-1e9, le=1e9)] | None = None
-    """The number that the draw was compared with."""
+    """The number compared with ``draw``; null if the rule makes no draw per node."""
     draw: Probability | None = None
-    """The random number in [0, 1)."""
+    """The uniform random number in [0, 1)."""
     grid: Grid | None = None
 
 
 class Candidate(Array, frozen=True):
-    """A token that the target ranked high at some node: id, text, and probability as in ``Node.p``."""
+    """One of the target's most likely tokens after a node, with its probability as in ``Node.p``."""
 
     token: Token
     text: Text
@@ -143,16 +139,16 @@ class Candidate(Array, frozen=True):
 
 
 class TargetRow(Array, frozen=True):
-    """The target's prediction after ``node``: its top few tokens, most likely first. Only for visited nodes."""
+    """The target's most likely tokens after the visited node ``node``, most likely first."""
 
     node: NodeIndex
     top: Annotated[tuple[Candidate, ...], Meta(max_length=64)]
 
 
 class Bonus(Array, frozen=True):
-    """The target's own token that ends a step, a child of the node at which the walk ended.
+    """The token that the target adds at the end of a step, after the last accepted node.
 
-    ``source`` is "target" if it was drawn from p itself and "residual" if from the residual distribution after a rejection.
+    ``source`` is the distribution that the token was drawn from: p ("target") or the residual after a rejection ("residual").
     """
 
     parent: NodeIndex
@@ -164,8 +160,10 @@ class Bonus(Array, frozen=True):
 
 
 class Nanoseconds(Array, frozen=True):
-    """Time of one step by phase, in nanoseconds. ``host`` is the rest of the step's wall time, except for ``aside``: the time
-    spent on data that is only shown, which no total includes."""
+    """Time of one step by phase, in nanoseconds.
+
+    ``host`` is the wall time outside the other phases. ``aside``, the time spent on data for display only, is in no total.
+    """
 
     draft: Count = 0
     verify: Count = 0
@@ -180,10 +178,10 @@ class Nanoseconds(Array, frozen=True):
 
 
 class Note(Frozen, frozen=True):
-    """A method's own data on one step, as stored in a trace.
+    """Method-specific data on one step, as stored in a trace.
 
-    ``type`` names the panel that draws it, ``data`` is plain JSON. Known types have the fields given in ``trace.notes``; a type
-    written by a newer version is kept unchanged.
+    ``type`` names the viewer panel, and ``data`` is plain JSON. ``trace.notes`` defines the known types; notes of unknown types
+    are kept unchanged.
     """
 
     type: NoteType
@@ -191,28 +189,22 @@ class Note(Frozen, frozen=True):
 
 
 class Step(Object, frozen=True, tag="step", tag_field="kind"):
-    """One round: root, drafted tree, one target pass, verdict, commit, bonus token.
+    """One round: draft a tree, verify it, judge it and commit the accepted path and the bonus token.
 
-    ``position`` is the root's absolute position, which is also the number of tokens in the target's cache before the pass.
-    ``path`` lists the accepted nodes from the root's child downwards. ``emitted`` are the tokens added to the output: the
-    path, then the bonus, cut at end-of-sequence, budget or context; ``pieces`` is the text each of them adds.
-    ``verified`` counts the drafted nodes that the target scored, ``padded`` the rows of its pass (root and padding included).
-    ``passes`` is how often the target ran: more than once if rejected positions of a block are resampled one by one.
-    A *resampled* node on the path carries its new token. ``certain`` means that the drafts were chosen, not sampled: a rule
-    that compares p with q treated each as a point mass, whatever confidence ``Node.q`` holds.
+    ``pieces`` lists the text that each token in ``emitted`` adds. A *resampled* node on the path carries its new token.
     """
 
     index: Annotated[int, Meta(ge=0, le=MAX_STEPS - 1)]
     """Number of steps before this one."""
     position: Annotated[int, Meta(ge=0, le=100_000_000)]
-    """Absolute position of the root, which is also the length of the target's cache before the pass."""
+    """Absolute position of the root, equal to the length of the target's cache before the pass."""
     nodes: Annotated[tuple[Node, ...], Meta(min_length=1, max_length=MAX_NODES)]
     """The draft tree, root first, parents before children."""
     path: Annotated[tuple[NodeIndex, ...], Meta(max_length=MAX_NODES)]
-    """Accepted nodes from the root's child downwards."""
+    """Accepted nodes, from the child of the root downwards."""
     bonus: Bonus | None
     emitted: Annotated[tuple[Token, ...], Meta(max_length=MAX_NODES + 1)]
-    """Tokens added to the output: path, then bonus, cut at the end."""
+    """Tokens added to the output: the path, then the bonus, cut at end-of-sequence, budget or context."""
     pieces: Annotated[tuple[Text, ...], Meta(max_length=MAX_NODES + 1)]
     rule: Annotated[str, one_of(*RULES)]
     time: Nanoseconds
@@ -221,17 +213,17 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
     verified: Annotated[int, Meta(ge=0, le=MAX_NODES - 1)] = 0
     """Number of drafted nodes that the target scored."""
     padded: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """Number of rows in the target's pass, root and padding included."""
+    """Number of rows in the target's pass, including the root and padding."""
     rows: Annotated[tuple[TargetRow, ...], Meta(max_length=MAX_NODES)] = ()
     notes: Annotated[tuple[Note, ...], Meta(max_length=16)] = ()
     passes: Annotated[int, Meta(ge=1, le=100_000)] = 1
-    """Number of target passes in this step; 1 if absent."""
+    """Number of target passes; more than 1 if rejected positions of a block were resampled one by one."""
     certain: bool = False
-    """Whether drafts were chosen, not sampled: the rule treated each as a point mass, and q is merely a confidence."""
+    """Whether drafts were chosen deterministically; the acceptance rule then treats each draft as a point mass (q = 1)."""
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Depth of every node; the root is 0."""
+        """Depth of each node, 0 for the root."""
         depths: list[int] = []
         for node in self.nodes:
             depths.append(0 if node.parent < 0 else depths[node.parent] + 1)
@@ -239,56 +231,52 @@ class Step(Object, frozen=True, tag="step", tag_field="kind"):
 
     @property
     def accepted(self) -> int:
-        """Number of drafted tokens in the output; the bonus, resampled tokens and tokens cut off do not count."""
+        """Number of drafted tokens in the output, without the bonus, resampled tokens and tokens cut off at the end."""
         emitted_path = self.path[: len(self.emitted)]
         return sum(self.nodes[number].status != RESAMPLED for number in emitted_path)
 
     @property
     def pruned(self) -> int:
-        """Number of candidates pruned before the target's pass. The best are recorded as nodes; a growth note counts all."""
+        """Number of candidates pruned before the target's pass, including candidates that only a growth note counts."""
         carried = sum(node.status == PRUNED for node in self.nodes)
         return max(carried, (self.considered or 0) - (len(self.nodes) - 1 - carried))
 
     @property
     def considered(self) -> int | None:
-        """Number of drafted candidates according to a growth note; None without one."""
+        """Number of drafted candidates according to the step's notes; None if no note has the count."""
         counts = [count for note in self.notes if isinstance(count := note.data.get("considered"), int)]
         return max(counts, default=None)
 
 
 class Sampling(Object, frozen=True, omit_defaults=False):
-    """Settings for choosing tokens. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.
-
-    ``generation`` is the number of earlier runs that the drafter learned from; its draws are keyed by it as well as by the seed.
-    """
+    """Sampling settings. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off."""
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     top_p: Probability = 1.0
     seed: Annotated[int, Meta(ge=-(2**63))] = 0
     generation: Count = 0
-    """Number of earlier runs that the drafter learned from, 0 if absent; its draws are keyed by it as well as by the seed."""
+    """Number of earlier runs that the drafter learned from. The drafter's random draws depend on this number and the seed."""
 
 
 class Codebook(Object, frozen=True):
-    """The picture codes of an image run, laid out as a map.
-
-    ``places`` is base64 of two little-endian 16-bit numbers per code: its first two principal components, scaled to the full
-    range. ``patches`` is base64 of [code, row, column, rgb], square, one byte each: the mean of the cells with this code in the
-    image model's training pictures; empty if not computed. ``colours`` is base64 of red, green and blue, one byte each: the
-    mean of the patch, or, without patches, the mean colour of a picture made of that code alone.
-    """
+    """An image model's codebook as a two-dimensional map. Arrays are base64-encoded."""
 
     size: Annotated[int, Meta(ge=1, le=65_536)]
+    """Number of codes."""
     places: Annotated[str, Meta(max_length=400_000)]
+    """[code, 2] as little-endian 16-bit integers: the first two principal components, scaled to the full range."""
     colours: Annotated[str, Meta(max_length=300_000)]
+    """[code, rgb] as bytes: mean colour of the patch or, without patches, of an image that consists of this code only."""
     patches: Annotated[str, Meta(max_length=400_000)] = ""
+    """[code, row, column, rgb] as bytes: mean of the training images' cells with this code. Empty if not computed."""
 
 
 class Run(Object, frozen=True, tag="run", tag_field="kind"):
-    """The request, the models and the machine. ``parameters`` are the method's; ``warnings`` are always shown on screen.
+    """The request, the models and the machine.
 
-    ``grid`` is (rows, columns) of an image run, ``guidance`` its guidance scale (1: none).
+    ``parameters`` maps the method's parameter names to values. In an image run, ``grid`` is (rows, columns) and ``guidance`` is
+    the scale of classifier-free guidance (1: off).
     """
 
     modality: Annotated[str, one_of("text", "vision_language", "image")]
@@ -318,9 +306,10 @@ class Run(Object, frozen=True, tag="run", tag_field="kind"):
 
 
 class Divergence(Object, frozen=True):
-    """The first divergence of a run from its baseline.
+    """The first divergence of a run from the baseline.
 
-    ``position`` is an index into the output, ``gap`` the difference between the baseline's two largest logits there.
+    ``position`` is an index into the output, and ``gap`` the difference between the baseline's two largest logits at that
+    position.
     """
 
     position: Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -328,9 +317,9 @@ class Divergence(Object, frozen=True):
 
 
 class Baseline(Object, frozen=True):
-    """The target's own autoregressive run.
+    """The autoregressive run of the target, with the same prompt, seed, tier and process.
 
-    It had the same prompt, seed, tier and process. ``token_ns`` has one entry per token.
+    ``token_ns`` is the decoding time of each token in nanoseconds.
     """
 
     token_ns: Annotated[tuple[Count, ...], Meta(max_length=1_000_000)]
@@ -338,11 +327,11 @@ class Baseline(Object, frozen=True):
     equal: bool
     first_divergence: Divergence | None = None
     pieces: Annotated[tuple[Text, ...], Meta(max_length=1_000_000)] = ()
-    """Its text by token from the first divergence on; absent if it did not diverge, or if the text was not recorded."""
+    """Text of each baseline token from the first divergence on; absent without a divergence or if not recorded."""
     picture: Document = ""
-    """The picture of an image run's baseline, base64 of a PNG; absent if it equals the run's own picture."""
+    """The baseline's image as a base64-encoded PNG; absent if equal to the run's image."""
     capture_ns: Count = 0
-    """Time spent capturing passes as CUDA graphs; no other time includes it."""
+    """Time spent on CUDA graph capture, which no other time includes."""
 
     @property
     def total_ns(self) -> int:
@@ -350,7 +339,7 @@ class Baseline(Object, frozen=True):
 
 
 class PhaseSeconds(TypedDict, total=False):
-    """Seconds of a run by phase; ``total`` leaves out the prefill and the capturing of CUDA graphs, if any."""
+    """Seconds of a run by phase. ``total`` excludes the prefill and CUDA graph capture."""
 
     draft: Seconds
     verify: Seconds
@@ -373,7 +362,7 @@ class PhaseShares(TypedDict, total=False):
 
 
 class Metrics(TypedDict, total=False):
-    """Metrics computed from the steps. Further keys may follow; an undefined number is null."""
+    """Metrics computed from the steps. More keys are allowed, and undefined metrics are null."""
 
     tau: Amount | None
     steps: Count
@@ -397,10 +386,7 @@ class Metrics(TypedDict, total=False):
 
 
 class End(Object, frozen=True, tag="end", tag_field="kind"):
-    """The end of a run. ``metrics`` is the result of ``trace.metrics.summarise`` for the steps.
-
-    ``picture`` is an image run's picture, complete or partial, as base64 of a PNG.
-    """
+    """The end of a run. ``metrics`` is the result of ``trace.metrics.summarise``."""
 
     reason: Annotated[str, one_of(*REASONS)]
     output_ids: Annotated[tuple[Token, ...], Meta(max_length=1_000_000)]
@@ -410,17 +396,17 @@ class End(Object, frozen=True, tag="end", tag_field="kind"):
     message: Annotated[str, Meta(max_length=65_536)] = ""
     baseline: Baseline | None = None
     picture: Document = ""
-    """An image run's picture: base64 of a PNG."""
+    """The image of an image run, complete or partial, as a base64-encoded PNG."""
     captures: Count = 0
-    """Number of passes captured as CUDA graphs in this run. The model's next run replays them."""
+    """Number of CUDA graphs captured in this run, which the model's next run replays."""
     capture_ns: Count = 0
-    """Time spent on these captures; neither the steps nor the prefill include it."""
+    """Time spent on CUDA graph capture, which neither the steps nor the prefill include."""
     busy: Paragraph = ""
-    """A caveat for readers of the timings, if other programs kept the run waiting."""
+    """A warning that other programs slowed this run down; empty if none did."""
 
 
 class Trace(Frozen, frozen=True):
-    """One run, complete or in progress. ``end`` is None while it is in progress."""
+    """One run. ``end`` is None while the run is in progress."""
 
     run: Run
     steps: tuple[Step, ...]
@@ -428,17 +414,17 @@ class Trace(Frozen, frozen=True):
 
     @property
     def baseline(self) -> Baseline | None:
-        """The target's own run; None if none was recorded."""
+        """The autoregressive run, or None if not recorded."""
         return None if self.end is None else self.end.baseline
 
     def show(self, step: int | None = None, *, height: int = 680) -> Any:
-        """Show the stage in a notebook, ``height`` pixels high: at ``step``, counted from 0, or playing from the first step.
+        """Return the run's interactive page for a notebook.
 
-        Raises BadInput if there is no such step.
+        ``step``: step to show, from 0; by default, playback starts at the first step. ``height``: height in pixels.
+        Raises BadInput if the step does not exist.
         """
         # Imported here: the viewer depends on the trace room, never the reverse.
         return importlib.import_module("specviz.viewer.replay").frame(self, step, height)
 
     def _repr_html_(self) -> str:
-        """Return a notebook's display of a trace."""
         return str(self.show()._repr_html_())

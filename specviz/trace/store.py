@@ -1,4 +1,4 @@
-"""Trace files on disk (.spectrace.jsonl, or .spectrace.jsonl.gz), and a bounded store of live and uploaded traces in memory."""
+"""Trace files on disk (.spectrace.jsonl or .spectrace.jsonl.gz), and a bounded in-memory store of live and uploaded traces."""
 
 from __future__ import annotations
 
@@ -22,38 +22,35 @@ from specviz.trace.wire import MAX_LINE, Record, TraceWriter, decoded
 
 SUFFIX = ".spectrace.jsonl"
 PACKED = ".gz"
-"""Additional suffix of a compressed file."""
+"""Extra suffix of a compressed file."""
 
 
 def lines(trace: Trace) -> list[str]:
-    """Return the lines of a trace's file, without line ends."""
+    """Return the lines of a trace file, without line ends."""
     writer = TraceWriter()
     records: list[Record] = [trace.run, *trace.steps, *([] if trace.end is None else [trace.end])]
     return [writer.add(record) for record in records]
 
 
 def text(trace: Trace) -> str:
-    """Return the whole file's text. Raises BadTrace if it exceeds ``MAX_FILE``."""
+    """Return the text of a trace file. Raises BadTrace if the text exceeds ``MAX_FILE`` bytes."""
     content = "\n".join(lines(trace)) + "\n"
     if len(content.encode("utf-8")) > MAX_FILE:
-        raise BadTrace(f"This run's file would exceed {MAX_FILE >> 20} MiB; ask for fewer tokens or smaller trees.")
+        raise BadTrace(f"The trace of this run would exceed {MAX_FILE >> 20} MiB; request fewer tokens or smaller trees.")
     return content
 
 
 def write(trace: Trace, path: str | Path) -> None:
-    """Write a trace file. An existing file is replaced only once the new one is complete.
-
-    Raises BadTrace for an invalid trace.
-    """
+    """Write a trace file atomically. Raises BadTrace for an invalid trace."""
     content = text(trace)
     read(content)
     save(content, path)
 
 
 def save(content: str, path: str | Path) -> Path:
-    """Write a text file atomically, compressed if its name ends in .gz, and return its path.
+    """Write a text file atomically, gzipped if ``path`` ends in .gz, and return the path.
 
-    Raises BadInput if the file cannot be written.
+    Raises BadInput if writing fails.
     """
     target, data = Path(path), content.encode("utf-8")
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
@@ -67,9 +64,10 @@ def save(content: str, path: str | Path) -> Path:
 
 
 def read(source: str | Path | bytes) -> Trace:
-    """Read a trace from a file or a file's content. Raises BadTrace with line and field, BadInput for an unreadable file.
+    """Read a trace. ``source`` is a path, or the content of a trace file.
 
-    A ``Path`` is a file, ``bytes`` are content, and a ``str`` is content if it starts with a brace or contains a line end.
+    A ``str`` is taken as content if it starts with a brace or contains a line break. Raises BadInput for an unreadable file, and
+    BadTrace, with line and field, for invalid content.
     """
     if isinstance(source, str) and (source.lstrip().startswith("{") or "\n" in source):
         source = source.encode("utf-8", "surrogatepass")
@@ -77,9 +75,9 @@ def read(source: str | Path | bytes) -> Trace:
 
 
 def unpacked(path: str | Path) -> bytes:
-    """Return a trace file's content, decompressed, at most ``MAX_FILE`` + 1 bytes.
+    """Return the decompressed content of a trace file, at most ``MAX_FILE`` + 1 bytes.
 
-    Raises BadInput for a file that cannot be read.
+    Raises BadInput if the file cannot be read.
     """
     packed = Path(path).suffix == PACKED
     try:
@@ -91,10 +89,10 @@ def unpacked(path: str | Path) -> bytes:
 
 
 def split(data: bytes) -> Iterator[str]:
-    """Yield a file's lines. Raises BadTrace if the file is too long or a line is not UTF-8."""
+    """Yield the lines of a trace file. Raises BadTrace if the file is too large or a line is not UTF-8."""
     if len(data) > MAX_FILE:
         raise BadTrace(f"The file is larger than {MAX_FILE >> 20} MiB, the maximum size of a trace.")
-    lines = io.BytesIO(data.removeprefix(codecs.BOM_UTF8))  # not splitlines, since texts may contain U+2028 and similar
+    lines = io.BytesIO(data.removeprefix(codecs.BOM_UTF8))  # not splitlines, which also splits at U+2028 and similar
     for number, encoded in enumerate(lines, 1):
         try:
             line = encoded.decode("utf-8")
@@ -105,9 +103,9 @@ def split(data: bytes) -> Iterator[str]:
 
 
 def rewritten(source: bytes) -> Iterator[str]:
-    """Yield the lines of a file's content, checked and in the current format; of two end lines, only the last.
+    """Validate a trace file's content and yield the lines in the current format, with only the last of two end lines.
 
-    Holds one line of the trace in memory at a time. Raises BadTrace with line and field.
+    Memory use is one line at a time. Raises BadTrace with line and field.
     """
     writer, end = TraceWriter(), None
     for record in records(split(source)):
@@ -121,7 +119,7 @@ def rewritten(source: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Outline:
-    """A run's first and last record, with its numbers of steps and emitted tokens."""
+    """First and last record of a trace, with the numbers of steps and emitted tokens."""
 
     run: Run
     end: End | None
@@ -130,12 +128,11 @@ class Outline:
 
 
 def outlined(trace: Trace) -> Outline:
-    """Return the outline of a trace in memory."""
     return Outline(trace.run, trace.end, len(trace.steps), sum(len(step.emitted) for step in trace.steps))
 
 
 def outline(trace_lines: Sequence[str]) -> Outline:
-    """Return the outline of a trace's validated lines. Steps are decoded only if the end line is missing, to count tokens."""
+    """Return the outline of validated trace lines. Steps are parsed only if the end line, which lists the tokens, is missing."""
     run, end, steps = decoded(json.loads(trace_lines[0])), None, list(trace_lines[1:])
     while steps and (fields := json.loads(steps[-1]))["kind"] == "end":
         end = end or decoded(fields)
@@ -153,9 +150,10 @@ class _Entry:
 
 
 class TraceStore:
-    """Store of the latest traces' lines under unguessable keys. Thread-safe.
+    """Thread-safe store of trace lines under unguessable keys.
 
-    Beyond ``max_traces``, or ``max_bytes`` in total, it evicts the least recently used trace, whose later access raises BadInput.
+    Beyond ``max_traces`` traces or ``max_bytes`` bytes, the store evicts the least recently used trace. Access by an evicted key
+    raises BadInput.
     """
 
     def __init__(self, max_traces: int = 96, max_bytes: int = 256 << 20) -> None:
@@ -166,7 +164,7 @@ class TraceStore:
         self._size = 0
 
     def new(self, first_lines: Iterable[str] = (), checked: bool = False) -> str:
-        """Create a trace and return its key. ``first_lines`` are its first lines, or, with ``checked``, all lines, validated."""
+        """Create a trace and return the key. ``checked``: whether ``first_lines`` is a complete trace, already validated."""
         key = secrets.token_urlsafe(18)
         with self._lock:
             self._entries[key] = _Entry([], checked=checked)
@@ -180,13 +178,13 @@ class TraceStore:
         return key
 
     def append(self, key: str, line: str) -> int:
-        """Add a line and return the new number of lines. Raises BadTrace if the trace exceeds the limit of a file."""
-        data = line.encode("utf-8", "surrogatepass")  # bytes: with a single emoji a str takes four bytes per character
+        """Add a line and return the new number of lines. Raises BadTrace if the line or the trace is too large."""
+        data = line.encode("utf-8", "surrogatepass")  # not str, which takes four bytes per character after a single emoji
         size = len(data) + 1
         with self._lock:
             entry = self._find(key)
             if size > MAX_LINE + 1 or entry.size + size > min(MAX_FILE, self._max_bytes):
-                raise BadTrace("This run has grown larger than the server can store; ask for fewer tokens or smaller trees.")
+                raise BadTrace("The trace of this run is too large for the server; request fewer tokens or smaller trees.")
             entry.lines.append(data)
             entry.size += size
             self._size += size
@@ -194,17 +192,16 @@ class TraceStore:
             return len(entry.lines)
 
     def lines(self, key: str, start: int = 0, stop: int | None = None) -> list[str]:
-        """Return lines ``start`` to ``stop`` (exclusive). Indices below 0 count as 0, those past the end as the end."""
+        """Return lines ``start`` to ``stop`` (exclusive), with both indices clipped to the trace."""
         with self._lock:
             encoded_lines = self._find(key).lines[max(0, start) : None if stop is None else max(0, stop)]
         return [line.decode("utf-8", "surrogatepass") for line in encoded_lines]
 
     def text(self, key: str) -> str:
-        """Return the current text of this trace's file."""
         return "".join(line + "\n" for line in self.lines(key))
 
     def trace(self, key: str) -> Trace:
-        """Return the decoded trace. Raises BadTrace if unchecked lines violate the format."""
+        """Return the decoded trace. Raises BadTrace if lines added without ``checked`` are invalid."""
         with self._lock:
             entry = self._find(key)
             encoded_lines, checked = list(entry.lines), entry.checked
@@ -213,7 +210,7 @@ class TraceStore:
         return read_lines(line.decode("utf-8", "surrogatepass") for line in encoded_lines)
 
     def drop(self, key: str) -> None:
-        """Remove a trace; an unknown key is ignored."""
+        """Remove a trace, if present."""
         with self._lock:
             entry = self._entries.pop(key, None)
             self._size -= 0 if entry is None else entry.size
@@ -224,7 +221,7 @@ class TraceStore:
 
     def _find(self, key: str) -> _Entry:
         if not isinstance(key, str) or key not in self._entries:
-            raise BadInput("This run is no longer kept on the server; run it again or open its saved file.")
+            raise BadInput("This run is no longer on the server; run it again or open a saved trace file.")
         self._entries.move_to_end(key)
         return self._entries[key]
 

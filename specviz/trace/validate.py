@@ -1,6 +1,6 @@
-"""Validation of trace files, line by line: version and order, then properties that no schema can express.
+"""Validation of trace files, line by line: version, order of lines, and properties that no schema can express.
 
-Parents come before children, the path is connected, a step's tokens follow from its verdicts, and the totals match the steps.
+Parents come before children, the path is connected, the emitted tokens follow from the verdicts, and totals match the steps.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ MAX_DEPTH = 512
 """Maximum depth of a tree."""
 
 RENAMED_NOTES: dict[str, str] = tomllib.loads((ASSETS / "renamed_notes.toml").read_text("utf-8"))
-"""Note type in version 2 by its type in version 1."""
+"""Note types in version 2 by their names in version 1."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Return one line's JSON object, migrated to the current version; ``v`` stays the version in which it was written.
+    """Return the JSON object of a line, migrated to the current format. ``v`` keeps the version of the file.
 
-    Raises BadTrace for any other input or an unknown version.
+    Raises BadTrace for invalid JSON or an unknown version.
     """
     fields = strict_json(text)
     if not isinstance(fields, dict):
         raise BadTrace(f'a line must be one JSON object, such as {{"v":{SCHEMA_VERSION},"seq":0,"kind":"run",...}}.')
     version = fields.get("v")
     if type(version) is not int:
-        raise BadTrace(f'there is no version; every line starts with {{"v":{SCHEMA_VERSION},', field="v")
+        raise BadTrace(f'the version is missing; a line starts with {{"v":{SCHEMA_VERSION},', field="v")
     if version > SCHEMA_VERSION:
         message = f"this file has version {version}, but this specviz reads versions up to {SCHEMA_VERSION}; update specviz."
         raise BadTrace(message, field="v")
@@ -49,10 +49,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 class Intake:
-    """Validator of a trace's lines, in order, that raises at the first invalid one.
-
-    It stores emitted tokens, counts and the previous step, but not the records, so checking a file takes little memory.
-    """
+    """Validator of trace lines. Keeps only token ids, counts and the previous step in memory, not the records."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,7 +61,7 @@ class Intake:
         self._ends = 0
 
     def take(self, text: str) -> Record:
-        """Return the next line's record. Raises BadTrace with the line's number and the invalid field."""
+        """Return the record of the next line. Raises BadTrace with line number and field if the line is invalid."""
         try:
             if len(text) > MAX_LINE // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE:
                 raise BadTrace(f"is longer than {MAX_LINE} bytes.")
@@ -74,9 +71,7 @@ class Intake:
             self._version = fields["v"]
             record = decoded(fields)
             if fields["seq"] != self.count:
-                _wrong(
-                    "seq", f"is {fields['seq']}, but {self.count} lines come before this one; a line is missing or duplicated."
-                )
+                _wrong("seq", f"is {fields['seq']}, but {self.count} lines precede this line; a line is missing or duplicated.")
             if isinstance(record, Run) == (self.count > 0):
                 _wrong("kind", "the first line, and no other, must be the run line.")
             if isinstance(record, Step):
@@ -93,16 +88,16 @@ class Intake:
             _wrong("kind", "a step cannot follow the end.")
         check_step(step)
         if step.index != self._steps:
-            _wrong("index", f"is {step.index}, but {self._steps} steps come before this one.")
+            _wrong("index", f"is {step.index}, but {self._steps} steps precede this step.")
         before = self._before
         if before is not None:
             position = before.position + len(before.emitted)
             if before.cut is not None:
-                _wrong("index", "a step follows one that was cut short, but such a step ends the run.")
+                _wrong("index", "the previous step was cut short and must be the last one.")
             if step.position != position:
                 _wrong("position", f"is {step.position}, but the previous step ended at {position}.")
             if before.emitted and step.nodes[0].token != before.emitted[-1]:
-                _wrong("nodes[0][1]", "the root is not the last token of the previous step.")
+                _wrong("nodes[0][1]", "the root is not the last token emitted by the previous step.")
         self._before = step
         self._steps += 1
         self._accepted += step.accepted
@@ -115,11 +110,11 @@ class Intake:
             _check_baseline(end, end.baseline)
         emitted = len(self._emitted)
         if array("q", end.output_ids) != self._emitted:
-            _wrong("output_ids", f"the {len(end.output_ids)} output_ids are not the {emitted} tokens that the steps emitted.")
+            _wrong("output_ids", f"the {len(end.output_ids)} output_ids do not match the {emitted} tokens emitted by the steps.")
         stated = end.metrics
         for name, count in (("steps", self._steps), ("emitted", emitted), ("accepted", self._accepted)):
             if stated.get(name, count) != count:
-                _wrong(f"metrics.{name}", f"{name} is {stated[name]}, but {count} in the steps; the record is damaged.")
+                _wrong(f"metrics.{name}", f"{name} is {stated[name]}, but the steps add up to {count}; the record is damaged.")
         counts = stated.get("histogram")
         if counts is not None:
             sums = sum(counts), sum(place * count for place, count in enumerate(counts))
@@ -134,7 +129,7 @@ def _wrong(field: str, message: str) -> NoReturn:
 
 
 def check_step(step: Step) -> None:
-    """Raise BadTrace, with the field of the step's line, if the step is inconsistent."""
+    """Raise BadTrace, with the field, if the step is inconsistent."""
     if step.nodes[0].parent != -1 or step.nodes[0].status != ROOT:
         _wrong("nodes[0]", "the first node must be the root, with parent -1 and status root.")
     for place, node in enumerate(step.nodes[1:], 1):
@@ -143,7 +138,7 @@ def check_step(step: Step) -> None:
         if node.status == ROOT:
             _wrong(f"nodes[{place}][5]", "only the first node can be the root.")
         if step.nodes[node.parent].status == PRUNED and node.status != PRUNED:
-            _wrong(f"nodes[{place}][5]", "its parent was pruned, so the target never saw it: it must be pruned too.")
+            _wrong(f"nodes[{place}][5]", "the node's parent was pruned, so the node must be pruned too.")
     if max(step.depths) > MAX_DEPTH:
         _wrong("nodes", f"a node is deeper than {MAX_DEPTH}.")
 
@@ -152,15 +147,15 @@ def check_step(step: Step) -> None:
         if not 0 < number < len(step.nodes):
             _wrong(f"path[{place}]", f"there is no drafted node {number}.")
         if step.nodes[number].parent != above:
-            _wrong(f"path[{place}]", f"node {number} is not a child of node {above}, the one before it on the path.")
+            _wrong(f"path[{place}]", f"node {number} is not a child of node {above}, the previous node on the path.")
         above = number
     on_path = set(step.path)
     for place, node in enumerate(step.nodes):
-        if node.status == RESAMPLED:  # on the path it has its new token, elsewhere the drafted one
+        if node.status == RESAMPLED:  # allowed on and off the path
             continue
         if (node.status in (ACCEPTED, RELAXED)) != (place in on_path):
             on = "on" if place in on_path else "not on"
-            _wrong(f"nodes[{place}][5]", f"the status is {node.status}, but the node is {on} the path.")
+            _wrong(f"nodes[{place}][5]", f"the status is {node.status}, but the node is {on} the accepted path.")
     if step.bonus is not None and step.bonus.parent != above:
         _wrong("bonus[0]", f"the bonus token's parent is {step.bonus.parent}, but the path ends at {above}.")
 
@@ -168,21 +163,21 @@ def check_step(step: Step) -> None:
     if step.bonus is not None:
         tokens.append(step.bonus.token)
     if list(step.emitted) != tokens[: len(step.emitted)]:
-        _wrong("emitted", "does not consist of the path's tokens followed by the bonus token.")
+        _wrong("emitted", "must be the tokens of the path, followed by the bonus token.")
     if step.cut is None and len(step.emitted) < len(tokens):
-        _wrong("emitted", "is shorter than path and bonus, but the step was not cut short (cut is null).")
+        _wrong("emitted", "is shorter than the path and the bonus, but the step was not cut short (cut is null).")
     if len(step.pieces) != len(step.emitted):
         _wrong("pieces", f"has {len(step.pieces)} texts for {len(step.emitted)} emitted tokens.")
 
     scored = sum(node.status != PRUNED for node in step.nodes) - 1
-    if step.verified < scored:  # verified may be larger: a sparse recording keeps only the path
+    if step.verified < scored:  # larger in a sparse recording, which has only the nodes of the path
         _wrong("verified", f"is {step.verified}, but {scored} nodes below the root were not pruned.")
     if step.padded < step.verified + 1:
-        _wrong("padded", f"is {step.padded}, but root and verified nodes alone take {step.verified + 1} rows.")
+        _wrong("padded", f"is {step.padded}, but the root and the verified nodes take {step.verified + 1} rows.")
     nodes_with_row: set[int] = set()
     for place, row in enumerate(step.rows):
         if row.node >= len(step.nodes) or row.node in nodes_with_row:
-            _wrong(f"rows[{place}][0]", f"node {row.node} already has a row, or does not exist.")
+            _wrong(f"rows[{place}][0]", f"node {row.node} does not exist or already has a row.")
         nodes_with_row.add(row.node)
 
 
@@ -191,30 +186,30 @@ def _check_baseline(end: End, baseline: Baseline) -> None:
     parting = len(baseline.token_ns)
     if divergence is not None:
         if baseline.equal:
-            _wrong("baseline.equal", "is true, but there is a first_divergence.")
+            _wrong("baseline.equal", "is true, but first_divergence is set.")
         parting = divergence.position
         if parting > len(end.output_ids):
             _wrong("baseline.first_divergence.position", "is past the end of the output.")
     elif baseline.picture:
         _wrong("baseline.picture", "is allowed only with a first_divergence.")
     if baseline.pieces and len(baseline.pieces) != len(baseline.token_ns) - parting:
-        _wrong("baseline.pieces", "must have one text for each of the baseline's tokens from first_divergence on.")
+        _wrong("baseline.pieces", "must have one text for each baseline token from first_divergence on.")
 
 
 def alone(text: str) -> Record:
-    """Return one line's record, without checking it against other lines. Raises BadTrace with the invalid field."""
+    """Return the record of a single line, without checks across lines. Raises BadTrace with the invalid field."""
     return decoded(parsed(text))
 
 
 def records(lines: Iterable[str]) -> Iterator[Record]:
-    """Yield the record of each line, checked. Raises BadTrace with line and field."""
+    """Yield the validated record of each line. Raises BadTrace with line and field."""
     intake = Intake()
     for text in lines:
         yield intake.take(text)
     if not intake.count:
-        raise BadTrace("there is no run line; the file is empty.", 1)
+        raise BadTrace("the file is empty; a trace starts with a run line.", 1)
 
 
 def read_lines(lines: Iterable[str]) -> Trace:
-    """Return the trace of these lines. Raises BadTrace with line and field."""
+    """Return the trace made of these lines, validated. Raises BadTrace with line and field."""
     return collect(records(lines))

@@ -1,4 +1,4 @@
-"""Wire format: conversion of records to lines of a trace file and back, with compact arrays and five significant digits."""
+"""Wire format: encoding of records as lines of a trace file, with compact arrays and five significant digits, and decoding."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ from specviz.trace.schema import (
 )
 
 Record = Run | Step | End
-LineNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS + 100, description="Lines before this one.")]
+LineNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS + 100, description="Index of this line, from 0.")]
 
 MAX_LINE = 1 << 20
-"""Maximum size of one line in bytes, excluding its line end."""
+"""Maximum size of one line in bytes, without the line end."""
 MAX_ENDS = 2
-"""Maximum number of end lines in a file: one at the end of the run, and a second one once its baseline is timed."""
+"""Maximum number of end lines in a file: the end of the run, and once more with the baseline."""
 MAX_NESTING = 8
-"""Maximum nesting depth of free JSON (a note, a run's metrics) below the line itself."""
+"""Maximum nesting depth of free-form JSON: a note, or the metrics of a run."""
 MAX_VALUES = 16_384
-"""Maximum number of values, keys included, in one such piece of free JSON."""
+"""Maximum number of values and keys in free-form JSON."""
 _PACKED = 2048
-"""Minimum size in bytes at which a note from a file stays JSON text in memory."""
+"""Size in bytes from which a note read from a file stays JSON text in memory."""
 
 
 def line(record: Record, seq: int) -> str:
-    """Encode ``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace for values that JSON cannot
-    hold, or a line that is too long."""
+    """Encode ``record`` as line ``seq`` (from 0) of a file, without line end.
+
+    Raises BadTrace for values that JSON cannot represent and for a line longer than ``MAX_LINE``.
+    """
     name = f"Step {record.index}" if isinstance(record, Step) else f"The {record.__struct_config__.tag} record"
     notes = record.notes if isinstance(record, Step) else ()
     try:
@@ -65,18 +67,18 @@ def line(record: Record, seq: int) -> str:
     except (ValueError, TypeError, RecursionError, OverflowError) as fault:
         raise BadTrace(f"{name} cannot be written: {str(fault) or type(fault).__name__}.") from fault
     if len(data) > MAX_LINE:
-        raise BadTrace(f"{name} takes {len(data)} bytes; a line may have at most {MAX_LINE}.")
+        raise BadTrace(f"{name} takes {len(data)} bytes; the maximum length of a line is {MAX_LINE}.")
     return data.decode()
 
 
 class TraceWriter:
-    """Encoder of records as they arrive, so that a file and a live page share the same lines."""
+    """Encoder of consecutive records, which counts the lines."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def add(self, record: Record) -> str:
-        """Return the record's line, without its line end."""
+        """Return the record encoded as the next line, without line end."""
         text = line(record, self.count)
         self.count += 1
         return text
@@ -92,7 +94,7 @@ _DECODER = msgspec.json.Decoder(float_hook=_fraction)
 
 
 def strict_json(text: str) -> Any:
-    """Return the value of a JSON text. Raises BadTrace unless it is strict, finite, shallow JSON."""
+    """Parse a JSON text. Raises BadTrace for invalid JSON, numbers too large for a float, and deep nesting."""
     try:
         return _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as fault:
@@ -102,9 +104,9 @@ def strict_json(text: str) -> Any:
 
 
 def typed(kind: Any, value: Any, inside: str = "", of: str = "") -> Any:
-    """Convert a JSON ``value`` to ``kind``. Raises BadTrace with the field, as a path: ``nodes[3][4]``, ``sampling.top_p``.
+    """Convert a JSON ``value`` to the type ``kind``. ``inside``: path of ``value`` in the line; ``of``: suffix of error messages.
 
-    ``inside`` is the path to ``value`` in its line; ``of`` is appended to the error's message.
+    Raises BadTrace with the path of the invalid field, such as ``nodes[3][4]`` or ``sampling.top_p``.
     """
     try:
         return msgspec.convert(value, kind)
@@ -119,7 +121,7 @@ def typed(kind: Any, value: Any, inside: str = "", of: str = "") -> Any:
 
 
 def decoded(fields: dict[str, Any]) -> Record:
-    """Convert a line's JSON object, in the current version, to its record. Raises BadTrace with the invalid field."""
+    """Convert a line's JSON object, in the current format, to a record. Raises BadTrace with the invalid field."""
     body = {name: value for name, value in fields.items() if name not in ("v", "seq")}
     if isinstance(body.get("notes"), list):
         body["notes"] = [_note(note, f"notes[{place}]") for place, note in enumerate(body["notes"])]
@@ -136,7 +138,7 @@ def decoded(fields: dict[str, Any]) -> Record:
 
 
 def _note(fields: Any, where: str) -> Note:
-    """Convert a note. A note of a known type must have that type's fields and may have more; any other is plain JSON."""
+    """Convert a note. Known types are checked, extra fields are kept, and unknown types may hold any JSON."""
     if not isinstance(fields, dict):
         raise BadTrace("is not an object.", field=where)
     name = typed(NoteType, fields.get("type"), f"{where}.type")
@@ -149,7 +151,7 @@ def _note(fields: Any, where: str) -> Note:
 
 
 def _check_free(value: Any, field: str) -> None:
-    """Check the limits of free JSON: nesting, number of values, length of texts and keys."""
+    """Raise BadTrace if free-form JSON exceeds the limits on nesting, number of values, or length of strings."""
     level: list[Any] = [value]
     count = 0
     for _ in range(MAX_NESTING + 1):
@@ -177,7 +179,7 @@ def _check_free(value: Any, field: str) -> None:
 
 
 class _PackedNote(Mapping[str, Any]):
-    """A note's data as JSON text, decoded at every access: Python objects would take twenty times the memory."""
+    """Data of a note as JSON text, decoded on each access. Python objects would take twenty times the memory."""
 
     __slots__ = ("_json",)
 
@@ -197,5 +199,4 @@ class _PackedNote(Mapping[str, Any]):
         return len(self._read())
 
     def items(self) -> Any:
-        """Return all items, decoded once."""
         return self._read().items()

@@ -104,7 +104,7 @@ def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None
         ({"image": None}, "There is no picture. Choose one"),
         ({"image": "a" * 300}, "There is no picture"),
         ({"raw": True}, "takes no raw: .* leave raw out"),
-        ({"draft": "smollm2-draft"}, "takes no draft: .* leave draft out"),
+        ({"draft": "smollm2-draft"}, "takes no draft, .* leave draft out"),
         ({"pictures": scene()}, "A request has no field pictures; it has .*image"),
         ({"max_tokens": 9}, "A request has no field max_tokens; it has .*max_new_tokens"),
         ({"guidance": 2.0}, "takes no guidance: .* leave guidance out"),

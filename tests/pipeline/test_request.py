@@ -114,7 +114,7 @@ def test_a_draft_is_refused_by_a_method_that_drafts_without_one_before_anything_
         raise AssertionError("the target was looked at")
 
     monkeypatch.setattr(runner, "modality_of", fetched)
-    with pytest.raises(SpecvizError, match="takes no draft: .* leave draft out"):
+    with pytest.raises(SpecvizError, match="takes no draft, .* leave draft out"):
         specviz.run(method=method, prompt="hello", draft="nonsense", max_new_tokens=3)
 
 

@@ -96,8 +96,8 @@ RAW: dict[str, tuple[bytes, str]] = {
     "half of a surrogate pair": (b'{"v":2,"target":"\\ud800"}', "not JSON"),
     "a line that is a list": (b"[1,2]", "one JSON object"),
     "a line that is no JSON": (b"hello {", "not JSON"),
-    "no version": (b'{"kind":"run"}', "line 1, v: there is no version"),
-    "version true": (b'{"v":true}', "no version"),
+    "no version": (b'{"kind":"run"}', "line 1, v: the version is missing"),
+    "version true": (b'{"v":true}', "the version is missing"),
     "version 0": (b'{"v":0}', "never existed"),
     "a newer version": (b'{"v":99}', "version 99.*update specviz"),
     "an empty file": (b"", "the file is empty"),
@@ -117,7 +117,7 @@ def test_hostile_bytes_are_refused_in_a_sentence(name: str) -> None:
 def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
     trace = sample_trace(3, reason="budget")
     after = sample_trace(4, reason="cancelled").steps[3]
-    assert "such a step ends the run" in str(refused("\n".join(lines(trace)[:-1] + [wire.line(after, 4)])))
+    assert "must be the last one" in str(refused("\n".join(lines(trace)[:-1] + [wire.line(after, 4)])))
     assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [wire.line(after, 5)])))
 
 

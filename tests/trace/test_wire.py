@@ -66,7 +66,7 @@ def test_line_separators_inside_a_text_do_not_split_a_line() -> None:
 
 def test_a_line_too_long_to_be_read_is_not_written() -> None:
     trace = sample_trace(1)
-    with pytest.raises(BadTrace, match="a line may have at most"):
+    with pytest.raises(BadTrace, match="the maximum length of a line is"):
         wire.line(replace(trace.run, prompt="x" * wire.MAX_LINE), 0)
 
 

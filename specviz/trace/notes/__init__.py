@@ -1,7 +1,7 @@
-"""Typed notes: every note type of a trace as a frozen struct, grouped by subject.
+"""Typed notes: the note types of a trace as frozen structs.
 
-A note is a method's own data on one step, and the panel of the same name in ``viewer/js/notes`` draws it. Nodes are indices
-into the step's nodes, places are positions in the whole text, probabilities lie between 0 and 1, logarithms are natural.
+A note is method-specific data on one step, displayed by the panel of the same name in ``viewer/js/notes``. A node is an index
+into the step's nodes. Logarithms are natural.
 """
 
 from __future__ import annotations
@@ -10,4 +10,4 @@ from specviz.trace.notes import drafts, images, models, verdicts  # noqa: F401
 from specviz.trace.notes.base import TypedNote
 
 NOTE_TYPES: dict[str, type[TypedNote]] = {str(note.__struct_config__.tag): note for note in TypedNote.__subclasses__()}
-"""Note class by its type in a trace."""
+"""Note class by type name in a trace."""

@@ -1,4 +1,4 @@
-"""Notes on drafters and the trees they grow: expansion, memories, n-grams, denoised blocks."""
+"""Notes on drafting: tree growth, lookup drafters, n-gram stores and block drafters."""
 
 from __future__ import annotations
 
@@ -10,69 +10,68 @@ from specviz.trace.schema import one_of
 
 
 class TreeDepth(Part, frozen=True):
-    """A tree's default depth, chosen from the calibration in ``trees.depth_profile`` if there is one."""
+    """Default depth of a tree, chosen from the drafter's calibration if available."""
 
     levels: int
     nodes: int | None = None
     tau: float | None = None
     """Predicted tokens per pass."""
     gain: float | None = None
-    """Predicted speed-up over the target without drafts; null without a calibration."""
+    """Predicted speed-up over autoregressive decoding; null without a calibration."""
     forward: float | None = None
-    """Cost of a drafter forward, in target passes of one token."""
+    """Cost of a drafter forward, in units of a single-token target pass."""
 
 
 class GrowthNote(TypedNote, frozen=True):
     """Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors."""
 
     beams: Sequence[Sequence[int]]
-    """[level, beam]: nodes expanded at each level, starting with the root's."""
+    """[level, beam]: expanded nodes of each level, from the root downwards."""
     value: Sequence[float]
-    """[node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the
-    expected probability that the path is accepted."""
+    """[node]: log of the drafter's path probability. For sampled tokens, log of the path's expected acceptance probability."""
     kept: int
-    """Number of nodes sent to the target, root included; they come before the pruned ones."""
+    """Number of nodes sent to the target, including the root; these nodes come first, the pruned ones last."""
     considered: int
     """Number of drafted candidates, without the root."""
     depth: TreeDepth | None = None
 
 
 class BeamMassNote(TypedNote, frozen=True):
-    """Beam mass by level, and the level at which it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
+    """Probability mass of the beam at each level, which stops tree growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
 
     mass: Sequence[float]
-    """[level]: log of the beam's probability mass, level 1 first."""
+    """[level]: log of the beam's probability mass, from level 1."""
     tested: Sequence[int]
-    """Levels, from 1, whose mass was compared with the threshold."""
+    """Levels, from 1, at which the mass was compared with the threshold."""
     threshold: float
-    """Log of a probability mass."""
+    """Log of the minimum probability mass."""
     stopped: int | None
-    """Last level, if the threshold stopped the growth."""
+    """Level at which the threshold stopped the growth; null if the tree reached the maximum depth."""
     limit: int
-    """Deepest possible level."""
+    """Maximum depth."""
     below: Sequence[float] = ()
-    """[level]: fraction of the calibration's beams below the threshold."""
+    """[level]: fraction of beams in the calibration with a mass below the threshold."""
     forward: float | None = None
-    """Cost of a drafter forward, in target passes of one token, if the threshold was derived from it."""
+    """Cost of a drafter forward, in units of a single-token target pass, if the threshold depends on this cost."""
 
 
 class Block(Part, frozen=True):
-    """Nodes drafted by one forward, pruned ones included. ``depths`` are the first and last level."""
+    """Nodes drafted by one forward, including pruned nodes. ``depths``: first and last level."""
 
     nodes: Sequence[int]
     depths: Pair
 
 
 class BlocksNote(TypedNote, frozen=True):
-    """Tree nodes, grouped by the drafter forward that proposed them, by Falcon (arXiv 2412.12639)."""
+    """Tree nodes grouped by drafter forward, by Falcon (arXiv 2412.12639)."""
 
     blocks: Sequence[Block]
     width: int
-    """Levels per forward."""
+    """Number of levels per forward."""
 
 
 class Graft(Part, frozen=True):
-    """A continuation of ``count`` tokens retrieved for ``node``, after a match of ``matched`` tokens."""
+    """``count`` tokens retrieved as the continuation of ``node`` after a match of ``matched`` tokens."""
 
     node: int
     source: str
@@ -81,24 +80,24 @@ class Graft(Part, frozen=True):
 
 
 class MergedTreeNote(TypedNote, frozen=True):
-    """Sources of a tree merged from several drafters and memories, by READER (arXiv 2508.09072)."""
+    """Sources of a tree merged from a drafter and retrieved texts, by READER (arXiv 2508.09072)."""
 
     sources: Sequence[str]
-    """[node]: "root", or its sources joined by plus signs: drafter, context, outputs."""
+    """[node]: "root", or the node's sources (drafter, context, outputs), joined by plus signs."""
     value: Sequence[float]
-    """[node]: estimated probability that the whole path is accepted."""
+    """[node]: estimated acceptance probability of the path from the root."""
     kept: int
-    """Number of nodes sent to the target, root included; they come before the pruned ones."""
+    """Number of nodes sent to the target, including the root; these nodes come first, the pruned ones last."""
     considered: int
     expected: float
     """Predicted tokens per pass."""
     fitted: bool
-    """Whether the tree size was fitted to the cost curve; if not, it is a parameter."""
+    """Whether the tree size was chosen from the cost curve rather than by a parameter."""
     grafts: Sequence[Graft]
 
 
 class Offer(Part, frozen=True):
-    """Tokens of one position, most likely first, with the drafter's probability of each."""
+    """The drafter's candidates at one position, most likely first."""
 
     tokens: Sequence[int]
     probability: Sequence[float]
@@ -106,23 +105,22 @@ class Offer(Part, frozen=True):
 
 
 class FrontierNote(TypedNote, frozen=True):
-    """Paths through a block drafter's distributions, most probable first, by DDTree (arXiv 2604.12989): the first n form the tree
-    of n nodes."""
+    """Best-first search over a block drafter's distributions, by DDTree (arXiv 2604.12989)."""
 
     value: Sequence[float]
-    """[node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last."""
+    """[node]: log of the drafter's path probability."""
     kept: int
-    """Number of nodes sent to the target, root included; they come before the pruned ones."""
+    """Number of nodes sent to the target, including the root; these nodes come first, the pruned ones last."""
     considered: int
     """Number of ranked paths, without the root."""
     reach: Sequence[float]
-    """[depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first."""
+    """[depth]: ratio of accepted to expected nodes in earlier rounds of the run, from depth 1."""
     places: Sequence[Offer]
-    """[depth]: top tokens, the same under every node."""
+    """[depth]: top tokens, shared by the nodes of the level above."""
 
 
 class HeadOffer(Part, frozen=True):
-    """Predictions of one Medusa head; head 1 predicts the token after the root."""
+    """Top tokens of one Medusa head. Head 1 predicts the token after the root."""
 
     head: int
     tokens: Sequence[int]
@@ -131,13 +129,13 @@ class HeadOffer(Part, frozen=True):
 
 
 class HeadsNote(TypedNote, frozen=True):
-    """Predictions of parallel heads, from whose Cartesian product the tree is taken, by Medusa (arXiv 2401.10774)."""
+    """Top tokens of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774)."""
 
     heads: Sequence[HeadOffer]
 
 
 class CopyNote(TypedNote, frozen=True):
-    """Matched suffix and copied continuation, by prompt lookup decoding. A length of 0 means no match."""
+    """Matched suffix and copied continuation, by prompt lookup decoding. ``length`` is 0 without a match."""
 
     suffix_start: int
     suffix_length: int
@@ -148,7 +146,7 @@ class CopyNote(TypedNote, frozen=True):
 
 
 class SuffixRow(Part, frozen=True):
-    """Continuations counted at a node: ``counts`` by token, ``count`` in total, ``others`` not listed."""
+    """Continuations of a node with ``counts`` in memory. ``count``: total; ``others``: number of continuations not listed."""
 
     node: int
     count: int
@@ -159,7 +157,7 @@ class SuffixRow(Part, frozen=True):
 
 
 class SuffixTrial(Part, frozen=True):
-    """Score of the draft after a match of ``length`` tokens; ``limit`` is its maximum length."""
+    """Score of the draft for a match of ``length`` tokens. ``limit``: maximum draft length for this match."""
 
     length: int
     limit: int
@@ -167,7 +165,7 @@ class SuffixTrial(Part, frozen=True):
 
 
 class SuffixNote(TypedNote, frozen=True):
-    """The best match in the suffix trees, and its score, by SuffixDecoding (arXiv 2411.04975)."""
+    """The best match in the suffix trees, by SuffixDecoding (arXiv 2411.04975)."""
 
     source: Annotated[str, one_of("context", "outputs", "none")]
     suffix_start: int
@@ -176,22 +174,22 @@ class SuffixNote(TypedNote, frozen=True):
     limit: int
     """Maximum draft length for a match of this length."""
     score: float
-    """Expected number of accepted tokens, estimated from the tree's counts."""
+    """Expected number of accepted tokens, estimated from the counts in the suffix tree."""
     threshold: float | None
     used: bool
     scores: Mapping[str, float]
-    """Best score of each memory."""
+    """Best score by memory."""
     tried: Sequence[SuffixTrial]
     rows: Sequence[SuffixRow]
     remembered: int
-    """Number of stored tokens of earlier outputs."""
+    """Number of tokens of earlier outputs in memory."""
 
 
 class NgramRow(Part, frozen=True):
-    """A row of the store and the children sampled from it without replacement.
+    """A row of the n-gram store, from which a node's children were sampled without replacement.
 
-    ``order`` is the n of the n-gram, ``probability`` the warped distribution, ``perturbed`` its logarithm plus Gumbel noise
-    (empty at temperature 0), ``order_taken`` the entries sorted by that; the first ``picked`` became children.
+    ``order``: n of the n-gram; ``probability``: warped distribution; ``perturbed``: log-probabilities plus Gumbel noise, empty at
+    temperature 0; ``order_taken``: entries in the order sampled, of which the first ``picked`` became children.
     """
 
     node: int
@@ -205,7 +203,7 @@ class NgramRow(Part, frozen=True):
 
 
 class NgramRowsNote(TypedNote, frozen=True):
-    """Rows of the n-gram store that a tree was sampled from, by STAND (arXiv 2506.04708)."""
+    """Rows of the n-gram store from which a tree was sampled, by STAND (arXiv 2506.04708)."""
 
     rows: Sequence[NgramRow]
     entries: int
@@ -213,7 +211,7 @@ class NgramRowsNote(TypedNote, frozen=True):
 
 
 class SuccessorRow(Part, frozen=True):
-    """The matrix row of a node's token; its first ``used`` successors became children."""
+    """Successors of a node's token in the adjacency matrix. The first ``used`` became children."""
 
     node: int
     token: int
@@ -224,28 +222,27 @@ class SuccessorRow(Part, frozen=True):
 
 
 class SuccessorsNote(TypedNote, frozen=True):
-    """Rows of the adjacency matrix that the tree was built from, by Token Recycling (arXiv 2408.08696)."""
+    """Rows of the adjacency matrix used in the tree, by Token Recycling (arXiv 2408.08696)."""
 
     rows: Sequence[SuccessorRow]
     updated: int
-    """Number of rows that the last pass updated."""
+    """Number of rows updated after the previous pass."""
 
 
 class DenoisedNote(TypedNote, frozen=True):
-    """Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark
-    (arXiv 2607.05147)."""
+    """Block drafted in one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147)."""
 
     places: Sequence[Offer]
     given: Sequence[Sequence[float]] = ()
-    """[place]: probabilities of the same tokens given the previous token; empty if a place does not depend on it."""
+    """[place]: probabilities of the tokens in ``places`` given the previous token; empty if independent of the previous token."""
     rates: Sequence[float] = ()
-    """[place]: predicted acceptance rate, from which the block's length was chosen."""
+    """[place]: predicted acceptance rate, which determines the length of the draft."""
     considered: int | None = None
-    """Number of drafted tokens, if only the first of them were sent to the target; null if all were."""
+    """Number of drafted tokens; null if all were sent to the target."""
 
 
 class LatticeColumn(Part, frozen=True):
-    """The top candidates at one position of the block; the search considered ``size`` of them."""
+    """The top tokens at one position of the block. The beam search considered ``size`` tokens."""
 
     tokens: Sequence[int]
     probability: Sequence[float]
@@ -254,7 +251,7 @@ class LatticeColumn(Part, frozen=True):
 
 
 class LatticeBeams(Part, frozen=True):
-    """The best beams after one position, best first: each beam's parent, row in the column, and score."""
+    """The best beams after one position, best first. ``parents``: beams of the position before; ``picks``: rows of the column."""
 
     parents: Sequence[int]
     picks: Sequence[int]
@@ -262,7 +259,7 @@ class LatticeBeams(Part, frozen=True):
 
 
 class DraftLength(Part, frozen=True):
-    """Number of masks in the block, its bounds, and the running means that determine the next length."""
+    """Block length, the bounds on the length, and the running means that determine the next length."""
 
     length: int
     shortest: int
@@ -273,14 +270,14 @@ class DraftLength(Part, frozen=True):
 
 
 class LatticeNote(TypedNote, frozen=True):
-    """Beam search through a block's candidates, and the next draft length, by DiffuSpec (arXiv 2510.02358)."""
+    """Beam search over the tokens of a block, by DiffuSpec (arXiv 2510.02358). ``gauge``: next draft length."""
 
     columns: Sequence[LatticeColumn]
     beams: Sequence[LatticeBeams]
     fence: int | None
-    """Number of positions up to a likely end of text, where the lattice stops; null without one."""
+    """Number of positions up to a likely end of text, where the search stops; null without a likely end."""
     gauge: DraftLength
     weight: float
-    """Weight of the drafter's log-probability in a score; the n-gram model has the rest."""
+    """Weight of the drafter's log-probability in a score; the n-gram model has weight 1 - ``weight``."""
     ended: bool | None = None
-    """Whether the path ends the text; missing in older traces."""
+    """Whether the best path ends the text; missing in older traces."""

@@ -1,6 +1,6 @@
 """Notes on image runs and vision-language runs.
 
-A span is [first place, length] of consecutive places in the prompt.
+A span is [first position, length] of consecutive prompt tokens.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from specviz.trace.notes.base import Pair, Part, TypedNote
 
 
 class CanvasNote(TypedNote, frozen=True):
-    """Rows of a picture that this step completed, in any image run."""
+    """Image rows to redraw after this step."""
 
     row: int
-    """First row, from 0."""
+    """First of the rows, from 0."""
     rows: int
     codes: int
     """Number of codes generated so far."""
     png: str
-    """These rows as a base64-encoded PNG."""
+    """The rows as a base64-encoded PNG."""
 
 
 class CoarseCodesNote(TypedNote, frozen=True):
@@ -33,34 +33,34 @@ class CoarseCodesNote(TypedNote, frozen=True):
 
 
 class JacobiWindowNote(TypedNote, frozen=True):
-    """Window of codes resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
+    """Window of draft codes, resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
 
     codes: Sequence[int]
     redrawn: int
-    """Number of codes, from the window's start, that were sampled from the last pass's distributions."""
+    """Number of codes at the start of the window sampled from the previous pass's distributions."""
 
 
 class PictureNote(TypedNote, frozen=True):
-    """A prompt's preprocessed picture and the positions of its tokens, in the first step of a vision-language run."""
+    """The preprocessed image of a prompt and the positions of the image tokens, in the first step of a vision-language run."""
 
     png: Sequence[str]
-    """Base64, split into pieces because a note's texts have at most 4096 characters."""
+    """Base64-encoded PNG, split into strings of at most 4096 characters."""
     size: Pair
     """Width and height in pixels."""
     grid: Pair
-    """Rows and columns of patches; zeros if they do not form a regular grid."""
+    """Rows and columns of patches; zeros without a regular grid."""
     spans: Sequence[Pair]
     prompt: int
     """Number of prompt tokens."""
     encoding_ns: int
     boxes: Sequence[Annotated[Sequence[float], Meta(min_length=4, max_length=4)]] | None = None
-    """[patch]: left, top, right and bottom as fractions of the picture, if the patches do not form a regular grid."""
+    """[patch]: left, top, right and bottom edges as fractions of the image, if the patches do not form a regular grid."""
 
 
 class VisualTokensNote(TypedNote, frozen=True):
-    """The prompt as target and drafter read it, with the image tokens that the drafter sees, by DREAM, HiViS and visual drafters.
+    """Prompt tokens visible to the drafter, by DREAM, HiViS and visual drafters.
 
-    ``target`` and ``drafter`` are the numbers of tokens in the two prefills.
+    ``target`` and ``drafter`` are the prefill lengths of the two models.
     """
 
     target: int
@@ -74,7 +74,7 @@ class VisualTokensNote(TypedNote, frozen=True):
 
 
 class AttentionLook(Part, frozen=True):
-    """The drafter's attention after ``tokens``: its sum over the picture, and the largest weights as [position, weight]."""
+    """The drafter's attention after ``tokens``. ``picture``: weight on the image; ``at``: largest [position, weight] pairs."""
 
     tokens: Sequence[int]
     picture: float
@@ -83,30 +83,30 @@ class AttentionLook(Part, frozen=True):
 
 
 class AttentionEntropyNote(TypedNote, frozen=True):
-    """A drafter's attention to the picture and, in the first step, the entropy of the target's, by DREAM (arXiv 2505.19201)."""
+    """The drafter's attention to the image and, in the first step, the entropy of the target's attention, by DREAM (arXiv
+    2505.19201)."""
 
     looks: Sequence[AttentionLook]
     entropy: Sequence[Sequence[float]] | None = None
     """[layer, position]: entropy of the target's attention."""
     middle: Sequence[int] | None = None
-    """Candidate layers for the drafter's feature."""
+    """Candidate target layers for the drafter's input features."""
     chosen: Sequence[int] | None = None
     """[position]: the candidate layer with the lowest entropy."""
 
 
 class StepEmbeddingsNote(TypedNote, frozen=True):
-    """Step embeddings, and the acceptance of drafts with and without them, by HiViS (arXiv 2509.23928).
-
-    Counts cover the run so far.
-    """
+    """Step embeddings of the drafter, with counts over the run so far, by HiViS (arXiv 2509.23928)."""
 
     norms: Sequence[float]
-    """[depth]: norm of the learned vector."""
+    """[depth]: norm of the step embedding."""
     reached: Sequence[int]
-    """[depth]: rounds in which a node at this depth was judged; ``kept``: those in which one was accepted."""
+    """[depth]: number of rounds in which a node was judged."""
     kept: Sequence[int]
+    """[depth]: number of rounds in which a node was accepted."""
     asked: Sequence[int] | None = None
-    """[depth]: tokens that both drafters predicted; ``with`` and ``without`` count the correct ones with and without the
-    vectors."""
+    """[depth]: number of tokens predicted both with and without step embeddings."""
     with_: Sequence[int] | None = None
+    """[depth]: number of correct predictions with step embeddings."""
     without: Sequence[int] | None = None
+    """[depth]: number of correct predictions without step embeddings."""

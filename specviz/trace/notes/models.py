@@ -1,4 +1,4 @@
-"""Notes on cooperating models and drafters, shared batches, other engines, and a model's internals."""
+"""Notes on cascades, drafter selection, batches, other engines, and model internals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from specviz.trace.schema import one_of
 
 
 class CascadePass(Part, frozen=True):
-    """One pass of the intermediate model over a draft: ``tokens`` are the accepted ones and its own token. Times are in ms."""
+    """One pass of the intermediate model over a draft, with times in ms.
+
+    ``tokens``: accepted draft tokens, then the intermediate model's token; ``calls``: drafter forwards.
+    """
 
     drafted: int
     kept: int
@@ -24,7 +27,7 @@ class CascadePass(Part, frozen=True):
 
 
 class CascadeTotals(Part, frozen=True):
-    """Totals of the run so far, times in ms: target rounds, tokens kept and buffered, intermediate passes, forwards."""
+    """Totals of the run so far, with times in ms. ``passes``: intermediate model; ``calls``: drafter forwards."""
 
     rounds: int
     kept: int
@@ -36,19 +39,20 @@ class CascadeTotals(Part, frozen=True):
 
 
 class CascadeCosts(Part, frozen=True):
-    """Calibrated costs and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions."""
+    """Measured cost of each model in ms per pass, calibrated tokens per pass, and the conditions for an intermediate model."""
 
     target: float
     target_block: float
     middle: float
     drafter: float
     without: float
-    """Tokens per target pass without the intermediate model; ``with``: with it."""
+    """Tokens per target pass without the intermediate model."""
     with_: float
+    """Tokens per target pass with the intermediate model."""
     below: float
     """Tokens per intermediate pass that the target accepts."""
     ratio: float
-    """Cost of an intermediate pass in target passes; the published condition holds below ``bound``."""
+    """Cost of an intermediate pass in target passes; the paper's condition is a ratio below ``bound``."""
     bound: float
     margin: float
     gain: float
@@ -60,7 +64,7 @@ class CascadeNote(TypedNote, frozen=True):
     """Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527)."""
 
     middle: str
-    """The intermediate model."""
+    """Name of the intermediate model."""
     gathered: int
     """μ: number of buffered tokens that triggers a target pass."""
     length: int
@@ -71,45 +75,47 @@ class CascadeNote(TypedNote, frozen=True):
 
 
 class LayerGroupsNote(TypedNote, frozen=True):
-    """Layers of the draft model that ran in parallel, and the repair of its cache, by EasySpec (arXiv 2502.02493)."""
+    """Groups of draft model layers that run in parallel, and the repair of the cache, by EasySpec (arXiv 2502.02493)."""
 
     layers: int
     groups: Sequence[Sequence[int]]
-    """[stage, layer]: layers, from 0, of each stage."""
+    """[stage, layer]: layer numbers, from 0."""
     stages: int
     calibrated: bool
-    """Whether fuzzy cache entries are repaired once a round."""
+    """Whether fuzzy cache entries are repaired once per round."""
     cached: int
     drafted: int
     devices: Sequence[str]
     exact: int | None = None
-    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` entries remain."""
+    """Number of tokens in the exact pass."""
     repaired: int | None = None
+    """Number of fuzzy cache entries that the exact pass replaced."""
     fuzzy: int | None = None
+    """Number of fuzzy cache entries left."""
     likeness: Sequence[Sequence[float]] | None = None
-    """[layer, token]: cosine between the fuzzy and the exact entry."""
+    """[layer, token]: cosine similarity of the fuzzy and the exact entry."""
 
 
 class Waiting(Part, frozen=True):
-    """A chain in the delay queue: its start, and the number of its positions already judged."""
+    """A chain in the delay queue. ``place``: start position; ``known``: number of positions already judged."""
 
     place: int
     known: int
 
 
 class DrafterSelectionNote(TypedNote, frozen=True):
-    """The drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064).
+    """Online selection of a drafter (arm), by HedgeSpec (arXiv 2510.20064) and bandits.
 
-    Fields from ``tokens`` on are known after verification; a bandit, which learns only from the selected drafter, lacks some.
+    Fields from ``tokens`` on are known only after verification. Bandits leave some fields empty.
     """
 
     names: Sequence[str]
     chances: Sequence[float]
-    """[arm]: probability of being selected."""
+    """[arm]: selection probability."""
     drafted: int
-    """The arm that drafted."""
+    """Selected arm."""
     informed: bool
-    """Whether the learner receives feedback on all arms rather than only on the selected one."""
+    """Whether the learner receives feedback on all arms (full information) or only on the selected arm (bandit)."""
     loss: str
     ahead: int
     """Maximum chain length."""
@@ -120,28 +126,28 @@ class DrafterSelectionNote(TypedNote, frozen=True):
     expected: Sequence[float] = ()
     """[arm]: expected tokens per pass."""
     settled: int | None = None
-    """Number of chains whose loss became known."""
+    """Number of chains whose loss became known in this round."""
     waiting: Sequence[Waiting] = ()
     after: Sequence[float] = ()
-    """[arm]: ``chances`` of the next round."""
+    """[arm]: selection probability in the next round."""
     texts: Sequence[str] = ()
 
 
 class LastStateNote(TypedNote, frozen=True):
-    """The half of a hybrid drafter that drafted: a suffix tree, or a network that reads one state, by OWL (arXiv 2510.07535)."""
+    """Draft of a hybrid drafter, by the suffix tree or by the network on the last state, by OWL (arXiv 2510.07535)."""
 
     half: Annotated[str, one_of("suffix", "tree")]
     length: int
-    """Number of tokens in the text so far."""
+    """Length of the text so far, in tokens."""
     score: float | None
     """Score of the suffix tree's draft; null without a suffix tree."""
     threshold: float | None
     probed: bool
-    """Whether the drafter reads the state of a [SPEC] token."""
+    """Whether the network's input is the state of a [SPEC] token."""
 
 
 class BatchRowCache(Part, frozen=True):
-    """A row's cache: the lengths of its contiguous runs of entries, and the holes between them."""
+    """Cache of one row. ``runs``: alternating lengths of kept slots and holes, kept first; ``holes``: number of holes."""
 
     row: int
     runs: Sequence[int]
@@ -149,19 +155,19 @@ class BatchRowCache(Part, frozen=True):
 
 
 class BatchCacheNote(TypedNote, frozen=True):
-    """Cache of several runs in one batch, after a round of batched decoding."""
+    """Shared cache of a batch after a round."""
 
     row: int
-    """The row of this run."""
+    """Row of this run."""
     round: int
     every: int
-    """Number of rounds between sweeps; 0 means never."""
+    """Number of rounds between compactions of the cache; 0 means never."""
     swept: bool
     rows: Sequence[BatchRowCache]
 
 
 class DecayHead(Part, frozen=True):
-    """A head of a state-space layer: ``fade`` [node] is the log of the carried state's remaining fraction."""
+    """A head of a state-space layer. ``fade`` [node]: log of the fraction of the root's state that remains at the node."""
 
     name: str
     layer: int
@@ -178,37 +184,38 @@ class DecayMaskNote(TypedNote, frozen=True):
     layers: Sequence[str]
     """[layer]: "state" or "attention"."""
     state_bytes: int
-    """Size of one copy of the state; ``per_node_bytes``: of a copy per node; ``replay_bytes``: of the data stored for a replay
-    instead."""
+    """Size of one copy of the state."""
     per_node_bytes: int
+    """Size of one copy of the state per node."""
     replay_bytes: int
+    """Size of the data stored to recompute the state instead."""
 
 
 Drafts = Annotated[int, Meta(ge=0, le=2047)]
 
 
 class ServedNote(TypedNote, frozen=True):
-    """A production engine's record of a round, which other requests may have shared."""
+    """Data reported by a serving engine on a round, which may include other requests."""
 
     batch: Annotated[int, Meta(ge=1, le=1_000_000)] | None
     """Number of requests in the target's pass; null if unknown."""
     untold: Drafts
-    """Number of rejected draft tokens whose ids are unknown."""
+    """Number of rejected draft tokens with unknown ids."""
     drafted: Drafts | None = None
-    """Number of tokens drafted in this round; null if unknown."""
+    """Number of draft tokens; null if unknown."""
 
 
 class CounterSample(Part, frozen=True):
-    """Increase in a server's counters over the first ``ms`` milliseconds of the run."""
+    """Increase in a server's counters in the first ``ms`` milliseconds of the run."""
 
     ms: float
     drafts: int
-    """Drafts verified."""
+    """Number of verified drafts."""
     accepted: Sequence[int]
-    """[draft position]: drafts whose token at this position was accepted."""
+    """[draft position]: number of accepted tokens."""
 
 
 class ServedCountersNote(TypedNote, frozen=True):
-    """A server's counters over all its requests, sampled during this step."""
+    """Samples of a server's counters during this step. The counters cover all requests to the server."""
 
     samples: Sequence[CounterSample]

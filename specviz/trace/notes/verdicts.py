@@ -1,4 +1,4 @@
-"""Notes on acceptance rules: the numbers compared at each judged node, and the reward of a drafted tree."""
+"""Notes on acceptance rules, and the reward of a draft tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specviz.trace.schema import one_of
 
 
 class OverlapPosition(Part, frozen=True):
-    """Target and drafter after ``node``: p and q of the most important tokens, and the sum of min(p, q) over all tokens."""
+    """Distributions after ``node``: p and q of the most likely tokens, and the sum of min(p, q) over the vocabulary."""
 
     node: int
     tokens: Sequence[int]
@@ -21,13 +21,13 @@ class OverlapPosition(Part, frozen=True):
 
 
 class OverlapNote(TypedNote, frozen=True):
-    """Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192)."""
+    """Target and draft distributions at the nodes whose children were judged, by speculative sampling (arXiv 2211.17192)."""
 
     positions: Sequence[OverlapPosition]
 
 
 class TypicalPosition(Part, frozen=True):
-    """A judged node: the target's p of its token, the threshold, and the entropy that determines it, in nats."""
+    """A judged node: the target's p of the node's token, the threshold, and the entropy in nats that determines the threshold."""
 
     node: int
     token: int
@@ -38,41 +38,42 @@ class TypicalPosition(Part, frozen=True):
 
 
 class TypicalAcceptanceNote(TypedNote, frozen=True):
-    """Nodes that typical acceptance judged, by Medusa (arXiv 2401.10774, section 2.3.1)."""
+    """Nodes judged by typical acceptance, by Medusa (arXiv 2401.10774, section 2.3.1)."""
 
     positions: Sequence[TypicalPosition]
 
 
 class Visit(Part, frozen=True):
-    """A node's verdict in the walk from the leaves upwards; a node that ``passed`` lies above the accepted one."""
+    """Verdict on a node in bottom-up order. ``outcome`` is "passed" for the ancestors of the accepted node."""
 
     node: int
     start: float | None
-    """Acceptance weight on entry to the node's subtree; ``weight``: that after its children failed."""
+    """Acceptance weight before the node's subtree is judged."""
     weight: float | None
+    """Acceptance weight after the node's children are rejected."""
     draw: float | None
     outcome: Annotated[str, one_of("accepted", "failed", "passed")]
 
 
 class TraversalNote(TypedNote, frozen=True):
-    """Verdicts from leaf to root, in order, by Traversal Verification (arXiv 2505.12398)."""
+    """Verdicts in bottom-up order, by Traversal Verification (arXiv 2505.12398)."""
 
     visits: Sequence[Visit]
     rescued: Sequence[int]
-    """Nodes on the path that the top-down rule would not have reached."""
+    """Nodes on the path that the top-down rule would not have accepted."""
     top_down: int
     """Path length of the top-down rule with the same draws."""
 
 
 class Branch(Part, frozen=True):
-    """A leaf and the expected acceptance length of the branch that ends in it."""
+    """A leaf ``node`` with the expected acceptance length of the path from the root."""
 
     node: int
     length: float
 
 
 class ReferenceTree(Part, frozen=True):
-    """The tree that another drafter proposed from the same root."""
+    """The tree of the reference drafter from the same root."""
 
     tokens: Sequence[int]
     parents: Sequence[int]
@@ -80,7 +81,7 @@ class ReferenceTree(Part, frozen=True):
 
 
 class TreeRewardNote(TypedNote, frozen=True):
-    """Reward of the drafted tree, the log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134)."""
+    """Reward of a draft tree: log-sum-exp of the expected lengths of the branches, by GTO (arXiv 2509.22134)."""
 
     reward: float
     before: float | None
@@ -90,10 +91,10 @@ class TreeRewardNote(TypedNote, frozen=True):
 
 
 class RelaxedJudgement(Part, frozen=True):
-    """A judged code with its nearest latent codes: enough data to judge it again under another limit.
+    """A judged code and the nearest latent codes, with enough data to repeat the judgement under another limit.
 
-    p and q are the code's own, before relaxation. ``count`` nearest codes fit within ``limit``: their probability, ``moved`` in
-    total, was added to p.
+    ``p`` and ``q`` are the code's probabilities before relaxation. ``count`` is the number of nearest codes within ``limit``, and
+    ``moved`` the total probability of these codes, added to ``p``.
     """
 
     node: int
@@ -104,46 +105,46 @@ class RelaxedJudgement(Part, frozen=True):
     count: int
     moved: float
     near: str | Sequence[int]
-    """The nearest codes, nearest first, as base64 of little-endian 16-bit numbers; older traces list the first ten."""
+    """Nearest codes, nearest first, as base64 of little-endian 16-bit integers; a list of ten codes in older traces."""
     mass: Sequence[float]
-    """The target's probability of the first few of them."""
+    """The target's probabilities of the first codes in ``near``."""
     sums: Sequence[tuple[int, float]]
-    """[number of nearest codes, their total probability], for several such numbers."""
+    """Pairs of n and the total probability of the n nearest codes."""
 
 
 class RelaxedNote(TypedNote, frozen=True):
-    """Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++.
+    """Codes judged with the added probability of the nearest latent codes, by LANTERN (arXiv 2410.03355) and LANTERN++.
 
-    The limit is ``delta``, a total variation distance, or ``factor`` times the code's own p.
+    ``delta`` limits the added probability, or ``factor`` limits the sum to a multiple of the code's probability.
     """
 
     k: int
-    """Number of neighbours considered."""
+    """Number of nearest codes considered."""
     form: str
-    """Form of the residual: exact, aggregated, repository."""
+    """Form of the residual: exact, aggregated or repository."""
     nodes: Sequence[RelaxedJudgement]
     delta: float | None = None
     factor: float | None = None
 
 
 class LocalVerificationNote(TypedNote, frozen=True):
-    """Islands of rejected codes in an image block, resampled in waves, by MuLo-SD (arXiv 2601.05149).
+    """Islands of rejected codes in a block of an image, resampled in waves, by MuLo-SD (arXiv 2601.05149).
 
-    Nodes count from 1 in reading order, so entry i of ``mass`` and ``waves`` is that of node i + 1.
+    Nodes are numbered from 1 in reading order: entry i of ``mass`` and ``waves`` belongs to node i + 1.
     """
 
     mass: Sequence[float]
-    """The target's probability of the code and its ``pool`` nearest ones; below ``tau`` the code fails."""
+    """Total probability of a code and the ``pool`` nearest codes; a code fails below ``tau``."""
     tau: float
     pool: int
     radius: int
-    """Rows and columns around a rejected code that are resampled with it."""
+    """Number of rows and columns around a rejected code that are resampled too."""
     rewritten: bool
-    """Whether stale cache entries are renewed."""
+    """Whether stale cache entries are recomputed."""
     failed: Sequence[int]
     islands: Sequence[Sequence[int]]
     waves: Sequence[int]
-    """The wave that resampled each code, 0 for none."""
+    """Wave in which each code was resampled, 0 for none."""
     passes: int
     stale: Sequence[int] | None = None
-    """Nodes whose stale cache entries were not renewed; missing in older traces."""
+    """Nodes whose stale cache entries were not recomputed; missing in older traces."""

@@ -1,10 +1,10 @@
 // Written by specviz/trace/json_schema.py.
 declare namespace Trace {
   type integer = number;
-  /** The request, the models and the machine. parameters are the method's; warnings are always shown on screen. */
+  /** The request, the models and the machine. */
   interface Run {
     /** Version of this format. */ v: number;
-    /** Lines before this one. */ seq: integer;
+    /** Index of this line, from 0. */ seq: integer;
     kind: "run";
     modality: "text" | "vision_language" | "image";
     target: string;
@@ -31,62 +31,62 @@ declare namespace Trace {
     guidance: number | null;
     codebook: Codebook | null;
   }
-  /** Settings for choosing tokens. temperature 0 is greedy; top_k 0 and top_p 1 keep every token. */
+  /** Sampling settings. temperature 0 is greedy; top_k 0 and top_p 1 are off. */
   interface Sampling {
     temperature: number;
     top_k: integer;
     top_p: number;
     seed: integer;
-    /** Number of earlier runs that the drafter learned from, 0 if absent; its draws are keyed by it as well as by the seed. */ generation: integer;
+    /** Number of earlier runs that the drafter learned from. The drafter's random draws depend on this number and the seed. */ generation: integer;
   }
-  /** The picture codes of an image run, laid out as a map. */
+  /** An image model's codebook as a two-dimensional map. Arrays are base64-encoded. */
   interface Codebook {
-    size: integer;
-    places: string;
-    colours: string;
-    patches: string;
+    /** Number of codes. */ size: integer;
+    /** [code, 2] as little-endian 16-bit integers: the first two principal components, scaled to the full range. */ places: string;
+    /** [code, rgb] as bytes: mean colour of the patch or, without patches, of an image that consists of this code only. */ colours: string;
+    /** [code, row, column, rgb] as bytes: mean of the training images' cells with this code. Empty if not computed. */ patches: string;
   }
-  /** One round: root, drafted tree, one target pass, verdict, commit, bonus token. */
+  /** One round: draft a tree, verify it, judge it and commit the accepted path and the bonus token. */
   interface Step {
     /** Version of this format. */ v: number;
-    /** Lines before this one. */ seq: integer;
+    /** Index of this line, from 0. */ seq: integer;
     kind: "step";
     /** Number of steps before this one. */ index: integer;
-    /** Absolute position of the root, which is also the length of the target's cache before the pass. */ position: integer;
+    /** Absolute position of the root, equal to the length of the target's cache before the pass. */ position: integer;
     /** The draft tree, root first, parents before children. */ nodes: Node[];
-    /** Accepted nodes from the root's child downwards. */ path: integer[];
+    /** Accepted nodes, from the child of the root downwards. */ path: integer[];
     bonus: Bonus | null;
-    /** Tokens added to the output: path, then bonus, cut at the end. */ emitted: integer[];
+    /** Tokens added to the output: the path, then the bonus, cut at end-of-sequence, budget or context. */ emitted: integer[];
     pieces: string[];
     rule: "none" | "greedy" | "match" | "ratio" | "without_replacement" | "traversal" | "typical" | "relaxed" | "local";
     time: Nanoseconds;
     cut: "eos" | "budget" | "context" | null;
     draft_calls: integer;
     /** Number of drafted nodes that the target scored. */ verified: integer;
-    /** Number of rows in the target's pass, root and padding included. */ padded: integer;
+    /** Number of rows in the target's pass, including the root and padding. */ padded: integer;
     rows: TargetRow[];
     notes: Note[];
-    /** Number of target passes in this step; 1 if absent. */ passes: integer;
-    /** Whether drafts were chosen, not sampled: the rule treated each as a point mass, and q is merely a confidence. */ certain: boolean;
+    /** Number of target passes; more than 1 if rejected positions of a block were resampled one by one. */ passes: integer;
+    /** Whether drafts were chosen deterministically; the acceptance rule then treats each draft as a point mass (q = 1). */ certain: boolean;
   }
   /** One node of a draft tree. */
   type Node = [integer, integer, string, number | null, number | null, "root" | "accepted" | "relaxed" | "rejected" | "skipped" | "pruned" | "resampled", number | null, number | null, [integer, integer] | null];
-  /** The target's own token that ends a step, a child of the node at which the walk ended. */
+  /** The token that the target adds at the end of a step, after the last accepted node. */
   type Bonus = [integer, integer, string, number | null, "target" | "residual", [integer, integer] | null];
-  /** Time of one step by phase, in nanoseconds. host is the rest of the step's wall time, except for aside: the time spent on data that is only shown, which no total includes. */
+  /** Time of one step by phase, in nanoseconds. */
   type Nanoseconds = [integer, integer, integer, integer, integer, integer];
-  /** The target's prediction after node: its top few tokens, most likely first. Only for visited nodes. */
+  /** The target's most likely tokens after the visited node node, most likely first. */
   type TargetRow = [integer, Candidate[]];
-  /** A token that the target ranked high at some node: id, text, and probability as in Node.p. */
+  /** One of the target's most likely tokens after a node, with its probability as in Node.p. */
   type Candidate = [integer, string, number];
-  /** A method's own data on a step. A note of a type listed here has that type's fields and may have more; any other note is plain JSON. No note is nested more than 8 levels deep or holds more than 16384 values. */
+  /** Method-specific data on a step. A note of a listed type has the fields of that type and may have more; any other note is plain JSON. A note has at most 8 levels of nesting and 16384 values. */
   interface Note {
     type: string;
   }
-  /** The end of a run. metrics is the result of trace.metrics.summarise for the steps. */
+  /** The end of a run. metrics is the result of trace.metrics.summarise. */
   interface End {
     /** Version of this format. */ v: number;
-    /** Lines before this one. */ seq: integer;
+    /** Index of this line, from 0. */ seq: integer;
     kind: "end";
     reason: "eos" | "budget" | "context" | "cancelled" | "time_limit" | "error" | "out_of_memory";
     output_ids: integer[];
@@ -95,27 +95,27 @@ declare namespace Trace {
     metrics: Metrics;
     message: string;
     baseline: Baseline | null;
-    /** An image run's picture: base64 of a PNG. */ picture: string;
-    /** Number of passes captured as CUDA graphs in this run. The model's next run replays them. */ captures: integer;
-    /** Time spent on these captures; neither the steps nor the prefill include it. */ capture_ns: integer;
-    /** A caveat for readers of the timings, if other programs kept the run waiting. */ busy: string;
+    /** The image of an image run, complete or partial, as a base64-encoded PNG. */ picture: string;
+    /** Number of CUDA graphs captured in this run, which the model's next run replays. */ captures: integer;
+    /** Time spent on CUDA graph capture, which neither the steps nor the prefill include. */ capture_ns: integer;
+    /** A warning that other programs slowed this run down; empty if none did. */ busy: string;
   }
-  /** The target's own autoregressive run. */
+  /** The autoregressive run of the target, with the same prompt, seed, tier and process. */
   interface Baseline {
     token_ns: integer[];
     prefill_ns: integer;
     equal: boolean;
     first_divergence: Divergence | null;
-    /** Its text by token from the first divergence on; absent if it did not diverge, or if the text was not recorded. */ pieces: string[];
-    /** The picture of an image run's baseline, base64 of a PNG; absent if it equals the run's own picture. */ picture: string;
-    /** Time spent capturing passes as CUDA graphs; no other time includes it. */ capture_ns: integer;
+    /** Text of each baseline token from the first divergence on; absent without a divergence or if not recorded. */ pieces: string[];
+    /** The baseline's image as a base64-encoded PNG; absent if equal to the run's image. */ picture: string;
+    /** Time spent on CUDA graph capture, which no other time includes. */ capture_ns: integer;
   }
-  /** The first divergence of a run from its baseline. */
+  /** The first divergence of a run from the baseline. */
   interface Divergence {
     position: integer;
     gap: number | null;
   }
-  /** Metrics computed from the steps. Further keys may follow; an undefined number is null. */
+  /** Metrics computed from the steps. More keys are allowed, and undefined metrics are null. */
   interface Metrics {
     accepted: integer;
     accepted_by_depth: (number | null)[];
@@ -137,7 +137,7 @@ declare namespace Trace {
     tokens_per_second: number | null;
     verified: integer;
   }
-  /** Seconds of a run by phase; ``total`` leaves out the prefill and the capturing of CUDA graphs, if any. */
+  /** Seconds of a run by phase. ``total`` excludes the prefill and CUDA graph capture. */
   interface PhaseSeconds {
     capture: number;
     commit: number;
@@ -159,88 +159,88 @@ declare namespace Trace {
   /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors. */
   interface GrowthNote {
     type: "growth";
-    /** [level, beam]: nodes expanded at each level, starting with the root's. */ beams: integer[][];
-    /** [node]: log of the drafter's probability of the whole path, pruned nodes included; for sampled tokens, log of the expected probability that the path is accepted. */ value: number[];
-    /** Number of nodes sent to the target, root included; they come before the pruned ones. */ kept: integer;
+    /** [level, beam]: expanded nodes of each level, from the root downwards. */ beams: integer[][];
+    /** [node]: log of the drafter's path probability. For sampled tokens, log of the path's expected acceptance probability. */ value: number[];
+    /** Number of nodes sent to the target, including the root; these nodes come first, the pruned ones last. */ kept: integer;
     /** Number of drafted candidates, without the root. */ considered: integer;
     depth: TreeDepth | null;
   }
-  /** A tree's default depth, chosen from the calibration in trees.depth_profile if there is one. */
+  /** Default depth of a tree, chosen from the drafter's calibration if available. */
   interface TreeDepth {
     levels: integer;
     nodes: integer | null;
     /** Predicted tokens per pass. */ tau: number | null;
-    /** Predicted speed-up over the target without drafts; null without a calibration. */ gain: number | null;
-    /** Cost of a drafter forward, in target passes of one token. */ forward: number | null;
+    /** Predicted speed-up over autoregressive decoding; null without a calibration. */ gain: number | null;
+    /** Cost of a drafter forward, in units of a single-token target pass. */ forward: number | null;
   }
-  /** Beam mass by level, and the level at which it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
+  /** Probability mass of the beam at each level, which stops tree growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
   interface BeamMassNote {
     type: "beam_mass";
-    /** [level]: log of the beam's probability mass, level 1 first. */ mass: number[];
-    /** Levels, from 1, whose mass was compared with the threshold. */ tested: integer[];
-    /** Log of a probability mass. */ threshold: number;
-    /** Last level, if the threshold stopped the growth. */ stopped: integer | null;
-    /** Deepest possible level. */ limit: integer;
-    /** [level]: fraction of the calibration's beams below the threshold. */ below: number[];
-    /** Cost of a drafter forward, in target passes of one token, if the threshold was derived from it. */ forward: number | null;
+    /** [level]: log of the beam's probability mass, from level 1. */ mass: number[];
+    /** Levels, from 1, at which the mass was compared with the threshold. */ tested: integer[];
+    /** Log of the minimum probability mass. */ threshold: number;
+    /** Level at which the threshold stopped the growth; null if the tree reached the maximum depth. */ stopped: integer | null;
+    /** Maximum depth. */ limit: integer;
+    /** [level]: fraction of beams in the calibration with a mass below the threshold. */ below: number[];
+    /** Cost of a drafter forward, in units of a single-token target pass, if the threshold depends on this cost. */ forward: number | null;
   }
-  /** Tree nodes, grouped by the drafter forward that proposed them, by Falcon (arXiv 2412.12639). */
+  /** Tree nodes grouped by drafter forward, by Falcon (arXiv 2412.12639). */
   interface BlocksNote {
     type: "blocks";
     blocks: Block[];
-    /** Levels per forward. */ width: integer;
+    /** Number of levels per forward. */ width: integer;
   }
-  /** Nodes drafted by one forward, pruned ones included. depths are the first and last level. */
+  /** Nodes drafted by one forward, including pruned nodes. depths: first and last level. */
   interface Block {
     nodes: integer[];
     depths: [integer, integer];
   }
-  /** Sources of a tree merged from several drafters and memories, by READER (arXiv 2508.09072). */
+  /** Sources of a tree merged from a drafter and retrieved texts, by READER (arXiv 2508.09072). */
   interface MergedTreeNote {
     type: "merged_tree";
-    /** [node]: "root", or its sources joined by plus signs: drafter, context, outputs. */ sources: string[];
-    /** [node]: estimated probability that the whole path is accepted. */ value: number[];
-    /** Number of nodes sent to the target, root included; they come before the pruned ones. */ kept: integer;
+    /** [node]: "root", or the node's sources (drafter, context, outputs), joined by plus signs. */ sources: string[];
+    /** [node]: estimated acceptance probability of the path from the root. */ value: number[];
+    /** Number of nodes sent to the target, including the root; these nodes come first, the pruned ones last. */ kept: integer;
     considered: integer;
     /** Predicted tokens per pass. */ expected: number;
-    /** Whether the tree size was fitted to the cost curve; if not, it is a parameter. */ fitted: boolean;
+    /** Whether the tree size was chosen from the cost curve rather than by a parameter. */ fitted: boolean;
     grafts: Graft[];
   }
-  /** A continuation of count tokens retrieved for node, after a match of matched tokens. */
+  /** count tokens retrieved as the continuation of node after a match of matched tokens. */
   interface Graft {
     node: integer;
     source: string;
     matched: integer;
     count: integer;
   }
-  /** Paths through a block drafter's distributions, most probable first, by DDTree (arXiv 2604.12989): the first n form the tree of n nodes. */
+  /** Best-first search over a block drafter's distributions, by DDTree (arXiv 2604.12989). */
   interface FrontierNote {
     type: "frontier";
-    /** [node]: log of the drafter's probability of the whole path, the root's first, pruned nodes last. */ value: number[];
-    /** Number of nodes sent to the target, root included; they come before the pruned ones. */ kept: integer;
+    /** [node]: log of the drafter's path probability. */ value: number[];
+    /** Number of nodes sent to the target, including the root; these nodes come first, the pruned ones last. */ kept: integer;
     /** Number of ranked paths, without the root. */ considered: integer;
-    /** [depth]: ratio of accepted to expected nodes in the run's earlier rounds, depth 1 first. */ reach: number[];
-    /** [depth]: top tokens, the same under every node. */ places: Offer[];
+    /** [depth]: ratio of accepted to expected nodes in earlier rounds of the run, from depth 1. */ reach: number[];
+    /** [depth]: top tokens, shared by the nodes of the level above. */ places: Offer[];
   }
-  /** Tokens of one position, most likely first, with the drafter's probability of each. */
+  /** The drafter's candidates at one position, most likely first. */
   interface Offer {
     tokens: integer[];
     probability: number[];
     texts: string[];
   }
-  /** Predictions of parallel heads, from whose Cartesian product the tree is taken, by Medusa (arXiv 2401.10774). */
+  /** Top tokens of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774). */
   interface HeadsNote {
     type: "heads";
     heads: HeadOffer[];
   }
-  /** Predictions of one Medusa head; head 1 predicts the token after the root. */
+  /** Top tokens of one Medusa head. Head 1 predicts the token after the root. */
   interface HeadOffer {
     head: integer;
     tokens: integer[];
     probability: number[];
     texts: string[];
   }
-  /** Matched suffix and copied continuation, by prompt lookup decoding. A length of 0 means no match. */
+  /** Matched suffix and copied continuation, by prompt lookup decoding. length is 0 without a match. */
   interface CopyNote {
     type: "copy";
     suffix_start: integer;
@@ -248,7 +248,7 @@ declare namespace Trace {
     /** Position of the first copied token. */ source: integer;
     /** Number of copied tokens. */ length: integer;
   }
-  /** The best match in the suffix trees, and its score, by SuffixDecoding (arXiv 2411.04975). */
+  /** The best match in the suffix trees, by SuffixDecoding (arXiv 2411.04975). */
   interface SuffixNote {
     type: "suffix";
     source: "context" | "outputs" | "none";
@@ -256,21 +256,21 @@ declare namespace Trace {
     suffix_length: integer;
     occurrences: integer;
     /** Maximum draft length for a match of this length. */ limit: integer;
-    /** Expected number of accepted tokens, estimated from the tree's counts. */ score: number;
+    /** Expected number of accepted tokens, estimated from the counts in the suffix tree. */ score: number;
     threshold: number | null;
     used: boolean;
-    /** Best score of each memory. */ scores: Record<string, number>;
+    /** Best score by memory. */ scores: Record<string, number>;
     tried: SuffixTrial[];
     rows: SuffixRow[];
-    /** Number of stored tokens of earlier outputs. */ remembered: integer;
+    /** Number of tokens of earlier outputs in memory. */ remembered: integer;
   }
-  /** Score of the draft after a match of length tokens; limit is its maximum length. */
+  /** Score of the draft for a match of length tokens. limit: maximum draft length for this match. */
   interface SuffixTrial {
     length: integer;
     limit: integer;
     score: number;
   }
-  /** Continuations counted at a node: counts by token, count in total, others not listed. */
+  /** Continuations of a node with counts in memory. count: total; others: number of continuations not listed. */
   interface SuffixRow {
     node: integer;
     count: integer;
@@ -279,13 +279,13 @@ declare namespace Trace {
     others: integer;
     texts: string[];
   }
-  /** Rows of the n-gram store that a tree was sampled from, by STAND (arXiv 2506.04708). */
+  /** Rows of the n-gram store from which a tree was sampled, by STAND (arXiv 2506.04708). */
   interface NgramRowsNote {
     type: "ngram_rows";
     rows: NgramRow[];
     /** Number of n-grams in the store. */ entries: integer;
   }
-  /** A row of the store and the children sampled from it without replacement. */
+  /** A row of the n-gram store, from which a node's children were sampled without replacement. */
   interface NgramRow {
     node: integer;
     order: integer;
@@ -296,13 +296,13 @@ declare namespace Trace {
     order_taken: integer[];
     texts: string[];
   }
-  /** Rows of the adjacency matrix that the tree was built from, by Token Recycling (arXiv 2408.08696). */
+  /** Rows of the adjacency matrix used in the tree, by Token Recycling (arXiv 2408.08696). */
   interface SuccessorsNote {
     type: "successors";
     rows: SuccessorRow[];
-    /** Number of rows that the last pass updated. */ updated: integer;
+    /** Number of rows updated after the previous pass. */ updated: integer;
   }
-  /** The matrix row of a node's token; its first used successors became children. */
+  /** Successors of a node's token in the adjacency matrix. The first used became children. */
   interface SuccessorRow {
     node: integer;
     token: integer;
@@ -311,38 +311,38 @@ declare namespace Trace {
     text: string;
     texts: string[];
   }
-  /** Distributions of a block of masks after one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). */
+  /** Block drafted in one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). */
   interface DenoisedNote {
     type: "denoised";
     places: Offer[];
-    /** [place]: probabilities of the same tokens given the previous token; empty if a place does not depend on it. */ given: number[][];
-    /** [place]: predicted acceptance rate, from which the block's length was chosen. */ rates: number[];
-    /** Number of drafted tokens, if only the first of them were sent to the target; null if all were. */ considered: integer | null;
+    /** [place]: probabilities of the tokens in places given the previous token; empty if independent of the previous token. */ given: number[][];
+    /** [place]: predicted acceptance rate, which determines the length of the draft. */ rates: number[];
+    /** Number of drafted tokens; null if all were sent to the target. */ considered: integer | null;
   }
-  /** Beam search through a block's candidates, and the next draft length, by DiffuSpec (arXiv 2510.02358). */
+  /** Beam search over the tokens of a block, by DiffuSpec (arXiv 2510.02358). gauge: next draft length. */
   interface LatticeNote {
     type: "lattice";
     columns: LatticeColumn[];
     beams: LatticeBeams[];
-    /** Number of positions up to a likely end of text, where the lattice stops; null without one. */ fence: integer | null;
+    /** Number of positions up to a likely end of text, where the search stops; null without a likely end. */ fence: integer | null;
     gauge: DraftLength;
-    /** Weight of the drafter's log-probability in a score; the n-gram model has the rest. */ weight: number;
-    /** Whether the path ends the text; missing in older traces. */ ended: boolean | null;
+    /** Weight of the drafter's log-probability in a score; the n-gram model has weight 1 - weight. */ weight: number;
+    /** Whether the best path ends the text; missing in older traces. */ ended: boolean | null;
   }
-  /** The top candidates at one position of the block; the search considered size of them. */
+  /** The top tokens at one position of the block. The beam search considered size tokens. */
   interface LatticeColumn {
     tokens: integer[];
     probability: number[];
     size: integer;
     texts: string[];
   }
-  /** The best beams after one position, best first: each beam's parent, row in the column, and score. */
+  /** The best beams after one position, best first. parents: beams of the position before; picks: rows of the column. */
   interface LatticeBeams {
     parents: integer[];
     picks: integer[];
     score: number[];
   }
-  /** Number of masks in the block, its bounds, and the running means that determine the next length. */
+  /** Block length, the bounds on the length, and the running means that determine the next length. */
   interface DraftLength {
     length: integer;
     shortest: integer;
@@ -351,13 +351,13 @@ declare namespace Trace {
     accepted: number;
     adaptive: boolean;
   }
-  /** Rows of a picture that this step completed, in any image run. */
+  /** Image rows to redraw after this step. */
   interface CanvasNote {
     type: "canvas";
-    /** First row, from 0. */ row: integer;
+    /** First of the rows, from 0. */ row: integer;
     rows: integer;
     /** Number of codes generated so far. */ codes: integer;
-    /** These rows as a base64-encoded PNG. */ png: string;
+    /** The rows as a base64-encoded PNG. */ png: string;
   }
   /** Coarse codes and the fine codes drafted from them, by MuLo-SD (arXiv 2601.05149). */
   interface CoarseCodesNote {
@@ -365,24 +365,24 @@ declare namespace Trace {
     codes: integer[];
     fine: integer[];
   }
-  /** Window of codes resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699). */
+  /** Window of draft codes, resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699). */
   interface JacobiWindowNote {
     type: "jacobi_window";
     codes: integer[];
-    /** Number of codes, from the window's start, that were sampled from the last pass's distributions. */ redrawn: integer;
+    /** Number of codes at the start of the window sampled from the previous pass's distributions. */ redrawn: integer;
   }
-  /** A prompt's preprocessed picture and the positions of its tokens, in the first step of a vision-language run. */
+  /** The preprocessed image of a prompt and the positions of the image tokens, in the first step of a vision-language run. */
   interface PictureNote {
     type: "picture";
-    /** Base64, split into pieces because a note's texts have at most 4096 characters. */ png: string[];
+    /** Base64-encoded PNG, split into strings of at most 4096 characters. */ png: string[];
     /** Width and height in pixels. */ size: [integer, integer];
-    /** Rows and columns of patches; zeros if they do not form a regular grid. */ grid: [integer, integer];
+    /** Rows and columns of patches; zeros without a regular grid. */ grid: [integer, integer];
     spans: [integer, integer][];
     /** Number of prompt tokens. */ prompt: integer;
     encoding_ns: integer;
-    /** [patch]: left, top, right and bottom as fractions of the picture, if the patches do not form a regular grid. */ boxes: [number, number, number, number][] | null;
+    /** [patch]: left, top, right and bottom edges as fractions of the image, if the patches do not form a regular grid. */ boxes: [number, number, number, number][] | null;
   }
-  /** The prompt as target and drafter read it, with the image tokens that the drafter sees, by DREAM, HiViS and visual drafters. */
+  /** Prompt tokens visible to the drafter, by DREAM, HiViS and visual drafters. */
   interface VisualTokensNote {
     type: "visual_tokens";
     target: integer;
@@ -391,42 +391,42 @@ declare namespace Trace {
     /** Spans of image tokens visible to the drafter. */ kept: [integer, integer][];
     /** Spans of other tokens hidden from the drafter. */ unseen: [integer, integer][];
   }
-  /** A drafter's attention to the picture and, in the first step, the entropy of the target's, by DREAM (arXiv 2505.19201). */
+  /** The drafter's attention to the image and, in the first step, the entropy of the target's attention, by DREAM (arXiv 2505.19201). */
   interface AttentionEntropyNote {
     type: "attention_entropy";
     looks: AttentionLook[];
     /** [layer, position]: entropy of the target's attention. */ entropy: number[][] | null;
-    /** Candidate layers for the drafter's feature. */ middle: integer[] | null;
+    /** Candidate target layers for the drafter's input features. */ middle: integer[] | null;
     /** [position]: the candidate layer with the lowest entropy. */ chosen: integer[] | null;
   }
-  /** The drafter's attention after tokens: its sum over the picture, and the largest weights as [position, weight]. */
+  /** The drafter's attention after tokens. picture: weight on the image; at: largest [position, weight] pairs. */
   interface AttentionLook {
     tokens: integer[];
     picture: number;
     at: [integer, number][];
     texts: string[];
   }
-  /** Step embeddings, and the acceptance of drafts with and without them, by HiViS (arXiv 2509.23928). */
+  /** Step embeddings of the drafter, with counts over the run so far, by HiViS (arXiv 2509.23928). */
   interface StepEmbeddingsNote {
     type: "step_embeddings";
-    /** [depth]: norm of the learned vector. */ norms: number[];
-    /** [depth]: rounds in which a node at this depth was judged; kept: those in which one was accepted. */ reached: integer[];
-    kept: integer[];
-    /** [depth]: tokens that both drafters predicted; with and without count the correct ones with and without the vectors. */ asked: integer[] | null;
-    with: integer[] | null;
-    without: integer[] | null;
+    /** [depth]: norm of the step embedding. */ norms: number[];
+    /** [depth]: number of rounds in which a node was judged. */ reached: integer[];
+    /** [depth]: number of rounds in which a node was accepted. */ kept: integer[];
+    /** [depth]: number of tokens predicted both with and without step embeddings. */ asked: integer[] | null;
+    /** [depth]: number of correct predictions with step embeddings. */ with: integer[] | null;
+    /** [depth]: number of correct predictions without step embeddings. */ without: integer[] | null;
   }
   /** Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527). */
   interface CascadeNote {
     type: "cascade";
-    /** The intermediate model. */ middle: string;
+    /** Name of the intermediate model. */ middle: string;
     /** μ: number of buffered tokens that triggers a target pass. */ gathered: integer;
     /** Number of tokens sent to the target. */ length: integer;
     passes: CascadePass[];
     so_far: CascadeTotals | null;
     forecast: CascadeCosts | null;
   }
-  /** One pass of the intermediate model over a draft: tokens are the accepted ones and its own token. Times are in ms. */
+  /** One pass of the intermediate model over a draft, with times in ms. */
   interface CascadePass {
     drafted: integer;
     kept: integer;
@@ -436,7 +436,7 @@ declare namespace Trace {
     verifying: number;
     texts: string[];
   }
-  /** Totals of the run so far, times in ms: target rounds, tokens kept and buffered, intermediate passes, forwards. */
+  /** Totals of the run so far, with times in ms. passes: intermediate model; calls: drafter forwards. */
   interface CascadeTotals {
     rounds: integer;
     kept: integer;
@@ -446,77 +446,77 @@ declare namespace Trace {
     drafting: number;
     verifying: number;
   }
-  /** Calibrated costs and acceptance of each level: milliseconds per pass, tokens per pass, and the two conditions. */
+  /** Measured cost of each model in ms per pass, calibrated tokens per pass, and the conditions for an intermediate model. */
   interface CascadeCosts {
     target: number;
     target_block: number;
     middle: number;
     drafter: number;
-    /** Tokens per target pass without the intermediate model; with: with it. */ without: number;
-    with: number;
+    /** Tokens per target pass without the intermediate model. */ without: number;
+    /** Tokens per target pass with the intermediate model. */ with: number;
     /** Tokens per intermediate pass that the target accepts. */ below: number;
-    /** Cost of an intermediate pass in target passes; the published condition holds below bound. */ ratio: number;
+    /** Cost of an intermediate pass in target passes; the paper's condition is a ratio below bound. */ ratio: number;
     bound: number;
     margin: number;
     gain: number;
     /** Milliseconds per token without the intermediate model; missing in older traces. */ before: number | null;
   }
-  /** Layers of the draft model that ran in parallel, and the repair of its cache, by EasySpec (arXiv 2502.02493). */
+  /** Groups of draft model layers that run in parallel, and the repair of the cache, by EasySpec (arXiv 2502.02493). */
   interface LayerGroupsNote {
     type: "layer_groups";
     layers: integer;
-    /** [stage, layer]: layers, from 0, of each stage. */ groups: integer[][];
+    /** [stage, layer]: layer numbers, from 0. */ groups: integer[][];
     stages: integer;
-    /** Whether fuzzy cache entries are repaired once a round. */ calibrated: boolean;
+    /** Whether fuzzy cache entries are repaired once per round. */ calibrated: boolean;
     cached: integer;
     drafted: integer;
     devices: string[];
-    /** Tokens of the exact pass, of which repaired had fuzzy entries; fuzzy entries remain. */ exact: integer | null;
-    repaired: integer | null;
-    fuzzy: integer | null;
-    /** [layer, token]: cosine between the fuzzy and the exact entry. */ likeness: number[][] | null;
+    /** Number of tokens in the exact pass. */ exact: integer | null;
+    /** Number of fuzzy cache entries that the exact pass replaced. */ repaired: integer | null;
+    /** Number of fuzzy cache entries left. */ fuzzy: integer | null;
+    /** [layer, token]: cosine similarity of the fuzzy and the exact entry. */ likeness: number[][] | null;
   }
-  /** The drafter selected among several, and the expected acceptance of each, by HedgeSpec (arXiv 2510.20064). */
+  /** Online selection of a drafter (arm), by HedgeSpec (arXiv 2510.20064) and bandits. */
   interface DrafterSelectionNote {
     type: "drafter_selection";
     names: string[];
-    /** [arm]: probability of being selected. */ chances: number[];
-    /** The arm that drafted. */ drafted: integer;
-    /** Whether the learner receives feedback on all arms rather than only on the selected one. */ informed: boolean;
+    /** [arm]: selection probability. */ chances: number[];
+    /** Selected arm. */ drafted: integer;
+    /** Whether the learner receives feedback on all arms (full information) or only on the selected arm (bandit). */ informed: boolean;
     loss: string;
     /** Maximum chain length. */ ahead: integer;
     /** Tokens emitted in this round. */ tokens: integer[];
     /** [arm, place]: acceptance probability of each arm's chain along the emitted tokens. */ ghosts: number[][];
     /** [arm]: expected tokens per pass. */ expected: number[];
-    /** Number of chains whose loss became known. */ settled: integer | null;
+    /** Number of chains whose loss became known in this round. */ settled: integer | null;
     waiting: Waiting[];
-    /** [arm]: chances of the next round. */ after: number[];
+    /** [arm]: selection probability in the next round. */ after: number[];
     texts: string[];
   }
-  /** A chain in the delay queue: its start, and the number of its positions already judged. */
+  /** A chain in the delay queue. place: start position; known: number of positions already judged. */
   interface Waiting {
     place: integer;
     known: integer;
   }
-  /** The half of a hybrid drafter that drafted: a suffix tree, or a network that reads one state, by OWL (arXiv 2510.07535). */
+  /** Draft of a hybrid drafter, by the suffix tree or by the network on the last state, by OWL (arXiv 2510.07535). */
   interface LastStateNote {
     type: "last_state";
     half: "suffix" | "tree";
-    /** Number of tokens in the text so far. */ length: integer;
+    /** Length of the text so far, in tokens. */ length: integer;
     /** Score of the suffix tree's draft; null without a suffix tree. */ score: number | null;
     threshold: number | null;
-    /** Whether the drafter reads the state of a [SPEC] token. */ probed: boolean;
+    /** Whether the network's input is the state of a [SPEC] token. */ probed: boolean;
   }
-  /** Cache of several runs in one batch, after a round of batched decoding. */
+  /** Shared cache of a batch after a round. */
   interface BatchCacheNote {
     type: "batch_cache";
-    /** The row of this run. */ row: integer;
+    /** Row of this run. */ row: integer;
     round: integer;
-    /** Number of rounds between sweeps; 0 means never. */ every: integer;
+    /** Number of rounds between compactions of the cache; 0 means never. */ every: integer;
     swept: boolean;
     rows: BatchRowCache[];
   }
-  /** A row's cache: the lengths of its contiguous runs of entries, and the holes between them. */
+  /** Cache of one row. runs: alternating lengths of kept slots and holes, kept first; holes: number of holes. */
   interface BatchRowCache {
     row: integer;
     runs: integer[];
@@ -528,41 +528,41 @@ declare namespace Trace {
     heads: DecayHead[];
     /** Width of the convolution. */ taps: integer;
     /** [layer]: "state" or "attention". */ layers: string[];
-    /** Size of one copy of the state; per_node_bytes: of a copy per node; replay_bytes: of the data stored for a replay instead. */ state_bytes: integer;
-    per_node_bytes: integer;
-    replay_bytes: integer;
+    /** Size of one copy of the state. */ state_bytes: integer;
+    /** Size of one copy of the state per node. */ per_node_bytes: integer;
+    /** Size of the data stored to recompute the state instead. */ replay_bytes: integer;
   }
-  /** A head of a state-space layer: fade [node] is the log of the carried state's remaining fraction. */
+  /** A head of a state-space layer. fade [node]: log of the fraction of the root's state that remains at the node. */
   interface DecayHead {
     name: string;
     layer: integer;
     head: integer;
     fade: number[];
   }
-  /** A production engine's record of a round, which other requests may have shared. */
+  /** Data reported by a serving engine on a round, which may include other requests. */
   interface ServedNote {
     type: "served";
     /** Number of requests in the target's pass; null if unknown. */ batch: integer | null;
-    /** Number of rejected draft tokens whose ids are unknown. */ untold: integer;
-    /** Number of tokens drafted in this round; null if unknown. */ drafted: integer | null;
+    /** Number of rejected draft tokens with unknown ids. */ untold: integer;
+    /** Number of draft tokens; null if unknown. */ drafted: integer | null;
   }
-  /** A server's counters over all its requests, sampled during this step. */
+  /** Samples of a server's counters during this step. The counters cover all requests to the server. */
   interface ServedCountersNote {
     type: "served_counters";
     samples: CounterSample[];
   }
-  /** Increase in a server's counters over the first ms milliseconds of the run. */
+  /** Increase in a server's counters in the first ms milliseconds of the run. */
   interface CounterSample {
     ms: number;
-    /** Drafts verified. */ drafts: integer;
-    /** [draft position]: drafts whose token at this position was accepted. */ accepted: integer[];
+    /** Number of verified drafts. */ drafts: integer;
+    /** [draft position]: number of accepted tokens. */ accepted: integer[];
   }
-  /** Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192). */
+  /** Target and draft distributions at the nodes whose children were judged, by speculative sampling (arXiv 2211.17192). */
   interface OverlapNote {
     type: "overlap";
     positions: OverlapPosition[];
   }
-  /** Target and drafter after node: p and q of the most important tokens, and the sum of min(p, q) over all tokens. */
+  /** Distributions after node: p and q of the most likely tokens, and the sum of min(p, q) over the vocabulary. */
   interface OverlapPosition {
     node: integer;
     tokens: integer[];
@@ -571,12 +571,12 @@ declare namespace Trace {
     overlap: number;
     texts: string[];
   }
-  /** Nodes that typical acceptance judged, by Medusa (arXiv 2401.10774, section 2.3.1). */
+  /** Nodes judged by typical acceptance, by Medusa (arXiv 2401.10774, section 2.3.1). */
   interface TypicalAcceptanceNote {
     type: "typical_acceptance";
     positions: TypicalPosition[];
   }
-  /** A judged node: the target's p of its token, the threshold, and the entropy that determines it, in nats. */
+  /** A judged node: the target's p of the node's token, the threshold, and the entropy in nats that determines the threshold. */
   interface TypicalPosition {
     node: integer;
     token: integer;
@@ -585,22 +585,22 @@ declare namespace Trace {
     entropy: number;
     text: string;
   }
-  /** Verdicts from leaf to root, in order, by Traversal Verification (arXiv 2505.12398). */
+  /** Verdicts in bottom-up order, by Traversal Verification (arXiv 2505.12398). */
   interface TraversalNote {
     type: "traversal";
     visits: Visit[];
-    /** Nodes on the path that the top-down rule would not have reached. */ rescued: integer[];
+    /** Nodes on the path that the top-down rule would not have accepted. */ rescued: integer[];
     /** Path length of the top-down rule with the same draws. */ top_down: integer;
   }
-  /** A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one. */
+  /** Verdict on a node in bottom-up order. outcome is "passed" for the ancestors of the accepted node. */
   interface Visit {
     node: integer;
-    /** Acceptance weight on entry to the node's subtree; weight: that after its children failed. */ start: number | null;
-    weight: number | null;
+    /** Acceptance weight before the node's subtree is judged. */ start: number | null;
+    /** Acceptance weight after the node's children are rejected. */ weight: number | null;
     draw: number | null;
     outcome: "accepted" | "failed" | "passed";
   }
-  /** Reward of the drafted tree, the log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134). */
+  /** Reward of a draft tree: log-sum-exp of the expected lengths of the branches, by GTO (arXiv 2509.22134). */
   interface TreeRewardNote {
     type: "tree_reward";
     reward: number;
@@ -608,27 +608,27 @@ declare namespace Trace {
     branches: Branch[];
     reference: ReferenceTree | null;
   }
-  /** A leaf and the expected acceptance length of the branch that ends in it. */
+  /** A leaf node with the expected acceptance length of the path from the root. */
   interface Branch {
     node: integer;
     length: number;
   }
-  /** The tree that another drafter proposed from the same root. */
+  /** The tree of the reference drafter from the same root. */
   interface ReferenceTree {
     tokens: integer[];
     parents: integer[];
     texts: string[];
   }
-  /** Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++. */
+  /** Codes judged with the added probability of the nearest latent codes, by LANTERN (arXiv 2410.03355) and LANTERN++. */
   interface RelaxedNote {
     type: "relaxed";
-    /** Number of neighbours considered. */ k: integer;
-    /** Form of the residual: exact, aggregated, repository. */ form: string;
+    /** Number of nearest codes considered. */ k: integer;
+    /** Form of the residual: exact, aggregated or repository. */ form: string;
     nodes: RelaxedJudgement[];
     delta: number | null;
     factor: number | null;
   }
-  /** A judged code with its nearest latent codes: enough data to judge it again under another limit. */
+  /** A judged code and the nearest latent codes, with enough data to repeat the judgement under another limit. */
   interface RelaxedJudgement {
     node: integer;
     p: number;
@@ -636,23 +636,23 @@ declare namespace Trace {
     /** Maximum probability added by the nearest codes. */ limit: number;
     count: integer;
     moved: number;
-    /** The nearest codes, nearest first, as base64 of little-endian 16-bit numbers; older traces list the first ten. */ near: string | integer[];
-    /** The target's probability of the first few of them. */ mass: number[];
-    /** [number of nearest codes, their total probability], for several such numbers. */ sums: [integer, number][];
+    /** Nearest codes, nearest first, as base64 of little-endian 16-bit integers; a list of ten codes in older traces. */ near: string | integer[];
+    /** The target's probabilities of the first codes in near. */ mass: number[];
+    /** Pairs of n and the total probability of the n nearest codes. */ sums: [integer, number][];
   }
-  /** Islands of rejected codes in an image block, resampled in waves, by MuLo-SD (arXiv 2601.05149). */
+  /** Islands of rejected codes in a block of an image, resampled in waves, by MuLo-SD (arXiv 2601.05149). */
   interface LocalVerificationNote {
     type: "local_verification";
-    /** The target's probability of the code and its pool nearest ones; below tau the code fails. */ mass: number[];
+    /** Total probability of a code and the pool nearest codes; a code fails below tau. */ mass: number[];
     tau: number;
     pool: integer;
-    /** Rows and columns around a rejected code that are resampled with it. */ radius: integer;
-    /** Whether stale cache entries are renewed. */ rewritten: boolean;
+    /** Number of rows and columns around a rejected code that are resampled too. */ radius: integer;
+    /** Whether stale cache entries are recomputed. */ rewritten: boolean;
     failed: integer[];
     islands: integer[][];
-    /** The wave that resampled each code, 0 for none. */ waves: integer[];
+    /** Wave in which each code was resampled, 0 for none. */ waves: integer[];
     passes: integer;
-    /** Nodes whose stale cache entries were not renewed; missing in older traces. */ stale: integer[] | null;
+    /** Nodes whose stale cache entries were not recomputed; missing in older traces. */ stale: integer[] | null;
   }
   interface Notes {
     growth: GrowthNote;

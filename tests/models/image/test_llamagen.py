@@ -201,7 +201,7 @@ def test_codes_become_the_pixels_of_the_vq_decoder(tmp_path: Path) -> None:
 def test_a_caption_longer_than_its_places_is_told(tmp_path: Path) -> None:
     path = tiny.folder(tmp_path / "target", GRID, captions=True)
     trace = run(method="autoregressive", target=str(path), prompt="a Red  fox", dtype="float64", temperature=0.0)
-    assert [word for word in trace.run.warnings if "it did not read: ox" in word], trace.run.warnings
+    assert [word for word in trace.run.warnings if "this part was not read: ox" in word], trace.run.warnings
     loaded = loaded_from(path)
     short, spaced = loaded.prompts.rows("A fox"), loaded.prompts.rows(" a  FOX ")
     assert short.conditional == spaced.conditional and short.unseen == 2 and len(short.conditional) == tiny.PLACES

@@ -77,7 +77,7 @@ def test_a_run_the_store_has_let_go_of_is_told() -> None:
     streams, key = going("one")
     streams.store.drop(key)
     for one in (key, "nobody"):
-        assert "no longer kept on the server" in client(streams).get(f"/{PATH}/{one}").text
+        assert "no longer on the server" in client(streams).get(f"/{PATH}/{one}").text
 
 
 @pytest.mark.parametrize("start", ["-1", "x", "1" * 5000, "²", ""])

@@ -69,4 +69,4 @@ def test_a_run_that_is_gone_leaves_a_sentence(shared: AppState) -> None:
     with gr.Blocks(), gr.Tab() as opened:
         text = TextTab(shared)
         tab = traces_tab.TracesTab(shared, opened, text, RunTabs(shared, gr.Tabs(), {"text": text}))
-    assert "no longer kept" in asyncio.run(tab.enter("mine:gone", [], VISITOR))[tab.banner].value
+    assert "no longer on the server" in asyncio.run(tab.enter("mine:gone", [], VISITOR))[tab.banner].value

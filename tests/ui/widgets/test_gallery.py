@@ -94,7 +94,7 @@ def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -
     name = MINE + archive.store.new(lines(trace))
     assert archive.trace(name) == trace and '"mode":"recorded"' in archive.feed(name)
     assert choices(archive, [("old", "mine:1"), (title(trace.run), name)])[0] == (title(trace.run), name)
-    with pytest.raises(BadInput, match="no longer kept"):
+    with pytest.raises(BadInput, match="no longer on the server"):
         archive.text(MINE + "guess")
 
 
