@@ -1,1 +1,1 @@
-"""The commands of ``python -m specviz``, one file each; their arguments are in ``assets/commands.toml``."""
+"""The commands of ``python -m specviz``, one module each. ``assets/commands.toml`` defines the arguments."""

@@ -1,7 +1,4 @@
-"""Decode several prompts in one batch on one target, and write a trace for each.
-
-Rows share a cache but accept different numbers of tokens per round.
-"""
+"""Decode several prompts as a batch on one target, and write one trace per prompt."""
 
 from __future__ import annotations
 
@@ -18,13 +15,12 @@ MOST = 8
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Decode, write the traces, and print each row's acceptance length."""
     prompts = read_prompts(options.prompts, MOST)
     requests = [request_of(options, prompt=prompt, seed=options.seed + row) for row, prompt in enumerate(prompts)]
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise BadInput(f"{options.out} cannot be created as a folder for traces: {problem.strerror}.") from None
+        raise BadInput(f"The folder {options.out} cannot be created: {problem.strerror}.") from None
     from specviz.pipeline.batch import traces
     from specviz.pipeline.runner import prepare
 

@@ -1,4 +1,4 @@
-"""Measure a benchmark suite on this machine. Every speed-up is a ratio of two runs in one process."""
+"""Run a benchmark suite on this machine. Speed-ups are ratios of two runs in the same process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specviz.commands.console import print_message, print_result
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the suite; print rows on the error stream as they are measured, then the whole report."""
+    """Run the suite. Rows go to the error stream as they are measured, the report to standard output."""
     from specviz.bench.runner import run_suite
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())

@@ -1,4 +1,4 @@
-"""Fit a method's draft tree or depth to decoded text, and store it for the method."""
+"""Calibrate a method's draft tree or depth on decoded text, and store the result for later runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from specviz.errors import BadInput
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Calibrate, and print the file that holds the tree."""
     from specviz.bench.calibrate import drafted as calibrate_drafted
     from specviz.bench.calibrate import replay as calibrate
 
     drafted = calibrate_drafted.RUNS.get(options.name)
     if options.draft and options.name != "polybasic":
-        raise BadInput(f"{options.name} is calibrated without another model: omit --draft.")
+        raise BadInput(f"{options.name} is calibrated without a draft model; omit --draft.")
     more = {"draft": options.draft} if options.draft else {}
     run = partial(calibrate.run, options.name) if drafted is None else drafted
     print_result(run(options.target, report=print_message, **more))

@@ -1,4 +1,4 @@
-"""Send prompts to a running server; print its answers and counters, write a trace, and measure the gain from speculation."""
+"""Send prompts to a running server, print the answers and the server's counters, and measure the speed-up of speculation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ MOST_PROMPTS = 256
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Send the prompts, print the answers, and measure the speed-up."""
     from specviz.interop import server as servers
     from specviz.interop.server_counters import counters
 
@@ -58,7 +57,7 @@ def execute(options: argparse.Namespace) -> int:
         counts = after.since(before)
         rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
         print_message(
-            f"By the server's counters, {counts.accepted} of {counts.drafted} drafted tokens were accepted; by position: {rates}."
+            f"The server's counters: {counts.accepted} of {counts.drafted} draft tokens accepted; rates by position: {rates}."
         )
     if options.baseline and not stopping.event.is_set():
         _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds, not options.no_logprobs)
@@ -66,13 +65,13 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _speedup(server: Server, baseline: Server, asks: Sequence[Request], rounds: int, logprobs: bool) -> None:
-    """Compare both servers' seconds per token, with each prompt sent to both in turn."""
+    """Print the ratio of the two servers' speeds, with each prompt sent to both servers in alternating order."""
     from specviz.interop import server as servers
 
     if server.url == baseline.url:
-        raise BadInput("--baseline names the same server; start a second one without speculation, on another port.")
+        raise BadInput("--baseline is the same server; start a second server without speculation on another port.")
     if server.model.rsplit("/", 1)[-1] != baseline.model.rsplit("/", 1)[-1]:
-        print_message(f"The servers run different models, {server.model} and {baseline.model}, which the ratio reflects.")
+        print_message(f"The speed-up compares different models: {server.model} and {baseline.model}.")
     ratios, equal = [], 0
     for turn in range(rounds):
         for ask in asks:
@@ -89,5 +88,5 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Request], rounds: 
     middle = statistics.median(ratios)
     print_result(
         f"{middle:.2f}× the tokens per second of {baseline.url} (median of {len(ratios)} pairs, {min(ratios):.2f} to "
-        f"{max(ratios):.2f}); {equal} of {len(ratios)} pairs wrote the same text."
+        f"{max(ratios):.2f}); {equal} of {len(ratios)} pairs have equal texts."
     )

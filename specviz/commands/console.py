@@ -1,7 +1,6 @@
-"""Console of every command: arguments, messages on the error stream, one JSON object on the output, prompts, Ctrl-C.
+"""Console input and output of the commands: arguments, results, messages, progress, prompts and Ctrl-C.
 
-Names, texts and errors come from models, files and servers. Their control characters are escaped here, so that none recolours,
-retitles or overwrites the terminal. Commands print through this file alone.
+Text from models, files and servers may contain control characters. Commands print through this module, which escapes them.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ from specviz.trace.store import SUFFIX
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence, like every other error of this program."""
+    """Argument parser that raises BadInput instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise BadInput instead of printing the usage and exiting."""
         raise BadInput(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
 
 
@@ -42,7 +40,7 @@ _COUNTS = re.compile(r"\d[\d,]* of ")
 
 
 def parser() -> Parser:
-    """The whole command line, as ``assets/commands.toml`` states it. Building it imports no torch."""
+    """Return the argument parser defined in ``assets/commands.toml``, without importing torch."""
     command_line = Parser(prog="python -m specviz", description="Speculative decoding, live and drawn.")
     commands = command_line.add_subparsers(metavar="COMMAND", required=True)
     models = ", ".join(entry.name for entry in entries())
@@ -66,7 +64,7 @@ def parser() -> Parser:
 
 
 def _within(low: int, high: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from ``low`` to ``high``."""
+    """Return an argument type for whole numbers from ``low`` to ``high``."""
 
     def whole(text: str) -> int:
         if text.isdecimal() and low <= int(text) <= high:
@@ -77,9 +75,9 @@ def _within(low: int, high: int) -> Callable[[str], int]:
 
 
 class ProgressLine:
-    """Progress on the error stream: one rewritten line on a terminal, elsewhere one line per message.
+    """Progress on the error stream: a single updated line on a terminal, one line per message otherwise.
 
-    Messages that differ only in their counts print once.
+    If the error stream is not a terminal, consecutive messages that differ only in counts are printed once.
     """
 
     def __init__(self) -> None:
@@ -87,7 +85,7 @@ class ProgressLine:
         self._open = False
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
-        """Show a message, and the completed share if known."""
+        """Show a message and the completed fraction, if known."""
         message = printable(message)
         if sys.stderr.isatty():
             share = "" if fraction is None else f" {fraction * 100:.0f} %"
@@ -105,7 +103,7 @@ class ProgressLine:
         self.close()
 
     def close(self) -> None:
-        """Clear the line, so that later output starts on an empty one."""
+        """Clear the line."""
         if self._open:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
@@ -113,40 +111,40 @@ class ProgressLine:
 
 
 def printable(text: str) -> str:
-    """Escape the control characters of a text, except line ends and tabs."""
+    """Return the text with control characters escaped, except line feeds and tabs."""
     return escape_controls(text).replace("\r", "\\r")
 
 
 def print_result(value: object = "", end: str = "\n") -> None:
-    """Print a result on the output."""
+    """Print a result on standard output."""
     print(printable(str(value)), end=end, flush=True)
 
 
 def print_message(message: str, raw: bool = False) -> None:
-    """Print a message on the error stream. ``raw`` keeps escape sequences, for the program's own colours."""
+    """Print a message on the error stream. ``raw``: whether to keep escape sequences, such as colours."""
     print(message if raw else printable(message), file=sys.stderr, flush=True)
 
 
 def print_json(json_value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print one JSON value, in ASCII so that it survives any terminal and pipe."""
+    """Print a JSON value on standard output, in ASCII."""
     print(json.dumps(json_value, allow_nan=False), flush=True)
 
 
 def colours() -> bool:
-    """Whether the output is a terminal that allows colours."""
+    """Return whether standard output is a terminal that shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def table(rows: list[tuple[str, str]]) -> str:
-    """Format two columns, the first as wide as its longest entry."""
+    """Format rows as two aligned columns."""
     wide = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:<{wide}}  {value}".rstrip() for name, value in rows)
 
 
 def read_text(name: str | Path) -> str:
-    """Read a file, or standard input for the ``name`` "-", without a byte order mark. Lines end in "\\n".
+    """Read a file, or standard input if ``name`` is "-". Line ends become "\\n", and a byte order mark is removed.
 
-    Raises BadInput for a file that cannot be read or is not UTF-8.
+    Raises BadInput if the file cannot be read or is not UTF-8.
     """
     what = "The prompt on standard input" if str(name) == "-" else f"The prompt file {name}"
     try:
@@ -154,29 +152,28 @@ def read_text(name: str | Path) -> str:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as problem:
         raise BadInput(f"{what} is not UTF-8 text (byte {problem.start + 1}); save it as UTF-8.") from None
-    except (OSError, ValueError) as problem:  # a name with a zero byte is a ValueError
+    except (OSError, ValueError) as problem:  # ValueError: a zero byte in the name
         raise BadInput(f"{what} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from problem
 
 
 def read_prompts(name: str | Path, most: int) -> tuple[str, ...]:
-    """Read one prompt from each non-empty line (see :func:`read_text`). Raises BadInput for none, or for more than ``most``."""
+    """Read one prompt per non-empty line (see :func:`read_text`). Raises BadInput for no prompts or more than ``most``."""
     prompts = tuple(line.strip() for line in read_text(name).splitlines() if line.strip())
     if not 1 <= len(prompts) <= most:
-        raise BadInput(f"{name} holds {count(len(prompts), 'prompt')}; give 1 to {most}, one per line.")
+        raise BadInput(f"{name} has {count(len(prompts), 'prompt')}; the file must have 1 to {most}, one per line.")
     return prompts
 
 
 def refuse_used(folder: Path) -> None:
-    """Raise BadInput for a path that exists and is not an empty folder."""
+    """Raise BadInput if ``folder`` exists and is not an empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"{folder} is not empty; name another folder with --out.")
+        raise BadInput(f"{folder} is not empty; choose another folder with --out.")
 
 
 class Stopping:
-    """Context in which the first Ctrl-C sets ``event`` once the run has ``started``, so that the engine ends after the current
-    step and the trace stays whole.
+    """Context manager in which the first Ctrl-C sets ``event``, so that the run ends after the current step.
 
-    An earlier or second interrupt raises KeyboardInterrupt.
+    A Ctrl-C before ``started`` is set, or a second one, raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:

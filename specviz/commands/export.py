@@ -1,4 +1,4 @@
-"""Write a trace file in another tool's format, or as one HTML page that plays without a network."""
+"""Export a trace file to another format, such as an HTML page that works offline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from specviz.trace import export, store
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the export and print its path."""
     written = export.write(store.read(options.file), options.to, options.out, options.step)
     print_message(f"Wrote {written}.")
     return 0

@@ -1,4 +1,4 @@
-"""Write a trained drafter of this project in the layout of another engine."""
+"""Export a drafter trained in this project for another engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the drafter and print the command that serves it."""
     refuse_used(options.out)
     from specviz.models.heads.head_writer import write_head
     from specviz.models.heads.heads import load_heads
@@ -22,8 +21,8 @@ def execute(options: argparse.Namespace) -> int:
         target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
         head = load_heads(options.drafter, None, loaded, target, progress).as_head(options.drafter)
     write_head(head, options.out, options.to, options.verifier)
-    print_message(f"Wrote {options.out}, a head for {options.verifier}. It was trained on {DEFAULT_TEXT_TARGET} in 4 bits.")
+    print_message(f"Wrote {options.out}, a head for {options.verifier}, trained on a 4-bit {DEFAULT_TEXT_TARGET}.")
     if options.to == "speculators":
         settings = json.dumps({"method": "eagle3", "model": str(options.out), "num_speculative_tokens": 5})
-        print_message(f"vLLM serves it: vllm serve {options.verifier} --speculative-config '{settings}'")
+        print_message(f"To serve with vLLM: vllm serve {options.verifier} --speculative-config '{settings}'")
     return 0

@@ -1,4 +1,4 @@
-"""Convert a server's responses in a file to trace files."""
+"""Convert a file of server responses to trace files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from specviz.trace import store
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the traces, and report the fields that were not read."""
     from specviz.interop.responses import read_file
 
     found = read_file(options.file)
     for note in found.notes:
         print_message(note)
     if found.unread:
-        print_message(f"Not read: {', '.join(found.unread)}.")
+        print_message(f"Ignored fields: {', '.join(found.unread)}.")
     for number, trace in enumerate(found.traces, start=1):
         place = options.out
         if number > 1:

@@ -1,4 +1,4 @@
-"""Inspect a drafter: its layout, how well it predicts the target as loaded, and whether another reading does better."""
+"""Inspect a drafter: how well it predicts the target, and whether another reading of the weights does better."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_PROMPTS = 256
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Inspect the drafter. The exit status is 1 if another reading of the weights is clearly better than the loaded one."""
+    """Inspect the drafter. The exit status is 1 if another reading of the weights is clearly better."""
     from specviz.inspection import PROMPTS, QUESTIONS
     from specviz.inspection.report import inspect
 

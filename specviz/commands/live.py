@@ -1,4 +1,4 @@
-"""Live run on the terminal: accepted text coloured by the origin of each token, then the numbers."""
+"""Live view of a run on the terminal: text coloured by the origin of each token, then the metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
 
 
 class TerminalView:
-    """Terminal view of a run's events. ``quiet`` prints only warnings, and one JSON object at the end."""
+    """Terminal view of a run. ``quiet``: print only warnings and, at the end, a JSON object."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -24,7 +24,6 @@ class TerminalView:
         self._ended = False
 
     def take(self, event: Run | Step | End) -> None:
-        """Show one event."""
         if isinstance(event, Run):
             for warning in event.warnings:
                 print_message(f"warning: {warning}")
@@ -41,7 +40,7 @@ class TerminalView:
                 if self._styled:
                     node = event.nodes[event.path[place]] if place < len(event.path) else None
                     style = _STYLES["own" if node is None else "relaxed" if node.status == RELAXED else "accepted"]
-                    # A style that continues past a line end would colour the rest of the terminal's line.
+                    # End the style at each line end, because some terminals colour the rest of the line.
                     piece = "\n".join(f"{style}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
                 sys.stdout.write(piece)
             sys.stdout.flush()
@@ -51,7 +50,7 @@ class TerminalView:
             sys.stdout.flush()
 
     def finish(self, trace: Trace, out: Path | None) -> None:
-        """Print the metrics under the text, or the whole outcome as JSON."""
+        """Print the metrics or, if quiet, the result as JSON."""
         run, end = trace.run, trace.end
         assert end is not None
         if self._quiet:

@@ -1,6 +1,4 @@
-"""List every decoding method with its exactness, parameters, weights and paper."""
-
-# Imports no torch.
+"""List the decoding methods with their exactness, parameters, weights and papers."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from specviz.methods.registry import Method, all_methods, describe
 
 
 def execute(options: argparse.Namespace) -> int:
-    """List the methods."""
     known = [method for _, method in sorted(all_methods().items())]
     if options.json:
         print_json([card(method) for method in known])
@@ -25,7 +22,7 @@ def execute(options: argparse.Namespace) -> int:
             bounds = parameter.bounds
             values = "true or false" if parameter.kind == "bool" else " or ".join(bounds.choices)
             values = values or f"{bounds.low:g} to {bounds.high:g}{f' {bounds.unit}' if bounds.unit else ''}"
-            rows.append((parameter.name, f"{values}, normally {parameter.default}. {bounds.help}"))
+            rows.append((parameter.name, f"{values}, default {parameter.default}. {bounds.help}"))
         rows += [("weights", name) for name in method.weights]
         if (paper := method.paper) is not None:
             where = f"arXiv {paper.arxiv}" if paper.arxiv else paper.venue

@@ -1,4 +1,7 @@
-"""``run --engine vllm``: run a method on a running vLLM, or print the command that starts one; both runs on one page."""
+"""``run --engine vllm``: run a method on a vLLM server, or print the command that starts one.
+
+With ``--compare``, the method also runs in specviz, and an HTML page shows both runs.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ if TYPE_CHECKING:
     from specviz.interop.server import Server
 
 CLOSING_SECONDS = 10.0
-"""Seconds that the plugin may take to close a trace after the answer."""
+"""Time in seconds to wait for the plugin's complete trace after the answer."""
 WARM_UP, WARM_TOKENS = "Say hello, hello, hello.", 16
-"""Prompt and token limit of both engines' warm-up before a comparison: a process's first passes are slower than the rest."""
+"""Prompt and token limit of the warm-up before a comparison, because the first passes of a process are slow."""
 
 
 def execute(options: argparse.Namespace, request: Request) -> int:
-    """Run the method on the server; without one, print the command that starts it."""
+    """Run the method on the server or, without ``--server``, print the command that starts one."""
     serving = expressed(request)
     if not options.server:
         if options.compare or options.out:
-            raise BadInput("Without --server nothing runs; name the running vLLM, such as --server http://127.0.0.1:8000.")
+            raise BadInput("--out and --compare require a run; add the server's address, such as --server http://127.0.0.1:8000.")
         print_result(serving.command())
         for sentence in serving.differs:
             print_message(sentence)
@@ -49,16 +52,18 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     match = compared(serving, found)
     if match.different:
         print_result(serving.command())
-        raise BadInput(f"{server.url} runs other settings: {'; '.join(match.different)}. Use the command above.")
+        raise BadInput(
+            f"{server.url} runs with different settings: {'; '.join(match.different)}. Restart the server with the command above."
+        )
     remarks = []
     if match.same:
         remarks.append(f"The server's settings match the request, according to {found.source}: {', '.join(match.same)}.")
     if match.unknown:
         remarks.append(
-            f"The server does not report, and is assumed to match: {', '.join(match.unknown)}. "
-            "With the plugin it reports its settings."
+            f"The server does not report {', '.join(match.unknown)}; these settings are assumed to match. "
+            "A server with the plugin reports them."
         )
-    remarks.append(f"It serves {server.model}. It does not report whether its weights are those of {serving.target}.")
+    remarks.append(f"The server's model is called {server.model}; whether the weights equal {serving.target} is not reported.")
     remarks += serving.differs
     for sentence in remarks:
         print_message(sentence)
@@ -73,7 +78,7 @@ def execute(options: argparse.Namespace, request: Request) -> int:
 def _run_on_server(
     options: argparse.Namespace, request: Request, server: Server, match: Match, remarks: list[str]
 ) -> tuple[Trace, tuple[int, ...]]:
-    """Return the server's run and the token ids of the prompt as the server read it; add to the ``remarks`` on the run."""
+    """Return the server's trace and the prompt's token ids under the server's tokenizer. May append to ``remarks``."""
     from specviz.interop.server import Answer
 
     if options.compare:
@@ -89,10 +94,12 @@ def _run_on_server(
     if options.traces:
         written = plugin_trace(options.traces, answer.name)
         if written is None:
-            remarks.append(f"The plugin left no complete trace of this answer in {options.traces}; the client's view is shown.")
+            remarks.append(
+                f"The plugin wrote no complete trace of this answer to {options.traces}; the trace was made from the response."
+            )
             print_message(remarks[-1])
         else:
-            # The plugin records the prompt after the chat template; both runs share the prompt before it.
+            # The plugin records the templated prompt, but the comparison needs the raw prompt, which both runs share.
             trace = written.replace(run=written.run.replace(prompt=request.prompt, chat_template=not request.raw))
     trace = trace.replace(run=_as_request(trace.run, request, match))
     live.finish(trace, options.out)
@@ -100,16 +107,16 @@ def _run_on_server(
 
 
 def _as_request(run: Run, request: Request, match: Match) -> Run:
-    """Return the run under the method's name and parameters, which the server states or is assumed to have."""
+    """Return the run labelled with the requested method and parameters."""
     parameters = {name: value for name, value in vars(request.parameters).items() if value is not None}
-    unsure = (f"Assumed to match; the server does not report: {', '.join(match.unknown)}.",) if match.unknown else ()
+    unsure = (f"The server does not report {', '.join(match.unknown)}; assumed to match.",) if match.unknown else ()
     return run.replace(title=f"{get(request.method).title} in vLLM", method=f"vllm_{request.method}", parameters=parameters,
         warnings=(*run.warnings, *unsure),
     )  # fmt: skip
 
 
 def plugin_trace(folder: Path, name: str) -> Trace | None:
-    """Wait for the plugin's complete trace of the answer with the server's id ``name``; return None if none arrives in time."""
+    """Wait for the plugin's complete trace of the answer with request id ``name``; return None on timeout."""
     begins = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:120]
     until, waiting = time.monotonic() + CLOSING_SECONDS, threading.Event()
     while begins and time.monotonic() < until:
@@ -122,7 +129,7 @@ def plugin_trace(folder: Path, name: str) -> Trace | None:
 
 
 def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], remarks: list[str]) -> None:
-    """Run the request here too, and write the page of both runs."""
+    """Run the request in specviz too, and write a page with both runs."""
     from specviz.pipeline.runner import stream
     from specviz.viewer import pair
 
@@ -142,14 +149,14 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     ours = ours.replace(run=ours.run.replace(title=f"{ours.run.title} in specviz"))
     if not options.json:
         live.finish(ours, None)
-    if ours.steps:  # chat templates differ in their version or in their system prompt
+    if ours.steps:  # lengths may differ: the server's chat template may be another version or add a system prompt
         here = ours.steps[0].position + 1
         if not prompt:
-            said = f"In specviz the prompt has {here} tokens with its chat template; the server does not report its own count."
+            said = f"In specviz, the templated prompt has {here} tokens; the server does not report a count."
         elif len(prompt) == here:
-            said = f"Both engines read a prompt of {here} tokens."
+            said = f"The templated prompt has {here} tokens in both engines."
         else:
-            said = f"The server read a prompt of {len(prompt)} tokens, specviz one of {here}: their chat templates differ."
+            said = f"The prompt has {len(prompt)} tokens in vLLM and {here} in specviz, because the chat templates differ."
         remarks.append(said)
     options.compare.write_text(pair.page(theirs, ours, remarks), encoding="utf-8")
     print_message(f"Wrote {options.compare}.")

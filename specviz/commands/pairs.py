@@ -1,6 +1,4 @@
-"""List published targets with published heads for them, their sizes, and the commands to run them."""
-
-# Imports no torch.
+"""List published targets with published heads, sizes, and the commands to run each pair."""
 
 from __future__ import annotations
 
@@ -12,13 +10,12 @@ from specviz.models.hub.pairs import PAIRS, Pair
 
 
 def execute(options: argparse.Namespace) -> int:
-    """List the pairs."""
     if options.json:
         print_json([card(pair) for pair in PAIRS])
         return 0
     texts = []
     for pair in PAIRS:
-        stored = "a torch zip" if pair.pickled else "safetensors"
+        stored = "a torch checkpoint" if pair.pickled else "safetensors"
         sizes = f"heads about {pair.head_bytes / 1e9:.1f} GB, target {pair.entry.source.size / 1e9:.1f} GB"
         lines = [
             f"{pair.heads}  for {pair.target}",
@@ -31,6 +28,6 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def card(pair: Pair) -> dict[str, Any]:
-    """Return a pair as plain data; sizes in bytes."""
+    """Return a pair as plain data, with sizes in bytes."""
     names = ("target", "heads", "method", "layout", "pickled", "head_bytes", "memory", "status", "note", "commands")
     return {name: getattr(pair, name) for name in names} | {"target_bytes": pair.entry.source.size}

@@ -1,11 +1,10 @@
-"""Record the app's opening runs again, each from its file NAME.json.
+"""Record the app's example runs again, each from a file NAME.json.
 
-The file has the fields of a request under `request`, and under `rehearsals` the number of runs before it that fill a method's
-memory. Each run is decoded several times, and the one with the median speed-up is kept, so that neither luck nor load decides.
+`request` has the fields of a request, and `rehearsals` the number of earlier runs that fill the method's memory. Each run is
+decoded several times, and the one with the median speed-up is kept.
 
-The file may list further prompts under `beside`. They are decoded in one batch, whose cache is compacted every `every` rounds;
-the trace is that of the first row. A row waits for the whole round, so a speed-up over a single run means nothing, and the run
-of median time is kept.
+`beside` lists prompts to decode in the same batch, and `every` the rounds between compactions of the cache. The trace of the
+first row is kept, from the decoding with the median time, because a batch has no speed-up over a single run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ KNOWN = {field.name for field in fields(Request)}
 
 
 class Entry(msgspec.Struct):
-    """Contents of a run's file; without a request, the run was recorded by other means."""
+    """Contents of NAME.json. Without a request, this command does not record the run."""
 
     request: dict[str, Any] = {}
     rehearsals: int = 0
@@ -39,7 +38,7 @@ class Entry(msgspec.Struct):
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Record the runs one by one, each the median of several with separate memories. Each is written before the next."""
+    """Record the runs and write each trace as soon as the run is recorded."""
     folder: Path = options.folder or FOLDER
     entries = _requested_entries(folder, options.names)
     for name, entry in entries.items():
@@ -48,9 +47,9 @@ def execute(options: argparse.Namespace) -> int:
             print_message(f"{name}: {turn + 1} of {options.times}")
             trace = _in_batch(entry) if entry.beside else _once(entry)
             if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
-                why = trace.end.message or trace.end.reason if trace.end else "it has no end"
+                why = trace.end.message or trace.end.reason if trace.end else "the end record is missing"
                 raise BadInput(f"The run {name} did not finish: {why}.")
-            # Runs without a speed-up are ordered by their time.
+            # Sort runs without a speed-up by time.
             gain = trace.end.metrics.get("speedup") or -float(sum(step.time.total for step in trace.steps))
             runs.append((gain, turn, trace))
         trace = sorted(runs)[(len(runs) - 1) // 2][2]
@@ -65,19 +64,19 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _requested_entries(folder: Path, names: list[str]) -> dict[str, Entry]:
-    """Read the entries of the named runs, or of all. Raises BadInput for an unknown name or an invalid entry."""
+    """Return the entries of the named runs, or of all runs. Raises BadInput for an unknown name or an invalid file."""
     known = {}
     for file in sorted(folder.glob("*.json")):
         try:
             entry = msgspec.json.decode(file.read_bytes(), type=Entry)
         except msgspec.MsgspecError as problem:
-            raise BadInput(f"{file} does not describe a recorded run: {problem}.") from None
+            raise BadInput(f"{file} is not a valid description of a run: {problem}.") from None
         if strange := sorted(set(entry.request) - KNOWN):
-            raise BadInput(f"{file} has unknown request fields: {', '.join(strange)}. Correct them.")
+            raise BadInput(f"{file} has unknown request fields: {', '.join(strange)}. Correct or remove these fields.")
         if entry.request:
             known[file.stem] = entry
     if missing := [name for name in names if name not in known]:
-        raise BadInput(f"No file describes a run {missing[0]!r}; the runs are: {', '.join(known) or 'none'}.")
+        raise BadInput(f"There is no run {missing[0]!r} in {folder}; the runs are: {', '.join(known) or 'none'}.")
     return {name: known[name] for name in names or known}
 
 
@@ -92,7 +91,7 @@ def _once(entry: Entry) -> Trace:
 
 
 def _in_batch(entry: Entry) -> Trace:
-    """Decode the entry and its prompts ``beside`` in one batch, with consecutive seeds; return the trace of its own row."""
+    """Decode the entry's prompt and ``beside`` as a batch, with consecutive seeds, and return the trace of the first row."""
     from specviz.pipeline.batch import traces
     from specviz.pipeline.runner import prepare
 

@@ -1,4 +1,4 @@
-"""Decode a prompt with a method; print the text as it is accepted, then the numbers, or one JSON object."""
+"""Decode a prompt with a method. Prints the text as tokens are accepted, then the metrics, or a JSON object."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ STOPPED = 130
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Decode, and write the trace to ``--out`` however the run ends."""
+    """Decode the prompt. The trace is written even if the run fails or is stopped."""
     settings = request_of(options, prompt=read_text(options.prompt_file) if options.prompt is None else options.prompt)
-    for out in filter(None, (options.out, options.picture, options.compare)):  # now rather than after minutes of decoding
+    for out in filter(None, (options.out, options.picture, options.compare)):  # check before decoding for minutes
         try:
             is_folder, is_writable = out.is_dir(), out.parent.is_dir() and os.access(out.parent, os.W_OK)
         except OSError as problem:
@@ -38,7 +38,7 @@ def execute(options: argparse.Namespace) -> int:
         return on_vllm.execute(options, settings)
     for name in ("server", "traces", "compare"):
         if getattr(options, name):
-            raise BadInput(f"--{name} requires --engine vllm; add that, or omit --{name}.")
+            raise BadInput(f"--{name} requires --engine vllm; add this option or omit --{name}.")
     from specviz.commands.live import TerminalView
     from specviz.pipeline.runner import stream
 
@@ -73,7 +73,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def status(ends: Sequence[End], stopped: bool) -> int:
-    """Report a stop, or each failure once; return the exit status."""
+    """Print a message on a stop or on failures, and return the exit status."""
     if stopped:
         print_message("Stopped early.")
         return STOPPED
@@ -86,13 +86,13 @@ def status(ends: Sequence[End], stopped: bool) -> int:
 
 
 def request_of(options: argparse.Namespace, **own: Any) -> Request:
-    """Return the request built from these options, which are named like its fields, and its ``own`` fields."""
+    """Return a request with the options of the same names as its fields. ``own``: further fields."""
     given = {field.name: getattr(options, field.name) for field in fields(Request) if field.name in options}
     return Request(**{**given, "parameters": parameters(options.param), **own})
 
 
 def parameters(assignments: Sequence[str]) -> dict[str, str]:
-    """Parse the assignments of ``--param`` into a method's parameters by name."""
+    """Parse the ``--param`` options into parameter values by name."""
     found: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

@@ -1,4 +1,4 @@
-"""Retrain weights that ship with this project, from data and recipe."""
+"""Retrain shipped weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Train the weights."""
     from specviz.prompts import reserved
     from specviz.training import train
 

@@ -1,4 +1,4 @@
-"""Check whether trace files are valid; an error names the line and field at fault."""
+"""Validate trace files. An error names the invalid line and field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from specviz.trace import store
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print that each file is valid. Raises BadTrace naming line and field of the first invalid one."""
     for file in options.files:
         trace = store.read(file)
         ended = f"ended by {trace.end.reason}" if trace.end else "unfinished"

@@ -1,13 +1,13 @@
-"""Inspection of a drafter head: how well it predicts a target as loaded, and whether another reading would do better.
+"""Inspection of a drafter head: how well the head predicts a target, and whether another reading of the weights does better.
 
-A head loaded with other conventions than it was trained with runs without an error and drafts badly. Here the target writes a
-few answers once. Every reading of the head is then teacher-forced along them, so readings are compared at the same positions.
+A reading is a set of conventions, such as layers and norms. A head with the wrong conventions runs without an error but drafts
+badly. The inspection teacher-forces each reading along the target's greedy answers and compares acceptance rates.
 """
 
 from __future__ import annotations
 
 OWN = ("eagle", "eagle3", "medusa")
-"""Shipped drafters that can be inspected by name."""
+"""Shipped drafters that can be inspected."""
 
 QUESTIONS = (
     "Describe the picture.",
@@ -15,7 +15,7 @@ QUESTIONS = (
     "Which colours does the picture have, and where?",
     "Tell a short story about what the picture shows.",
 )
-"""Questions to a target about the user's picture."""
+"""Default prompts for an inspection with an image."""
 
 PROMPTS = (
     "What are three good habits for staying healthy, and why do they help?",
@@ -23,4 +23,4 @@ PROMPTS = (
     "Write a short story about a fox who learns to swim.",
     "Write a Python function that counts the vowels in a word and explain it.",
 )
-"""Default prompts of an inspection; none is training data."""
+"""Default prompts of an inspection, none from the training data."""

@@ -1,7 +1,7 @@
-"""Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every token.
+"""Teacher-forced acceptance of a head along greedy answers of the target, by depth.
 
-A greedy answer is the target's argmax at every position. So teacher-forcing a head that reads its own states along it is exactly
-chain drafting from every token of the answer. Rates are conditional on all shallower drafts being right, as engines report them.
+A greedy answer consists of the target's argmax tokens, so teacher forcing is equivalent to chain drafting from each position of
+the answer. Rates are conditional on the acceptance of all shallower drafts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage
 
 LEAST = math.log(1e-6)
-"""Floor of log q; also the value for tokens outside the draft vocabulary."""
+"""Minimum of log q, also used for tokens outside the draft vocabulary."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of a head's weights and inputs, where published heads or engines differ in convention.
+    """A head with conventions for its weights and inputs.
 
-    ``shift`` is added to the position id of every drafted token, by default its parent's plus one. ``lag`` is the
-    number of tokens by which the target's states are delayed.
+    ``shift``: offset of the drafted tokens' position ids; ``lag``: delay of the target's hidden states, in tokens.
     """
 
     head: FeatureHead | BlockFill
@@ -40,14 +39,14 @@ class Reading:
 
 @dataclass
 class TeacherForcedStats:
-    """Teacher-forced statistics of one :class:`Reading`.
+    """Teacher-forced statistics of a :class:`Reading`.
 
-    ``lengths``: by passage, [place], the number of consecutive correct drafts.
-    ``evidence``: by passage, [place], the mean over depths of log q of the target's token, whether or not earlier drafts were
-    right. It separates two readings with far fewer positions than acceptance does.
-    ``overlap``: by position, the sum over tokens of min(p, q) at depth 1: the acceptance rate at temperature 1.
-    ``guesses``: confidence and verdict of each draft whose shallower drafts were right.
-    ``known``: the number of labels at depth 1 that are in the draft vocabulary.
+    ``lengths``: number of consecutive correct drafts, by passage, [position].
+    ``evidence``: mean of log q of the target's tokens over depths, by passage, [position]. Two readings differ significantly in
+    evidence at far fewer positions than in acceptance.
+    ``overlap``: sum of min(p, q) over the vocabulary at depth 1, by position.
+    ``guesses``: confidence and correctness of each draft after correct shallower drafts.
+    ``known``: number of target tokens at depth 1 in the draft vocabulary.
     """
 
     depth: int
@@ -59,22 +58,22 @@ class TeacherForcedStats:
 
     @property
     def places(self) -> int:
-        """Number of positions that chains started from."""
+        """Number of drafted chains, one per position."""
         return sum(map(len, self.lengths))
 
     @property
     def reached(self) -> list[int]:
-        """Numbers of chains whose first 0, 1, … ``depth`` drafts were right."""
+        """Number of chains whose first i drafts are correct, for i from 0 to ``depth``."""
         return [sum(int((one >= depth).sum()) for one in self.lengths) for depth in range(self.depth + 1)]
 
     @property
     def rates(self) -> list[float | None]:
-        """Conditional acceptance by depth, None for a depth that no chain reached."""
+        """Conditional acceptance rate by depth, None if no chain reached the depth."""
         return [right / reached if reached else None for reached, right in pairwise(self.reached)]
 
     @property
     def accepted(self) -> float:
-        """Mean number of drafted tokens accepted per chain of ``depth`` tokens."""
+        """Mean number of accepted tokens per chain of ``depth`` tokens."""
         return sum(self.reached[1:]) / max(1, self.places)
 
     @property
@@ -85,8 +84,10 @@ class TeacherForcedStats:
 
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Draft ``depth`` tokens with ``reading`` from every position followed by that many tokens. A block
-    drafter drafts at most its block size less one."""
+    """Return the statistics of chains of ``depth`` tokens, drafted from each position with enough tokens after it.
+
+    For a block drafter, ``depth`` is at most the block size minus one.
+    """
     if isinstance(reading.head, BlockFill):
         network, depth = reading.head.runtime(), min(depth, reading.head.config.block - 1)
         return _stats(depth, network.draft_ids, passages, lambda passage, starts: _block(network, passage, starts, depth))
@@ -96,7 +97,7 @@ def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> 
 
 @torch.inference_mode()
 def teacher_force_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Return the statistics of a network that predicts all depths from one state of the target: Medusa's heads."""
+    """Return the statistics of parallel heads (Medusa)."""
     depth = min(depth, net.config.heads)
 
     def drafted(passage: Passage, starts: Tensor) -> Iterable[Tensor]:
@@ -106,7 +107,7 @@ def teacher_force_parallel(net: ParallelNet, passages: Sequence[Passage], depth:
 
 
 def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterator[Tensor]:
-    """Yield by depth the logits [place, draft vocab] of chains along the passage, one from each of ``starts``."""
+    """Yield the logits [start, draft vocab] of chains from ``starts``, depth by depth."""
     ids = passage.ids
     rows = len(ids) - 1
     states = _states(passage, stepper)[:-1]
@@ -116,10 +117,10 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
     cache, place = stepper.open(columns), torch.arange(rows, device=ids.device)
     cache.reserve(columns)
     stepper.reach(rows + depth + abs(reading.shift) + 1)
-    # A position has as many axes as the head reads.
+    # Heads with multi-axis rotary embeddings take time, height and width positions.
     axial = passage.layout.axial if passage.layout and stepper.axes > 1 else lambda places: places
     beside = {}
-    if passage.layout is not None and stepper.pictured:  # embeddings of all tokens but the first; visual ones may bypass fc
+    if passage.layout is not None and stepper.pictured:  # image embeddings may bypass the input projection
         beside["embedded"] = pictured(passage.layout, passage.states[EMBEDDINGS], ids[1:], 1, stepper.embedding)
         if stepper.direct:
             visual = torch.tensor(passage.layout.visual, device=ids.device)
@@ -136,25 +137,25 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
 
 
 def _block(network: FillRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterable[Tensor]:
-    """Return by depth the logits [place, draft vocab] of one block from each of ``starts``, given the passage's tokens."""
+    """Return the logits [start, draft vocab] of blocks from ``starts``, by depth, conditioned on the passage's tokens."""
     outputs = network.blocks(network.fuse(_states(passage, network)), passage.ids, starts + 1)
     return network.conditional_logits(outputs[:, :depth], passage.ids, starts + 1).unbind(1)
 
 
 def _states(passage: Passage, network: FeatureRuntime | FillRuntime) -> Tensor:
-    """The hidden states [token, tap * hidden] that the network reads."""
+    """Return the network's input states [token, tap * hidden]."""
     return torch.cat([passage.states[tap] for tap in network.config.taps], dim=-1).to(network.embedding)
 
 
 def _stats(
     depth: int, draft_ids: Tensor | None, passages: Sequence[Passage], drafted: Callable[[Passage, Tensor], Iterable[Tensor]]
 ) -> TeacherForcedStats:
-    """Return the statistics of drafts, whose logits [place, draft vocab] by depth ``drafted`` returns for a passage's starts."""
+    """Return the statistics of drafts. ``drafted``: function of a passage and start positions that returns logits by depth."""
     stats = TeacherForcedStats(depth)
     for passage in passages:
         heed()
         ids = passage.ids
-        # Row i holds the state of token i and the embedding of token i + 1, and predicts token i + 2.
+        # Row i combines the state of token i with the embedding of token i + 1 to predict token i + 2.
         starts = torch.arange(max(0, passage.first - 1), len(ids) - 1 - depth, device=ids.device)
         if not len(starts):
             continue
@@ -162,7 +163,7 @@ def _stats(
         evidence = torch.zeros(len(starts), device=ids.device)
         for level, logits in enumerate(drafted(passage, starts)):
             log_q = logits.float().log_softmax(-1)
-            # The drafter's row of each token [vocab], -1 outside the draft vocabulary.
+            # Index of each token [vocab] in the draft vocabulary, or -1.
             known = torch.arange(log_q.shape[-1], device=ids.device) if draft_ids is None else draft_ids
             row_of = torch.full_like(passage.logits[0], -1, dtype=torch.long)
             row_of[known] = torch.arange(len(known), device=ids.device)

@@ -1,4 +1,4 @@
-"""Answers of the target, with its hidden states and its distribution at every position."""
+"""Greedy answers of the target, with hidden states and logits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
 
 PIECE = 128
-"""Answer tokens scored per pass: the cost of a recurrent target's pass grows with their square."""
+"""Number of tokens per scoring pass, because the cost of a recurrent target's pass is quadratic in this number."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A prompt and its greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
-    transformers' numbering; ``logits`` [place, vocab] are the target's predictions of the answer's tokens. ``layout`` locates
-    the prompt's picture, None for text."""
+    """A prompt and the target's greedy answer.
+
+    ``ids``: [token]; ``first``: index of the first token of the answer; ``states``: [token, hidden] by layer, numbered as in
+    transformers; ``logits``: [answer token, vocab]; ``layout``: positions of the prompt's image, or None.
+    """
 
     ids: Tensor
     first: int
@@ -38,10 +40,10 @@ class Passage:
 
 
 def open_target(name: str, prompt: str, tokens: int, image: Any = None, progress: Progress = no_progress) -> Prepared:
-    """Prepare a greedy run of the target ``name`` alone. Raises ModelUnavailable for a model that draws pictures."""
+    """Prepare a greedy autoregressive run. Raises ModelUnavailable for an image model."""
     if modality_of(name, progress) == IMAGE:
         raise ModelUnavailable(
-            f"{name} draws pictures: drafters for such targets cannot be inspected yet. Compare a run with the plain run instead."
+            f"{name} is an image model, whose drafters cannot be inspected. Compare a run with its baseline instead."
         )
     request = Request(
         "autoregressive", prompt, name, image=image, max_new_tokens=tokens, temperature=0.0, tier="eager", record="off"
@@ -52,9 +54,9 @@ def open_target(name: str, prompt: str, tokens: int, image: Any = None, progress
 def passages(
     name: str, prompts: Sequence[str], tokens: int, layers: Sequence[int], image: Any = None, progress: Progress = no_progress
 ) -> Iterator[Passage]:
-    """Yield the target's answer to each prompt (and ``image``), up to ``tokens`` tokens, with the hidden states of ``layers``.
+    """Yield a passage per prompt: the target's greedy answer of at most ``tokens`` tokens and the states of ``layers``.
 
-    Raises ModelUnavailable if the target fails in the middle of an answer.
+    Raises ModelUnavailable if the target fails during an answer.
     """
     for number, prompt in enumerate(prompts):
         prepared = open_target(name, prompt, tokens, image, progress)
@@ -62,10 +64,10 @@ def passages(
         for _ in decoding.steps():
             heed()
             share = (number + len(decoding.outcome.output_ids) / tokens) / len(prompts)
-            progress(f"{name} writes answer {number + 1} of {len(prompts)}", share)
+            progress(f"{name}: answer {number + 1} of {len(prompts)}", share)
         heed()
         if decoding.outcome.reason in ("error", "out_of_memory"):
-            raise ModelUnavailable(f"{name} failed in the middle of an answer ({decoding.outcome.message}).")
+            raise ModelUnavailable(f"{name} failed while answering a prompt ({decoding.outcome.message}).")
         prompt_ids, answer, target = prepared.prompt_ids, decoding.outcome.output_ids, prepared.target
         with torch.inference_mode():
             session = target.open(len(prompt_ids) + len(answer), tuple(layers))

@@ -1,4 +1,4 @@
-"""Alternative readings of a head: the same weights under every convention on which published heads or engines differ."""
+"""Alternative readings of a head: the same weights under the conventions on which published heads and engines differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specviz.models.hub.published import Fit
 
 Head = FeatureHead | BlockFill
 Change = tuple[str, str, dict[str, Any]]
-"""Name and blame of an alternative, and its changed conventions."""
+"""Name, blame and changed conventions of an alternative."""
 
 NEIGHBOURS = ((-1, "lower"), (1, "higher"))
 _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -26,7 +26,7 @@ _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")
 
 @dataclass(frozen=True)
 class Alternative:
-    """A reading under one changed convention. ``name`` completes "with …"; ``blame`` is the cause if this reading is right."""
+    """A reading with one convention changed. ``name`` completes "with …"; ``blame``: what is wrong if this reading is better."""
 
     name: str
     blame: str
@@ -36,12 +36,15 @@ class Alternative:
 def alternatives(
     reading: Reading, target: Fit, theta: float | None = None, sections: tuple[int, ...] | None = None
 ) -> Iterator[Alternative]:
-    """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts the
-    target's rotary rates for time, height and width: () if a token has one position, None without a picture."""
+    """Yield the readings that differ from ``reading`` in one convention.
+
+    ``theta``: the target's rotary base. ``sections``: numbers of the target's rotary frequencies for time, height and width; ()
+    for one-dimensional positions, None without an image.
+    """
     head = reading.head
     for name, blame, conventions in _conventions(head, target.layers, theta, sections):
         yield Alternative(name, blame, replace(reading, head=head.read_as(**conventions)))
-    if isinstance(head, BlockFill):  # what its rows predict, and what they see
+    if isinstance(head, BlockFill):  # predicted positions and attention mask
         name, blame = _SWITCHES["from_anchor"]["off" if head.config.from_anchor else "on"]
         yield Alternative(name, blame, replace(reading, head=head.read_as({"from_anchor": not head.config.from_anchor})))
         own = head.config.causal
@@ -49,7 +52,7 @@ def alternatives(
             if any(causal) != any(own) or (any(causal) and not all(own)):
                 name, blame = _SWITCHES["causal"]["on" if causal else "off"]
                 yield Alternative(name, blame, replace(reading, head=head.read_as({"causal": causal})))
-    else:  # how tokens and states are paired
+    else:  # alignment of tokens and states
         for step, word in NEIGHBOURS:
             other = replace(reading, shift=reading.shift + step)
             yield Alternative(f"drafted positions one {word}", "drafted tokens have positions off by one", other)
@@ -63,13 +66,13 @@ def alternatives(
 
 
 def required_layers(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
-    """Return the hidden states that readings up to ``rounds`` conventions away may use."""
+    """Return the layers whose states may be needed after ``rounds`` changes of convention."""
     near = {tap + step for tap in taps for step in range(-rounds, rounds + 1)}
     return tuple(sorted(tap for tap in near if 0 <= tap <= layers))
 
 
 def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[int, ...] | None) -> Iterator[Change]:
-    """Yield changes to the configuration's conventions, one at a time."""
+    """Yield changes of one convention in the configuration."""
     config, how, with_picture = head.config, head.config.how, sections is not None
     applies = {
         "normed_residual": config.wide,
@@ -94,12 +97,12 @@ def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[i
         yield "taps in reverse order", "the configuration names the layers in the wrong order", {"taps": taps[::-1]}
 
     if config.wide or config.paired:
-        # Without the norm an output is fed back unchanged, even with norm_output.
+        # Without the norm, the plain output is fed back whatever norm_output is.
         unnormed = {"head_norm": not how.head_norm, "feeds_normed": False}
         yield "no norm before the head", "the final norm is not the head's own, or was folded into it", unnormed
     if how.entry_norm in (TOGETHER, EACH):
         yield "no norm before the projection", "the hidden states must not be normalised before fc", {"entry_norm": ""}
-    # Norms' weights are factors, or differences from one: converters shift them once, twice or in part.
+    # Norm weights are stored as factors or as differences from one, and converters may shift the wrong ones.
     entry, rest = {"centred_entry": not how.centred_entry}, {"centred": not how.centred}
     for name, changed in (("all", entry | rest), ("entry", entry), ("layer", rest)) if config.paired else ():
         shifted = next(iter(changed.values()))
@@ -125,7 +128,7 @@ def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[i
 
 
 def _ends(head: Head, target: Fit) -> Iterator[Change]:
-    """Yield another embedding, head or draft vocabulary for the same weights."""
+    """Yield changes of the embedding, the output head or the draft vocabulary."""
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     fits = head.config.hidden == target.embedding.shape[1]

@@ -1,4 +1,4 @@
-"""Report on a drafter: its files, how well it predicts the target, and a better reading, if any; as text and as plain data."""
+"""Inspection report on a drafter: files, acceptance rates and alternative readings, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from specviz.targets.hybrid import CausalTarget
 
 @dataclass
 class Report:
-    """All findings of an inspection. ``stored`` and ``head`` are facts as plain data; ``lens`` has an entry per hidden state."""
+    """Result of an inspection. ``stored``: data on the files; ``head``: data on the network; ``lens``: logit lens per layer."""
 
     name: str
     target: str
@@ -61,7 +61,6 @@ class Report:
         return binned(self.verdict.loaded.guesses)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as plain data."""
         verdict = self.verdict
         compared = [
             {
@@ -89,13 +88,13 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """Return the report as text, the advice last."""
+        """Return the report as text."""
         loaded, rounds, error = self.verdict.loaded, self.verdict.rounds, calibration_error(self.bins)
-        known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of the target's tokens are in its vocabulary"
+        known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of the target's tokens are in the draft vocabulary"
         lines = [
             *self.summary,
             "",
-            f"Teacher-forced from {loaded.places} positions of the target's own greedy answers; {known}.",
+            f"Teacher-forced from {loaded.places} positions of the target's greedy answers; {known}.",
             f"{'acceptance by depth':28}{_line(loaded)}   {loaded.accepted:.2f} accepted per chain of {loaded.depth}",
             f"{'at temperature 1':28}{loaded.overlap_rate:5.2f}   expected at depth 1",
         ]
@@ -110,14 +109,14 @@ class Report:
         for number, compared in enumerate(rounds):
             if number:
                 better = " and ".join(one.other.name for one in self.verdict.steps[:number])
-                lines.append(f"Read with {better}, and also:")
+                lines.append(f"With {better}, and in addition:")
             for one in compared[:3] if number else compared:
                 mark = "  better" if one.clearly_better else ""
                 lines.append(f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}")
         return "\n".join([*lines, "", self.advice])
 
     def figures(self, theme: str = "light") -> dict[str, Any]:
-        """Return Plotly figures by name: acceptance by depth, calibration, and the logit lens if taken."""
+        """Return Plotly figures by name: acceptance by depth, calibration and, if available, the logit lens."""
         rates = {"as loaded": self.verdict.loaded.rates}
         for one in (*self.verdict.steps, *self.verdict.first):
             rates.setdefault(f"with {one.other.name}", one.foresight.rates)
@@ -129,7 +128,7 @@ class Report:
         return drawn | ({"logit_lens": logit_lens(self.lens, theme)} if self.lens else {})
 
     def draw(self, folder: Path) -> list[Path]:
-        """Write the figures as pages that open without a network, and return their files."""
+        """Write the figures as self-contained HTML files and return the paths."""
         folder.mkdir(parents=True, exist_ok=True)
         files = []
         for name, figure in self.figures().items():
@@ -151,10 +150,10 @@ def inspect(
     name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, lens_of_all: bool,
     progress: Progress, image: Any = None,
 ) -> Report:  # fmt: skip
-    """Inspect the drafter called ``name`` on this target, with ``image`` for targets that read pictures. ``lens_of_all`` takes
-    the logit lens of every hidden state, not only of the drafter's taps.
+    """Inspect the drafter ``name`` on a target.
 
-    Raises ModelUnavailable naming the tensor or setting that prevents reading, after reporting the stored files.
+    ``lens_of_all``: compute the logit lens of all layers, not only of the drafter's taps; ``image``: for vision-language targets.
+    Raises ModelUnavailable, naming the tensor or setting at fault, if the drafter cannot be loaded.
     """
     check_room((target_name, *second_models(name)))
     opened: Any = open_target(target_name, prompts[0], tokens, image, progress)
@@ -168,8 +167,8 @@ def inspect(
         layers = tuple(sorted({EMBEDDINGS, *layers}))
     if isinstance(network, FeatureHead) and network.config.queries:
         raise ModelUnavailable(
-            f"{name} compresses a picture into {network.config.queries} rows (ViSpec) without positions in the prompt, so it "
-            "cannot be inspected. Compare its run with the plain run instead."
+            f"{name} compresses an image into {network.config.queries} rows without prompt positions (ViSpec) and cannot be "
+            "inspected. Compare a run with its baseline instead."
         )
     texts = list(passages(target_name, prompts, tokens, layers, image, progress))
     if isinstance(network, Head):
@@ -186,7 +185,7 @@ def inspect(
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], Head | ParallelNet, list[str]]:
-    """Return facts about the stored files, the drafter, and lines about the files. If reading fails, report the lines first."""
+    """Return data on the files, the network, and report lines on the files. If loading fails, the lines go to ``progress``."""
     if ours(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
@@ -207,8 +206,8 @@ def _read(
     kind = layout_of(repository).method or "eagle3"
     if kind == "dream":
         raise ModelUnavailable(
-            f"{name} holds {title}, whose readings cannot be compared: each row reads all earlier hidden states. "
-            "Compare its run with the plain run instead."
+            f"{name} is {title}, whose rows attend to all earlier hidden states, so readings cannot be compared. "
+            "Compare a run with its baseline instead."
         )
     try:
         network = read(kind, repository, fit)
@@ -221,13 +220,13 @@ def _read(
 
 
 def _facts(network: Head | ParallelNet) -> tuple[dict[str, Any], list[str]]:
-    """Return sizes, conventions and vocabulary of a drafter as read, as plain data and as lines."""
+    """Return sizes, conventions and vocabulary of a loaded drafter, as plain data and as report lines."""
     if isinstance(network, ParallelNet):
         heads = network.config.heads
         return {"kind": "Medusa", "heads": heads, "notes": []}, [f"  {heads} heads on the target's last hidden state"]
     config, tensors = network.config, {**network.tensors, "lm_head.weight": network.head}
-    zero = [name for name, value in tensors.items() if not bool(value.any())]  # no training leaves a tensor all zero
-    odd = [f"{name} is zero throughout: it was never trained, or was lost in conversion." for name in zero]
+    zero = [name for name, value in tensors.items() if not bool(value.any())]
+    odd = [f"{name} is all zeros: the tensor was not trained, or was lost in a conversion." for name in zero]
     facts: dict[str, Any] = {
         "kind": network.dialect,
         "sizes": {name: value for name, value in asdict(config).items() if name != "how"},
@@ -249,7 +248,7 @@ def _facts(network: Head | ParallelNet) -> tuple[dict[str, Any], list[str]]:
 
 
 def unusual(head: Head) -> str:
-    """Return in words the conventions that differ from EAGLE-3's paper (its own if none does); for a block drafter, all."""
+    """Describe the conventions that differ from those of the EAGLE-3 paper, or all conventions of a block drafter."""
     if isinstance(head, BlockFill):
         config = head.config
         causal = f"causal in layers {[number for number, one in enumerate(config.causal) if one]}" if any(config.causal) else ""
@@ -284,7 +283,10 @@ def unusual(head: Head) -> str:
 
 @torch.inference_mode()
 def lenses(target: CausalTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]) -> list[Lens]:
-    """Return one lens per entry of ``layers``, all of which the passages must hold; empty if the model has no final ``norm``."""
+    """Return the logit lens of each of ``layers``, or an empty list if the model has no final norm.
+
+    The passages must include the states of ``layers``. ``taps``: the drafter's input layers.
+    """
     norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
     if norm is None:
         return []

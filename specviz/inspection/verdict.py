@@ -1,4 +1,4 @@
-"""Verdict on a head: whether another reading is clearly better, and one sentence of advice."""
+"""Verdict on a head: comparison of its readings, and advice."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
-"""Number of neighbouring positions that count as one sample, since a head's errors at them are correlated."""
+"""Number of neighbouring positions averaged into one sample, because neighbouring errors are correlated."""
 SURE, GAIN = 4.0, 0.05
-"""Thresholds of a clearly better reading: its gain in evidence, in standard errors of the paired difference, and its gain in
-accepted tokens per chain."""
+"""Minimum gain of a clearly better reading, in evidence (standard errors) and in accepted tokens per chain."""
 ROUNDS = 3
-"""Maximum number of conventions changed together."""
+"""Maximum number of changed conventions."""
 FOREIGN_RATE = 0.2
-"""Acceptance rate of the first drafted token below which a head counts as trained for another model."""
+"""Acceptance rate at depth 1 below which a head counts as trained for another target."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of two readings: the ``gain`` in accepted tokens per chain with its standard ``error``, and the gain in
-    evidence in standard errors, ``evidence_z``."""
+    """Comparison of an alternative with the current reading.
+
+    ``gain``: gain in accepted tokens per chain, with standard ``error``; ``evidence_z``: gain in evidence in standard errors.
+    """
 
     other: Alternative
     foresight: TeacherForcedStats
@@ -47,8 +48,10 @@ class Comparison:
 
 @dataclass
 class Verdict:
-    """Result of all comparisons. ``rounds``: readings compared with the head as loaded, then with each better reading in turn;
-    ``steps``: the better readings, in order."""
+    """Result of the comparisons.
+
+    ``rounds``: comparisons with the head as loaded, then with each better reading; ``steps``: the better readings, in order.
+    """
 
     loaded: TeacherForcedStats
     rounds: list[list[Comparison]] = field(default_factory=list)
@@ -56,7 +59,7 @@ class Verdict:
 
     @property
     def first(self) -> list[Comparison]:
-        """Comparisons with the head as loaded, the best first."""
+        """Comparisons with the head as loaded, best first."""
         return self.rounds[0] if self.rounds else []
 
     @property
@@ -68,12 +71,12 @@ def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
     report: Progress = no_progress, sections: tuple[int, ...] | None = None,
 ) -> Verdict:  # fmt: skip
-    """Compare every reading with the head as loaded; if one is clearly better, compare all others with that one, and so on.
+    """Compare alternative readings with the head as loaded; repeat from the best one while it is clearly better.
 
-    ``theta`` and ``sections`` are as in :func:`specviz.inspection.readings.alternatives`.
+    ``theta`` and ``sections``: see :func:`specviz.inspection.readings.alternatives`. ``rounds``: maximum number of repetitions.
     """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
-    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # slow on a CPU, and rounding blurs gains
+    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # slow on a CPU, and too coarse for small gains
         head = reading.head if isinstance(reading.head, FeatureHead) else independent_copy(reading.head)
         reading = replace(reading, head=head.to(exact))
     base = teacher_force(reading, passages, depth)
@@ -82,7 +85,7 @@ def judge(
         compared = []
         readings = list(alternatives(reading, target, theta, sections))
         for place, other in enumerate(readings):
-            report(f"Reading it with {other.name}", place / len(readings))
+            report(f"Testing the head with {other.name}", place / len(readings))
             stats = teacher_force(other.reading, passages, depth)
             gain, error = _difference(stats.lengths, base.lengths)
             better, spread = _difference(stats.evidence, base.evidence)
@@ -97,7 +100,7 @@ def judge(
 
 
 def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[float, float]:
-    """Return the mean difference over the same positions, given by passage [place], and its standard error over blocks."""
+    """Return the mean paired difference and the standard error over blocks. ``first``, ``second``: by passage, [position]."""
     apart = [(one - two).float() for one, two in zip(first, second, strict=True)]
     blocks = [piece.mean() for passage in apart for piece in passage.split(BLOCK)]
     if len(blocks) < 2:
@@ -106,12 +109,12 @@ def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[floa
 
 
 def advice(verdict: Verdict) -> str:
-    """Return one sentence on what is wrong with the head as loaded, if anything."""
+    """Return a sentence on whether the head is loaded correctly and what to change."""
     loaded, best = verdict.loaded, verdict.best
     if not loaded.places:
-        return "The answers are too short to judge the head: give other prompts, or allow more tokens."
+        return "The answers are too short to judge the head; use other prompts or allow more tokens."
     if verdict.steps:
-        # The depth that separates the two: the first with a gap of at least 0.05, else the depth of the largest gap.
+        # Report the first depth with a gap of at least 0.05, else the depth with the largest gap.
         gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
         where = next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), gaps.index(max(gaps)))
         ours, its = (number(stats.rates[where]) for stats in (loaded, best))
@@ -123,7 +126,7 @@ def advice(verdict: Verdict) -> str:
     if first < FOREIGN_RATE:
         return (
             f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head was trained for another "
-            "target, or for another version of this one."
+            "target, or for another version of this target."
         )
     if not verdict.rounds:
         return f"Acceptance is {first:.2f} as loaded, and these heads have no alternative readings."

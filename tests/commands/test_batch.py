@@ -81,7 +81,7 @@ def test_a_batch_that_the_engine_gave_up_says_why_once_and_keeps_its_traces(
     assert capsys.readouterr().err.count("The cache needs 3 GB more; take fewer rows.\n") == 1
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "holds 0 prompts"), ("x\n" * 9, "holds 9 prompts; give 1 to 8")])
+@pytest.mark.parametrize(("text", "said"), [("", "has 0 prompts"), ("x\n" * 9, "has 9 prompts; the file must have 1 to 8")])
 def test_no_prompts_or_too_many_are_refused(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(text, encoding="utf-8")

@@ -39,6 +39,6 @@ def test_methods_are_listed_for_people(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["methods"]) == 0
     shown = capsys.readouterr().out
     assert "prompt_lookup: Prompt lookup." in shown
-    assert "1 to 64 tokens, normally 10." in shown
+    assert "1 to 64 tokens, default 10." in shown
     assert "arXiv 2408.08696" in shown
     assert "exact, token for token; in distribution with tree “drawn”" in shown

@@ -99,11 +99,11 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
 @pytest.mark.parametrize(
     ("entry", "given", "said"),
     [
-        (ENTRY, ["sea"], "describes a run 'sea'; the runs are: sky"),
+        (ENTRY, ["sea"], "; the runs are: sky"),
         ({**ENTRY, "request": {**ENTRY["request"], "spell": 1}}, [], "unknown request fields: spell"),
         ({**ENTRY, "beside": "When?", "every": 4}, [], "Expected `array`, got `str`"),
         (ENTRY, ["--times", "0"], "0 is not a whole number from 1 to 99"),
-        (7, [], "does not describe a recorded run"),
+        (7, [], "is not a valid description of a run"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_runs(

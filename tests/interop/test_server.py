@@ -154,8 +154,8 @@ def test_the_command_prints_counters_and_the_ratio(tmp_path: Any, capsys: pytest
         status = main(["connect", url, "--prompt", "Why?", "--baseline", plain, "--rounds", "2", "--out", str(out)])
     printed = capsys.readouterr()
     assert status == 0 and "".join(WORDS) in printed.out
-    assert "6 of 12 drafted tokens were accepted" in printed.err
-    assert "median of 2 pairs" in printed.out and "2 of 2 pairs wrote the same text" in printed.out
+    assert "6 of 12 draft tokens accepted" in printed.err
+    assert "median of 2 pairs" in printed.out and "2 of 2 pairs have equal texts" in printed.out
     assert store.read(out).run.title == "Served by vLLM"
 
 
