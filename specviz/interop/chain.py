@@ -1,8 +1,8 @@
-"""Chain rounds of another engine as trace steps, from the token ids and numbers that it reports.
+"""Rounds of another engine's chain drafts as trace steps, from the token ids and numbers that the engine reports.
 
-A production engine drafts a chain, scores it in one pass, keeps a prefix and adds a token from the target. Unreported facts stay
-unknown in the step: no probability, text or draft is invented. Texts beyond a trace file's limits are truncated; tokens and
-lengths beyond them are refused, so every step can be written.
+A production engine drafts a chain, scores it in one pass, keeps a prefix and adds one token of the target. What the engine does
+not report stays unknown in the step. Texts beyond the limits of a trace file are truncated; tokens and lengths beyond them are
+refused.
 """
 
 from __future__ import annotations
@@ -45,44 +45,43 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import TokenText  # which imports torch
 
 MOST_TOKENS = 40_000
-"""Maximum number of tokens of one run, so that its end fits on a line."""
+"""Maximum number of tokens of a run, so that the end record fits on a line."""
 MOST_LETTERS = 120_000
-"""Maximum number of characters in a step's texts, so that it fits on a line."""
+"""Maximum number of characters in a step's texts, so that the step fits on a line."""
 MOST_PROMPT = 50_000_000
 LARGEST_TOKEN = 2**31 - 1
 _LINE_PART = 400_000
-"""Maximum size, in bytes of JSON, of one text of a run or an end."""
+"""Maximum size of one text of a run or end record, in bytes of JSON."""
 _LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device": 256, "dtype": 64, "machine": 1024}
-"""Maximum number of characters in a run's names, by field."""
+"""Maximum number of characters in the names of a run, by field."""
 
 
 class NumberedTokens:
-    """Texts without a tokenizer: each token is shown by its number."""
+    """Display text without a tokenizer: each token is shown by its id."""
 
     def of(self, token: int) -> str:
         """Return the id in angle brackets."""
         return f"<{token}>"
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """Return the id of each of ``more`` in angle brackets."""
+        """Return the ids of ``more`` in angle brackets."""
         return tuple(map(self.of, more))
 
 
 @dataclass(frozen=True)
 class ChainRound:
-    """One round as an engine reports it.
+    """One round as an engine reports it; None where a number is not reported.
 
-    ``drafted`` and ``emitted`` are token ids; ``emitted`` is the accepted prefix of the draft, then the target's own token
-    unless the text ended first. ``q`` [depth] and ``p`` [depth] are probabilities of the drafted tokens by drafter and target,
-    ``bonus_p`` is the probability of the target's own token; None if unreported. ``top`` [depth] are the target's likeliest
-    tokens after the root and after each accepted token.
+    ``emitted``: the accepted prefix of ``drafted``, then the target's token unless the text ended before it. ``q``, ``p``
+    [depth]: probabilities of the drafted tokens under drafter and target. ``bonus_p``: probability of the target's token. ``top``
+    [depth]: the target's most probable tokens after the root and after each accepted token.
     """
 
     drafted: Sequence[int]
     emitted: Sequence[int]
     time: Nanoseconds = Nanoseconds()
     rule: str = ""
-    """Rule of acceptance; the run's if empty."""
+    """Acceptance rule; if empty, the rule of the run."""
     q: Sequence[float | None] = ()
     p: Sequence[float | None] = ()
     bonus_p: float | None = None
@@ -94,7 +93,7 @@ class ChainRound:
     """Number of rejected drafted tokens that the engine counts but does not name."""
     certain: bool = False
     padded: int = 0
-    """Rows of the pass, including other requests' rows; 0 if only this request's are known."""
+    """Number of rows of the pass, other requests included; 0 if only this request's rows are known."""
     draft_calls: int = 1
     notes: tuple[Note, ...] = ()
     pieces: Sequence[str] | None = None
@@ -102,8 +101,10 @@ class ChainRound:
 
 
 class ChainSteps:
-    """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` the prompt's number of
-    tokens; ``ends`` are end tokens, shown without text."""
+    """Converter of one run's rounds, in order, to steps.
+
+    ``root``: last token of the prompt. ``length``: number of tokens of the prompt. ``ends``: end tokens, shown without text.
+    """
 
     def __init__(self, text: TokenText, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy") -> None:
         if length > MOST_PROMPT:
@@ -111,21 +112,21 @@ class ChainSteps:
         self._text, self._ends, self.rule = text, ends, rule
         self._last, self._prompt_length = root, length
         self.output: list[int] = []
-        """Token ids written so far."""
+        """Token ids emitted so far."""
         self.steps: list[Step] = []
 
     def room(self, tokens: int = 1) -> bool:
-        """Whether a round of this many tokens fits in this run."""
+        """Whether a round of this many tokens still fits in the trace."""
         return len(self.steps) < MAX_STEPS and len(self.output) + tokens <= MOST_TOKENS
 
     def end(self, reason: str, message: str = "", prefill_ns: int = 0) -> End:
-        """Return the run's end record after these steps."""
+        """Return the end record of the run after these steps."""
         text = fitted("".join(piece for step in self.steps for piece in step.pieces))
         metrics = summarise(self.steps, reason, prefill_ns)
         return End(reason, tuple(self.output), text, prefill_ns, metrics, message[:MAX_TEXT])
 
     def add(self, round_: ChainRound) -> Step:
-        """Append the round and return its step. Raises BadInput if a trace cannot hold it."""
+        """Append the round and return its step. Raises BadInput if a trace cannot hold the round."""
         drafted, emitted, number = round_.drafted, round_.emitted, len(self.steps) + 1
         if not emitted or not self.room(len(emitted)) or len(drafted) > MAX_DEPTH:
             raise BadInput(
@@ -135,7 +136,7 @@ class ChainSteps:
         for token in (*drafted, *emitted, *(token for best in round_.top for token, _ in best)):
             if not 0 <= token <= LARGEST_TOKEN:
                 raise BadInput(f"A token id is {shown(token)}; it should be a whole number from 0 to {LARGEST_TOKEN}.")
-        # A token resampled after a rejection may equal the rejected one: the engine's count of accepted tokens decides.
+        # A token resampled after a rejection may equal the rejected one, so the engine's count takes precedence.
         accepted = agreement(drafted, emitted) if round_.accepted is None else round_.accepted
         with_bonus, overruled = len(emitted) > accepted, accepted < len(drafted)
         untold = max(0, min(round_.untold, MAX_NODES - 1 - len(drafted)))
@@ -183,36 +184,38 @@ class ChainSteps:
 
 
 def short_name(name: object) -> str:
-    """Return a model's name without its folders, at most 256 characters."""
+    """Return a model's name without folders, at most 256 characters."""
     text = "" if name is None else str(name)
     return (PurePath(text).name if text.startswith("/") or PurePath(text).is_absolute() else text)[:256]
 
 
 def agreement(own: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix of two texts, in tokens."""
+    """Return the length of the common prefix of two token sequences."""
     return sum(takewhile(bool, map(eq, own, other)))
 
 
 def _share(value: float | None) -> float | None:
-    """Return a probability clamped to [0, 1], None if it is not a finite number."""
+    """Return a probability clamped to [0, 1], or None if the value is not finite."""
     return None if value is None or not math.isfinite(value) else min(1.0, max(0.0, value))
 
 
 def fitted(text: str) -> str:
-    """Return as much of a text's beginning as fits its share of a line."""
+    """Return the longest beginning of a text that fits on a line, to within 10 %."""
     while _size(text) > _LINE_PART:
         text = text[: len(text) * 9 // 10]
     return text
 
 
 def _size(text: str) -> int:
-    """Return the size in bytes of a text in a line of JSON."""
+    """Return the size of a text in bytes of JSON."""
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling(), max_new_tokens: int = 0, **fields: Any) -> Run:
-    """Return another engine's run record: by default text, exact, recorded now; names and texts are truncated to a trace's
-    limits."""
+    """Return the run record of another engine, by default of exact text, recorded now.
+
+    Names and texts are truncated to the limits of a trace.
+    """
     found = {
         "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "", "prompt": "",
         "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,
@@ -228,6 +231,6 @@ def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling()
 
 
 def by_name(parameters: Mapping[str, object]) -> dict[str, str | bool | float | None]:
-    """Return an engine's settings in a trace's form: plain values unchanged, others as text, None left out."""
+    """Return an engine's settings in a trace's format: plain values unchanged, other values as text, None left out."""
     known = [(name[:128], value) for name, value in parameters.items() if value is not None][:64]
     return {name: value if isinstance(value, bool | int | float) else str(value)[:1024] for name, value in known}

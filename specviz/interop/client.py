@@ -1,8 +1,8 @@
-"""HTTP client of a running server, bounded in bytes and in time.
+"""HTTP client for a running server, with limits on bytes and time.
 
-A separate thread does the network I/O, and a call polls it at short intervals. So a stop or a limit ends every exchange at once,
-even if the server sends pings, single bytes, endless bodies, slow headers or nothing. The client follows no redirects and uses
-no proxy from the environment.
+A separate thread does the network I/O, and calls poll it at short intervals. A stop or a limit thus ends an exchange at once,
+even if the server sends slow headers, single bytes, endless bodies or nothing. The client follows no redirects and ignores
+proxies in the environment.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from specviz.errors import BadInput, SpecvizError, shown
 from specviz.interop.responses import Response, converted
 
 TURN_SECONDS = 0.25
-"""Maximum wait for the network between two checks for a stop and the limits."""
+"""Maximum wait for the network between two checks for a stop and for the limits."""
 CONNECT_SECONDS = 5.0
 PAGE_SECONDS = 15.0
-"""Maximum time for a page in seconds; below, for an answer, and between two of its bytes."""
+"""Maximum seconds for a page; below, for a whole response, and between two of its bytes."""
 ANSWER_SECONDS = 3600.0
 SILENT_SECONDS = 60.0
 MOST_PAGE = 4 << 20
-"""Maximum size of a page in bytes; below, of an answer, of one event in it, and of a refusal."""
+"""Maximum bytes of a page; below, of a response, of one event in a response, and of an error message."""
 MOST_ANSWER = 64 << 20
 MOST_EVENT = 4 << 20
 MOST_REFUSAL = 64 << 10
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class BrokenOff(SpecvizError):
-    """An exchange that failed; it was refused if ``status`` is not 200."""
+    """An exchange that failed. ``status`` is not 200 if the server refused the request."""
 
     def __init__(self, words: str, status: int = 200) -> None:
         super().__init__(words if words.endswith((".", "!")) else f"{words}.")
@@ -54,9 +54,9 @@ class Cancelled(SpecvizError):
 
 
 def address(url: str) -> str:
-    """Return the server's normalised address, without a trailing ``/v1``, which every request adds.
+    """Return the server's address in normal form, without a trailing ``/v1``.
 
-    Raises BadInput for anything but an http address, and for an address with a user name, a query or a fragment.
+    Raises BadInput if ``url`` is not an http address or has a user name, query or fragment.
     """
     whole = url if "://" in url else f"http://{url}"
     try:
@@ -74,7 +74,7 @@ def address(url: str) -> str:
 
 
 class Client:
-    """Connection to the server at ``url``. Every call raises Cancelled as soon as ``cancel`` is set, BrokenOff at a limit."""
+    """Connection to the server at ``url``. Calls raise Cancelled as soon as ``cancel`` is set, and BrokenOff at a limit."""
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
         if not (key.isascii() and key.isprintable()):
@@ -96,12 +96,12 @@ class Client:
         asyncio.run_coroutine_threadsafe(self._http.aclose(), _network())
 
     def page(self, path: str, seconds: float = PAGE_SECONDS) -> tuple[int, str]:
-        """Return status and text of a page."""
+        """Return the status and text of a page."""
         status, chunks = self._ask("GET", path, seconds, MOST_PAGE)
         return status, b"".join(chunks).decode("utf-8", "replace")
 
     def metrics(self, seconds: float = PAGE_SECONDS) -> str:
-        """Return the text of the server's counters, empty if they are missing or the exchange fails."""
+        """Return the text of ``/metrics``, or "" if the page is missing or the exchange fails."""
         try:
             status, text = self.page("/metrics", seconds)
         except BrokenOff:
@@ -109,7 +109,8 @@ class Client:
         return text if status == 200 else ""
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Response | None]:
-        """Yield the server-sent events of a posted request, then None. A refusal raises BrokenOff before the first event."""
+        """Yield the server-sent events of a posted request, then None. Raises BrokenOff before the first event if the server
+        refuses."""
         status, chunks = self._ask("POST", path, ANSWER_SECONDS, MOST_ANSWER, body)
         if status != 200:
             refusal = b""
@@ -123,12 +124,12 @@ class Client:
             try:
                 yield converted(Response, data.decode("utf-8"))
             except UnicodeDecodeError:
-                raise BrokenOff("it sent something other than UTF-8.") from None
+                raise BrokenOff("the response is not UTF-8.") from None
 
     def _ask(
         self, method: str, path: str, seconds: float, most: int, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Iterator[bytes]]:
-        """Send a request; return the answer's status and its body, bounded in seconds and bytes."""
+        """Send a request. Returns the status and the body, limited in seconds and bytes."""
         self._seconds, self._until = seconds, time.monotonic() + seconds
         request = self._http.build_request(method, self._url + path, json=body)
         answer = self._wait(self._http.send(request, stream=True))
@@ -138,24 +139,24 @@ class Client:
         while chunk := self._wait(_next(source)):
             left -= len(chunk)
             if left < 0:
-                raise BrokenOff("it sent more than an answer may hold.")
+                raise BrokenOff("the response is too long.")
             yield chunk
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the network ``work``. Raises Cancelled on a stop and BrokenOff at the time limit."""
+        """Return the result of the network coroutine ``work``. Raises Cancelled on a stop and BrokenOff at the time limit."""
         future = asyncio.run_coroutine_threadsafe(work, _network())
         try:
             while not future.done():
                 if self._cancel.is_set():
                     raise Cancelled("Stopped before the server had answered.")
                 if time.monotonic() > self._until:
-                    raise BrokenOff(f"it took longer than {self._seconds:g} s.")
+                    raise BrokenOff(f"the response took longer than {self._seconds:g} s.")
                 wait([future], TURN_SECONDS)
             return future.result()
         except httpx.ConnectTimeout:
             raise BrokenOff(f"no answer within {CONNECT_SECONDS:g} s.") from None
         except httpx.TimeoutException:
-            raise BrokenOff(f"it said nothing for {SILENT_SECONDS:g} s.") from None
+            raise BrokenOff(f"the server sent nothing for {SILENT_SECONDS:g} s.") from None
         except httpx.TransportError as problem:
             raise BrokenOff(str(problem).strip() or type(problem).__name__) from None
         finally:
@@ -164,14 +165,14 @@ class Client:
 
 @cache
 def _network() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the thread that does the network's work for all clients of this process."""
+    """Return the event loop of the network thread, which all clients of this process share."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="specviz network", daemon=True).start()
     return loop
 
 
 _certificates = cache(partial(httpx.create_ssl_context, trust_env=False))
-"""Trusted certificate authorities; reading them takes longer than most answers."""
+"""Trusted certificate authorities, cached because reading them is slow."""
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes:
@@ -179,7 +180,7 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the data of server-sent events: an event's lines are joined; comments and other fields are left out."""
+    """Yield the data of server-sent events: lines of an event are joined; comments and other fields are skipped."""
     held, data, size = bytearray(), list[bytearray](), 0
     for chunk in chunks:
         held += chunk
@@ -194,13 +195,13 @@ def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 yield b"\n".join(data)
                 data, size = [], 0
         if size + len(held) > MOST_EVENT:
-            raise BrokenOff("it sent more than an event may hold.")
+            raise BrokenOff("an event is too long.")
     if data:
         yield b"\n".join(data)
 
 
 def message(answer: Any) -> str:
-    """Return the message in an error of OpenAI's format, given as text or parsed; any other answer as text."""
+    """Return the message of an error in OpenAI's format, as text or parsed; any other ``answer`` is returned as text."""
     if isinstance(answer, str):
         with suppress(BadInput):
             answer = converted(dict[str, Any], answer)

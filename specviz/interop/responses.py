@@ -1,11 +1,10 @@
 """Rounds of a run from a server's response: token ids, texts, probabilities and counts.
 
-Such responses only count rejected drafts and do not name their tokens. The round then has its accepted tokens, and a note with
-the number of further drafted tokens.
+Servers count rejected draft tokens without naming them, so a round has the accepted tokens and a note with the number of others.
 
-A file of whole responses (JSON, of chats or completions) becomes traces: ``choices[0]`` with ``logprobs`` or ``token_ids`` has
-the text's tokens, ``metrics.speculative_decoding.per_step_accepted`` and ``per_step_drafted`` the rounds, and
-``usage.prompt_tokens`` the first position. All other fields of a file are reported by name, so that nothing is dropped silently.
+A JSON file of whole responses (chats or completions) becomes traces: ``choices[0]`` with ``logprobs`` or ``token_ids`` gives the
+tokens, ``metrics.speculative_decoding.per_step_accepted`` and ``per_step_drafted`` the rounds, and ``usage.prompt_tokens`` the
+first position. Names of unread fields are reported.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ NO_TIMES = "This file holds no times: every step shows 0."
 NO_ROUNDS = "The response does not report its rounds: every token is shown as its own round."
 ALWAYS_ONE = "The server gave every token probability 1, as llama.cpp does while it speculates: p is left out."
 REASONS = {"stop": "eos", "tool_calls": "eos", "length": "budget"}
-"""End reasons of a run by a server's ``finish_reason``."""
+"""Trace end reasons by the server's ``finish_reason``."""
 NUMBERED = 1 << 30
-"""First number for tokens without an id, above the ids of any vocabulary."""
+"""First number assigned to tokens without an id; larger than any vocabulary."""
 _NAMED_BY_ID = re.compile(r"token_id:(\d{1,10})")
 _BROKEN = "\ufffd"
 
@@ -46,12 +45,14 @@ T = TypeVar("T")
 Ids = tuple[Token, ...] | None
 Counts = tuple[Annotated[int, Meta(ge=0, le=MAX_NODES)], ...] | None
 LogProbability = Annotated[float, Meta(le=0.001)] | None
-"""A natural logarithm, with a tolerance for rounding."""
+"""Natural logarithm of a probability, with a tolerance for rounding."""
 
 
 def converted(kind: type[T], found: Any) -> T:
-    """Convert another program's JSON, as text or parsed, to ``kind``. Raises BadInput with the field, and on JSON that is not
-    strict or not finite."""
+    """Convert another program's JSON, as text or parsed, to ``kind``.
+
+    Raises BadInput, naming the field, for invalid or infinite values.
+    """
     try:
         return typed(kind, strict_json(found) if isinstance(found, str) else found)  # type: ignore[no-any-return]
     except BadTrace as fault:
@@ -59,7 +60,7 @@ def converted(kind: type[T], found: Any) -> T:
 
 
 class Row(Struct):
-    """A token's name or text, its log probability and bytes, llama.cpp's ``id`` for it, and the likeliest tokens there."""
+    """Token of a response: name or text, log-probability, bytes, llama.cpp's ``id``, and top tokens at its place."""
 
     token: str | None = None
     logprob: LogProbability = None
@@ -69,12 +70,12 @@ class Row(Struct):
 
     @property
     def p(self) -> float | None:
-        """The token's probability."""
+        """Probability of the token."""
         return None if self.logprob is None else math.exp(min(0.0, self.logprob))
 
 
 class LogProbabilities(Struct):
-    """Log probabilities of a chat (``content``), or of a plain completion."""
+    """Log-probabilities of a chat (``content``) or of a plain completion."""
 
     content: tuple[Row, ...] | None = None
     tokens: tuple[str | None, ...] | None = None
@@ -82,7 +83,7 @@ class LogProbabilities(Struct):
 
 
 class Part(Struct):
-    """A message, or a streamed part of it."""
+    """Message, or a streamed part of one."""
 
     content: str | None = None
     reasoning: str | None = None
@@ -91,7 +92,7 @@ class Part(Struct):
 
 
 class Choice(Struct):
-    """One of a response's texts, or a streamed part of it."""
+    """One of a response's texts, or a streamed part of one."""
 
     delta: Part | None = None
     message: Part | None = None
@@ -103,7 +104,7 @@ class Choice(Struct):
 
 
 class Speculation(Struct):
-    """vLLM's counts: totals, and the numbers of accepted and of drafted tokens of each verified draft."""
+    """vLLM's counts: totals, and accepted and drafted tokens per verified draft."""
 
     num_spec_steps: Count | None = None
     num_draft_tokens: Count | None = None
@@ -119,7 +120,7 @@ class Metrics(Struct):
 
 
 class Timings(Struct):
-    """llama.cpp's counts up to here."""
+    """llama.cpp's counts up to this event."""
 
     draft_n: Count | None = None
     draft_n_accepted: Count | None = None
@@ -132,7 +133,7 @@ class Usage(Struct):
 
 
 class Response(Struct):
-    """The fields read from a response in OpenAI's format, or from one event of it."""
+    """Fields that are read from a response in OpenAI's format, or from one of its events."""
 
     id: Line | None = None
     model: Line | None = None
@@ -147,18 +148,18 @@ class Response(Struct):
 
     @property
     def speculation(self) -> Speculation:
-        """vLLM's counts, empty without any."""
+        """vLLM's counts, empty if the response has none."""
         return (self.metrics and self.metrics.speculative_decoding) or Speculation()
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """Token ids of the prompt, empty if the server does not report them."""
+        """Token ids of the prompt, () if the server does not report them."""
         return self.prompt_token_ids or next((choice.prompt_token_ids for choice in self.choices or ()), None) or ()
 
 
 @dataclass(frozen=True)
 class ServedToken:
-    """An emitted token: its id or an assigned number, the text it adds, and the target's p and likeliest tokens there."""
+    """Emitted token: id or assigned number, the text that it adds, and the target's p and most probable tokens at its place."""
 
     token: int
     piece: str
@@ -168,7 +169,7 @@ class ServedToken:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Tokens that arrived together, ``gap_ns`` after the last arrival. ``drafted`` is None if the server does not report it."""
+    """Tokens that arrived together, ``gap_ns`` after the previous arrival. ``drafted``: None if not reported."""
 
     tokens: Sequence[ServedToken]
     gap_ns: int = 0
@@ -176,11 +177,10 @@ class Arrival:
 
 
 class TokenReader(NumberedTokens):
-    """Reader of one answer's tokens (``engine.interfaces.TokenText``). Tokens without an id are numbered as they appear.
+    """Reader of one response's tokens (``engine.interfaces.TokenText``). Tokens without an id are numbered as they appear.
 
-    The text is the answer's content: each token adds its bytes or its name, as far as the content agrees. Content that no token
-    accounts for becomes a token without a probability. With ``doubtful``, p = 1 counts only once another value of p has been
-    seen.
+    Each token adds its bytes or name to the text, as far as the response's content agrees. Content that no token accounts for
+    becomes a token without a probability. ``doubtful``: whether p = 1 is ignored until another value of p is seen.
     """
 
     def __init__(self, doubtful: bool = False) -> None:
@@ -190,7 +190,7 @@ class TokenReader(NumberedTokens):
         self._late = False
         self._doubtful = doubtful
         self.always_one = ""
-        """Warning that p was left out, since it was 1 for every token; else empty."""
+        """Warning that p was left out because it was 1 for every token, else ""."""
 
     def of(self, token: int) -> str:
         """Return the token's name, or its id in angle brackets."""
@@ -203,7 +203,7 @@ class TokenReader(NumberedTokens):
         return number
 
     def _known(self, token: int | None, label: str) -> int:
-        """Store the token's label; return its id, or a number for a token without an id."""
+        """Store a token's label. Returns the id, or an assigned number if there is none."""
         if token is None:
             return self.number(label)
         if label:
@@ -211,8 +211,11 @@ class TokenReader(NumberedTokens):
         return token
 
     def read(self, choice: Choice) -> list[ServedToken]:
-        """Read the tokens of one choice, or of one streamed part of it, from its log probabilities and token ids (OpenAI's
-        fields, with vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
+        """Read the tokens of one choice, or of a streamed part of one.
+
+        Reads log-probabilities and token ids in OpenAI's fields, vLLM's ``token_ids`` and llama.cpp's ``id``. Without them, the
+        text is one token.
+        """
         part, logprobs = choice.delta or choice.message or Part(), choice.logprobs or LogProbabilities()
         texts = [part.reasoning_content, part.reasoning, choice.text, part.content]
         content = (texts[0] or texts[1] or "") + (texts[2] or texts[3] or "")
@@ -228,7 +231,7 @@ class TokenReader(NumberedTokens):
         if any(text is not None for text in texts):
             gaps, pieces, rest = self._aligned(pieces, content)
         elif choice.finish_reason == "stop":
-            pieces[-1] = ""  # without a text only names are known, and an end token's name is not text
+            pieces[-1] = ""  # without content only names are known, and the name of an end token is not text
         tokens: list[ServedToken] = []
         for entry, gap, piece in zip(entries, gaps, pieces, strict=True):
             if piece and entry.token < NUMBERED:
@@ -242,7 +245,7 @@ class TokenReader(NumberedTokens):
         return [ServedToken(self.number(part), part) for part in parts]
 
     def _entry(self, row: Row, token: int | None = None) -> ServedToken:
-        """Return a row's token, with its text if it can be decoded without its neighbours; store its name."""
+        """Return a row's token, with its text if that can be decoded alone, and store its name."""
         token_id, label, name, raw = _named(row)
         if raw and raw != name.encode():
             name = self._utf8.decode(raw)
@@ -253,22 +256,23 @@ class TokenReader(NumberedTokens):
             p, self.always_one = None, ALWAYS_ONE
         for other in row.top_logprobs or () if p is not None else ():
             other_id, its_label, *_ = _named(other)
-            # Only the emitted token has its id in every engine.
+            # Only the emitted token has an id in every engine.
             likely = token if its_label and its_label == label else self._known(other_id, its_label)
             if other.p is not None:
                 top.append((likely, other.p))
         return ServedToken(token, "" if _BROKEN in name else name, p, top)
 
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
-        """Split ``whole`` by token: unaccounted text before each, each token's own text, and the text after the last.
+        """Split ``whole`` by token: unaccounted text before each token, each token's text, and the text after the last token.
 
-        A token whose text is not in ``whole`` (part of a character, an end token) adds the text before the next token found.
+        A token whose text is not in ``whole``, such as part of a character or an end token, gets the text up to the next token
+        found.
         """
         before, pieces, silent, rest = [""] * len(texts), [""] * len(texts), -1, whole
         for place, text in enumerate(texts):
             start = rest.find(text) if text else -1
             if start > 0 and (bare := text.lstrip(" ")) and rest.startswith(bare):
-                start, text = 0, bare  # the first word without the space that its token begins with
+                start, text = 0, bare  # the first word has lost the leading space of its token
             if start < 0:
                 silent = place
                 continue
@@ -286,7 +290,10 @@ class TokenReader(NumberedTokens):
         return before, pieces, rest
 
     def bounded(self, arrival: Arrival) -> list[Arrival]:
-        """Split the arrival into parts that fit in a step: one part, unless a whole text arrived at once."""
+        """Split the arrival into parts that fit in a step.
+
+        More than one part is needed only if a whole text arrives at once.
+        """
         parts: list[list[ServedToken]] = [[]]
         room = 0
         for one in arrival.tokens:
@@ -302,7 +309,7 @@ class TokenReader(NumberedTokens):
 
 
 def _named(row: Row) -> tuple[int | None, str, str, bytes]:
-    """Return id, label, name and bytes of a row's token, as far as known. The name may be an id, an option of vLLM."""
+    """Return id, label, name and bytes of a row's token, as far as known. vLLM has an option to send ids as names."""
     name, raw, token = row.token or "", bytes(row.bytes or ()), row.id
     if by_id := _NAMED_BY_ID.fullmatch(name):
         token, name = int(by_id[1]), ""
@@ -311,12 +318,14 @@ def _named(row: Row) -> tuple[int | None, str, str, bytes]:
 
 
 Counted = tuple[Sequence[ServedToken], int | None, int]
-"""Tokens, and the numbers of drafted (None if unreported) and accepted tokens up to them."""
+"""Tokens, and the numbers of drafted tokens (None if not reported) and accepted tokens up to and including their round."""
 
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
-    """Yield rounds by the counts beside each token, as llama.cpp sends them with ``timings_per_token``. All tokens of a round
-    carry the numbers of drafted and accepted tokens after that round. Each arrival without such counts is one round."""
+    """Yield rounds from the counts beside each token, as llama.cpp sends them with ``timings_per_token``.
+
+    All tokens of a round carry the counts after that round. An arrival without counts is one round.
+    """
     waiting: list[ServedToken] = []
     before, drafted, expected = (0, 0), 0, 0
     for tokens, made, kept in heard:
@@ -334,10 +343,10 @@ def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
 
 
 def rounds_by_counts(tokens: Sequence[ServedToken], counts: Speculation) -> tuple[list[Arrival], str]:
-    """Split a whole text by vLLM's counts per verified draft.
+    """Split a whole text by vLLM's counts per verified draft. Returns the rounds, and a warning if some positions are unknown.
 
-    The first token comes from the pass that reads the prompt. Rounds without a draft are left out of the counts. Returns the
-    rounds, and a warning if some rounds' positions are unknown. Raises BadInput if the counts do not fit the text.
+    The first token comes from the prefill. The counts leave out rounds without a draft. Raises BadInput if the counts do not fit
+    the text.
     """
     accepted, drafted = counts.per_step_accepted or (), counts.per_step_drafted or ()
     if len(accepted) != len(drafted):
@@ -367,10 +376,10 @@ def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> Non
 
 
 def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
-    """Return an arrival as a round: all its tokens but the last count as drafted, and more if the server reports more."""
+    """Return an arrival as a round: all tokens but the last count as drafted, or more if the server reports more."""
     ids, p = [token.token for token in arrival.tokens], [token.p for token in arrival.tokens]
     drafted = min(arrival.drafted or 0, MAX_NODES - 1)
-    kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the end may lie inside the accepted tokens
+    kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the text may end inside the accepted tokens
     untold = max(0, drafted - len(kept))
     return ChainRound(
         kept,
@@ -388,7 +397,7 @@ def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
 
 @dataclass(frozen=True)
 class Imported:
-    """Contents of a file: traces, the names of fields that were not read, and notes for the user."""
+    """Contents of a file: traces, names of fields that were not read, and notes for the user."""
 
     traces: tuple[Trace, ...]
     unread: tuple[str, ...]
@@ -396,7 +405,7 @@ class Imported:
 
 
 def read_file(path: str | Path) -> Imported:
-    """Read all responses in a file. Raises BadInput for a file that holds none."""
+    """Read the responses in a file. Raises BadInput if there are none."""
     place = Path(path)
     try:
         with place.open("rb") as file:
@@ -404,11 +413,11 @@ def read_file(path: str | Path) -> Imported:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"{place.name} is not UTF-8 text.") from None
-    except (OSError, ValueError) as problem:  # a path may hold a zero byte
+    except (OSError, ValueError) as problem:  # a path may contain a zero byte
         raise BadInput(f"{shown(str(place), 200)} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from None
     if len(data) > MOST_BYTES:
         raise BadInput(f"{place.name} has more than {MOST_BYTES >> 20} MB; split it.")
-    try:  # one object, a list of them, or one per line
+    try:  # one object, a list of objects, or one object per line
         whole = strict_json(text)
         objects = whole if isinstance(whole, list) else [whole]
     except BadTrace:
@@ -430,7 +439,7 @@ def read_file(path: str | Path) -> Imported:
     notes = list(dict.fromkeys(word for trace in traces for word in trace.run.warnings if word != NO_TIMES))
     if len(objects) > MOST_TRACES:
         notes.append(f"Only the first {MOST_TRACES} of {len(objects)} responses were read.")
-    # As many names of unread fields as fit in a sentence.
+    # As many names as fit in a sentence.
     return Imported(tuple(traces), tuple(name[:60] for name in sorted(unread)[:30]), tuple(notes))
 
 

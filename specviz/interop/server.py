@@ -1,8 +1,7 @@
-"""Answers of a running server: vLLM, SGLang, llama.cpp, or any other with OpenAI's chat completions.
+"""Client of a running server: vLLM, SGLang, llama.cpp, or any other with OpenAI's chat completions.
 
-A prompt is sent, tokens arrive in a stream, and each arrival is a step on the stage. Servers' reports differ. vLLM with
-``--per-request-spec-decode-metrics detailed`` counts the drafted and accepted tokens of each verified draft; llama.cpp counts
-drafted and accepted tokens up to each token; other servers report only arrivals.
+Tokens arrive in a stream, and each arrival is a step. vLLM with ``--per-request-spec-decode-metrics detailed`` also counts
+drafted and accepted tokens per verified draft, llama.cpp up to each token. Other servers report only arrivals.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from specviz.trace.schema import MAX_TEXT, End, Line, Run, Sampling, Step, Trace
 TOP = 3
 KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
 _DETAILS = {"vllm": "return_token_ids", "llama.cpp": "timings_per_token", "sglang": "return_spec_tokens_details"}
-"""Request fields that make each engine report its rounds."""
+"""Request fields that make an engine report its rounds."""
 REFUSING = frozenset({400, 422, 501})
-"""Statuses of a refusal that may be due to ``logprobs`` alone."""
+"""Status codes of a refusal whose cause may be ``logprobs``."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answered: its address, its kind, and the model it serves."""
+    """Server that answered: address, kind, and the model that it serves."""
 
     url: str
     kind: str
@@ -57,7 +56,7 @@ class Server:
 
     @property
     def title(self) -> str:
-        """The kind's displayed name."""
+        """Display name of the kind of server."""
         return KINDS[self.kind]
 
 
@@ -71,7 +70,7 @@ class _Models(Struct):
 
 
 def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
-    """Identify the server at this address. Raises BadInput, with a remedy, if nothing answers or no language model is served."""
+    """Identify the server at ``url``. Raises BadInput, with a remedy, if no server answers or it serves no language model."""
     base = address(url)
     place = f"{base}/v1/models"
     try:
@@ -80,7 +79,7 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     except BrokenOff as problem:
         raise BadInput(f"Nothing answers at {place}: {problem} Is the server running, and is this its address?") from None
     if status in (401, 403):
-        words = "it refuses this key" if key else "it requires a key; give it with --key"
+        words = "the server refuses this key" if key else "the server needs a key; add --key"
         raise BadInput(f"{base} answers with status {status}: {words}.")
     if status != 200:
         raise BadInput(f"{place} answers with status {status}; is it an OpenAI-compatible server?")
@@ -96,10 +95,10 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
 
 @dataclass
 class Answer:
-    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have corrected.
+    """One response as it arrives. Iterate :meth:`events`, then read ``trace``, which includes the server's own counts.
 
-    Of the request ``ask`` the server gets prompt, length and sampling. Without ``logprobs`` it is asked for none, and p stays
-    unknown.
+    ``ask``: request whose prompt, length and sampling are sent. ``logprobs``: whether to request log-probabilities; without them,
+    p is unknown.
     """
 
     server: Server
@@ -108,9 +107,9 @@ class Answer:
     logprobs: bool = True
     trace: Trace | None = None
     name: str = ""
-    """The server's id for this answer, with which the plugin's file name begins."""
+    """The server's id of this response, with which the plugin's file name begins."""
     prompt_ids: tuple[int, ...] = ()
-    """Token ids of the prompt as the server read it, empty if it does not report them."""
+    """Token ids of the prompt under the server's tokenizer, () if not reported."""
     _arrivals: list[Arrival] = field(default_factory=list)
     _counts: Speculation | None = None
     _summary: str = ""
@@ -121,23 +120,22 @@ class Answer:
         self._reader = TokenReader(doubtful=self.server.kind == "llama.cpp")
 
     def events(self) -> Iterator[Run | Step | End]:
-        """Yield the run, one step per arrival, and the end. If the server breaks off, the end has the steps so far and the
-        reason.
+        """Yield the run, one step per arrival, and the end; after a failure, the end has the reason and the steps so far.
 
-        Once ``cancel`` is set, the end comes within one polling interval of the client. Raises BadInput if no token arrives.
+        Stops within one polling interval of the client once ``cancel`` is set. Raises BadInput if no token arrives.
         """
         with Sampler(self.server.url, self.server.key, self.cancel) as sampler:
             arrivals = self._received(sampler.began)
             first = next(arrivals, None)
             if first is None and not isinstance(self._broken, Cancelled):
-                why_not = "answered without a token; ask for more, or look at the server's log."
+                why_not = "answered without a token; request more tokens, or read the server's log."
                 raise BadInput(f"{self.server.url} {f'did not answer: {self._broken}' if self._broken else why_not}")
             run, steps = self._run(), self._steps()
             yield run
             try:
                 for arrival in arrivals if first is None else chain([first], arrivals):
                     if not steps.room(len(arrival.tokens)):
-                        raise BrokenOff(f"it went on past {len(steps.output)} tokens.")
+                        raise BrokenOff(f"the response has more than {len(steps.output)} tokens.")
                     self._arrivals.append(arrival)
                     step = steps.add(chain_round(arrival))
                     yield step.replace(notes=(*step.notes, *sampler.news()))
@@ -155,14 +153,14 @@ class Answer:
         self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
 
     def _received(self, before: int) -> Iterator[Arrival]:
-        """Yield arrivals of tokens, each with the time since the last arrival."""
+        """Yield arrivals of tokens, each with the time since the previous one."""
         for arrival in counted_rounds(self._heard()):
             now = time.perf_counter_ns()
             yield from self._reader.bounded(replace(arrival, gap_ns=now - before))
             before = now
 
     def _heard(self) -> Iterator[Counted]:
-        """Yield tokens and the counts beside them; store the server's other reports, and the reason for an early end."""
+        """Yield tokens and the counts beside them. Stores other reports of the server, and the reason for an early end."""
         try:
             with Client(self.server.url, self.server.key, self.cancel) as client:
                 for event in self._answered(client):
@@ -182,7 +180,7 @@ class Answer:
             self._broken = problem
 
     def _answered(self, client: Client) -> Iterator[Response | None]:
-        """Yield the answer's events; if a refusal may be due to log probabilities, request once more without them."""
+        """Yield the events of the response. If log-probabilities may have caused a refusal, repeats the request without them."""
         path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
         try:
             yield from client.events(path, self._body())
@@ -229,7 +227,7 @@ class Answer:
         return body
 
     def _steps(self) -> ChainSteps:
-        """Return empty steps after the prompt, which counts as one token if the server does not report its ids."""
+        """Return empty steps after the prompt, which counts as one token if its ids are unknown."""
         ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
         return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
 
@@ -255,8 +253,10 @@ class Answer:
         )
 
     def _whole(self, seen: Trace) -> Trace:
-        """Return the trace split by the server's counts per draft, if any; else the trace by arrivals. A round's time ends at the
-        arrival of its last token: an arrival may hold several rounds, or part of one."""
+        """Return the trace split by the server's counts per draft, or unchanged without counts.
+
+        A round's time ends when its last token arrives: an arrival may hold several rounds, or part of one.
+        """
         if self._counts is None or self._reason == "error":
             return seen
         assert seen.end is not None

@@ -1,4 +1,4 @@
-"""A server's own counters of speculative decoding (``/metrics``): read once, or sampled while an answer arrives."""
+"""A server's counters of speculative decoding (``/metrics``), read once or sampled while a response arrives."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from specviz.trace.notes.models import CounterSample, ServedCountersNote
 from specviz.trace.schema import EXACT, Note, Trace
 
 SAMPLE_SECONDS = 0.25
-"""Seconds between two readings of the counters."""
+"""Seconds between two samples of the counters."""
 MOST_SAMPLES = 2000
 MOST_PLACES = 256
-"""Maximum number of positions in a draft that are counted separately."""
+"""Maximum number of draft positions that are counted separately."""
 MOST_VALUES = 8192
 """Maximum number of values in one note."""
 MOST_LINE = 16 << 10
@@ -30,8 +30,10 @@ _COUNTED = re.compile(r"(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|acc
 
 
 def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Mapping[str, str], int]]:
-    """Yield the samples in Prometheus' text format whose name matches ``names``: the match, the labels and the value. Lines
-    whose value is not a count are skipped."""
+    """Yield name match, labels and value of samples in Prometheus' text format whose name matches ``names``.
+
+    Lines whose value is not a count are skipped.
+    """
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line[:MOST_LINE])
         if found and (name := names.fullmatch(found[1])) and (value := whole(found[3])) is not None:
@@ -40,7 +42,7 @@ def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str
 
 
 def whole(text: str) -> int | None:
-    """Parse a count from another program's output; return None if it is not one."""
+    """Parse a count in another program's output. Returns None if the text is not a count."""
     try:
         value = float(text)
     except ValueError:
@@ -50,7 +52,7 @@ def whole(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Counters:
-    """A server's own counts since it started: drafts, drafted tokens, and accepted tokens in total and by draft position."""
+    """A server's counts since it started: drafts, drafted tokens, and accepted tokens in total and by draft position."""
 
     drafts: int
     drafted: int
@@ -67,7 +69,7 @@ class Counters:
 
 
 def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
-    """Read the server's counts of speculative decoding; return None if it has none or does not answer."""
+    """Read the server's counts of speculative decoding. Returns None if there are none or the server does not answer."""
     try:
         with Client(url, key, cancel) as client:
             return read_counters(client.metrics(CONNECT_SECONDS))
@@ -76,7 +78,7 @@ def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> 
 
 
 def read_counters(text: str) -> Counters | None:
-    """Parse these counts in Prometheus' text format, summed over engines; return None if there are none."""
+    """Parse counts in Prometheus' text format, summed over engines. Returns None if there are none."""
     found, places = Counter[str](), Counter[int]()
     for name, labels, value in prometheus(text, _COUNTED):
         if name[1] != "accepted_tokens_per_pos":
@@ -90,9 +92,9 @@ def read_counters(text: str) -> Counters | None:
 
 
 class Sampler:
-    """Counts since ``began``, sampled by a separate thread until the ``with`` block ends. A server without counts is asked once.
+    """Counts since ``began``, sampled by a separate thread until the ``with`` block ends.
 
-    They cover all of the server's work in that time, including other requests.
+    The counts include other requests that the server handles in that time. A server without counts is queried only once.
     """
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
@@ -112,7 +114,7 @@ class Sampler:
         return self
 
     def news(self) -> tuple[Note, ...]:
-        """Return a note with the samples since the last call, or no note before the first sample."""
+        """Return a note with the samples since the last call, or () before the first sample."""
         fresh = self.samples[self._reported :]
         self._reported += len(fresh)
         return (_note(fresh),) if self._reported else ()
@@ -137,14 +139,16 @@ class Sampler:
 
 
 def _note(samples: Sequence[CounterSample]) -> Note:
-    """Return a note with as many of the latest samples as it may hold."""
+    """Return a note with the latest samples, as many as fit."""
     most = MOST_VALUES // max((len(sample.accepted) + 8 for sample in samples), default=1)
     return ServedCountersNote(samples[-most:]).to_note()
 
 
 def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
-    """Return the trace with each sample on the step during which it was taken, or on the last step if it came later. Steps
-    between two samples get an empty note, so that the samples so far stay on screen."""
+    """Return the trace with each sample on the step during which it was taken, or on the last step if taken later.
+
+    Steps between two samples get an empty note, which keeps the samples so far on screen.
+    """
     if not samples or not trace.steps:
         return trace
     ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))

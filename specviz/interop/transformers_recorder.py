@@ -1,11 +1,11 @@
-"""``specviz.record``: runs of transformers' own ``generate``, assisted or not, as traces; the text is unchanged.
+"""``specviz.record``: runs of transformers' own ``generate``, assisted or not, as traces.
 
     with specviz.record(model, tokenizer) as recording:
         model.generate(**inputs, assistant_model=assistant, max_new_tokens=64)
     recording.trace.show()
 
-Every drafter of ``generate`` is a candidate generator: its proposals and the target's verdicts are recorded where transformers
-passes them on. Recording draws no random numbers, so a sampled text is the same with and without it.
+Each drafter of ``generate`` is a candidate generator; its proposals and the target's verdicts are recorded where transformers
+hands them over. Recording draws no random numbers, so sampled text is unchanged.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ METHODS = {
     "MTPCandidateGenerator": ("Multi-token prediction in transformers", "use_mtp"),
     "DFlashTokenCandidateGenerator": ("DFlash in transformers", "speculation_type"),
 }
-"""Title of each candidate generator's method, and the setting that selects it; all others have an assistant model."""
+"""Title of each candidate generator's method, and the setting that selects it; other generators use an assistant model."""
 FIRST_PASS = "transformers reads the prompt in the first pass, which scores the first draft as well: its time is in step 1."
 UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
 
 
 @dataclass
 class Recording:
-    """Runs recorded so far, one trace per ``generate``. A plain run with the same prompt is the baseline of the others."""
+    """Runs recorded so far, one trace per ``generate``. A plain run is the baseline of the other runs on the same prompt."""
 
     traces: list[Trace] = field(default_factory=list)
 
@@ -55,12 +55,14 @@ class Recording:
         return self.traces[-1]
 
     def _repr_html_(self) -> str:
-        """Return the last run's stage, for a notebook."""
+        """Return the stage with the last run, for a notebook."""
         return self.trace._repr_html_()
 
     def add(self, trace: Trace, gap: Callable[[Sequence[int]], float]) -> None:
-        """Add a trace, and make every plain run the baseline of runs with its prompt that have none yet. ``gap`` returns the
-        gap between the top two target logits after an output."""
+        """Add a trace, and make plain runs the baselines of runs that share their prompt and have no baseline yet.
+
+        ``gap``: function that returns the gap between the top two target logits after an output.
+        """
         self.traces.append(trace)
         plain = {(one.run.prompt_pieces, one.run.sampling): one for one in self.traces[::-1] if one.run.method == PLAIN}
         for place, one in enumerate(self.traces):
@@ -80,10 +82,10 @@ PLAIN = "transformers_generate"
 
 @contextmanager
 def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
-    """Record the calls of ``model.generate`` inside the block in a :class:`Recording`.
+    """Record the calls of ``model.generate`` inside the ``with`` block.
 
-    ``model`` is a transformers model that generates text from token ids, ``tokenizer`` shows its tokens. Runs other than a
-    chain of one prompt (several prompts at once, beams, an encoder) are generated as usual but not recorded, with a warning.
+    ``model``: a transformers model that generates text from token ids. ``tokenizer``: for the text of tokens. Only single prompts
+    without beams or encoder are recorded; other calls run as usual, with a warning.
     """
     if not callable(getattr(model, "generate", None)):
         raise BadInput("specviz.record takes a transformers model with a generate method.")
@@ -92,7 +94,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
     plain, busy = model.generate, threading.Lock()
 
     def generate(*given: Any, **asked: Any) -> Any:
-        # A model that drafts for itself calls its own generate, and another thread's run would be mixed into this one.
+        # Exclude nested calls by models that draft for themselves, and calls by other threads.
         if not busy.acquire(blocking=False):
             return plain(*given, **asked)
         call = _Call(model)
@@ -113,7 +115,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
 
 @contextmanager
 def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Replace the model's method inside the block by an instance attribute, whose removal restores the class's method."""
+    """Replace a method of ``model`` inside the ``with`` block by an instance attribute, which hides the class's method."""
     setattr(model, name, function)
     try:
         yield
@@ -122,7 +124,7 @@ def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[No
 
 
 class _Call:
-    """One call of ``generate``, recorded by hooks on the model. Times are the host's, in nanoseconds."""
+    """One call of ``generate``, recorded by hooks on the model. Times are host times in nanoseconds."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -136,7 +138,7 @@ class _Call:
         """Start and end of each call of the target."""
         self._rounds: list[ChainRound] = []
         self._length = 0
-        """Number of tokens of the text before this round's draft."""
+        """Number of tokens before this round's draft."""
         self._drafted: list[int] = []
         self._q: list[float | None] = []
         self._drafting = (0, 0)
@@ -145,18 +147,18 @@ class _Call:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Record the call inside the block. All hooks are removed at its end, even after an error."""
+        """Record the call inside the ``with`` block, and remove the hooks afterwards."""
         model = self._model
         prepare, choose = model._prepare_generation_config, model._get_candidate_generator
 
         def prepared(*given: Any, **asked: Any) -> Any:
             answer = prepare(*given, **asked)
-            if self._config is None:  # later calls are the drafter's own
+            if self._config is None:  # later calls come from the drafter
                 self._config = answer[0] if isinstance(answer, tuple) else answer
             return answer
 
         def chosen(*given: Any, **asked: Any) -> Any:
-            """Return the generator itself, with its two methods wrapped, since transformers checks its class."""
+            """Return the generator with two methods wrapped; transformers checks its class, so no other object will do."""
             generator = self._generator = choose(*given, **asked)
             self._propose, self._learn = generator.get_candidates, generator.update_candidate_strategy
             generator.get_candidates, generator.update_candidate_strategy = self._proposed, self._learned
@@ -200,8 +202,10 @@ class _Call:
         return ids, logits
 
     def _learned(self, input_ids: Tensor, scores: Tensor, *given: Any, **asked: Any) -> Any:
-        """Store the round. ``scores`` [1, depth, vocab] are the target's, after the processors. The target's pass is the last one
-        recorded: an assistant that is the model itself has called it before."""
+        """Store the round; ``scores`` [1, depth, vocab] are the target's, after the logits processors.
+
+        The target's pass is the last one recorded. Earlier ones may be an assistant's, if the assistant is the model itself.
+        """
         judged = self._now()
         emitted, (began, ended), (draft, drafted) = input_ids[0, self._length :].tolist(), self._passes[-1], self._drafting
         p = scores[0].float().softmax(-1)
@@ -223,7 +227,7 @@ class _Call:
         return answer
 
     def trace(self, output: Any, text: TokenText) -> Trace:
-        """Return the run as a trace. Raises BadInput for a run that a trace cannot hold."""
+        """Return the run as a trace. Raises BadInput if a trace cannot hold the run."""
         spent = (self._now() - self._began) / 1e9
         sequences: Any = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
         if problem := self._problem or self._unfit(sequences):
@@ -242,7 +246,7 @@ class _Call:
             reason, message = "time_limit", f"generate had max_time={most:g} s."
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
         rounds = self._rounds
-        if not rounds:  # no draft: one pass per token, and the time between two passes counts as host time
+        if not rounds:  # no draft: one pass per token, and the time between passes is host time
             nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
             rounds = [
                 ChainRound((), (token,), Nanoseconds(verify=ended - began, host=max(0, later - ended)))
@@ -264,7 +268,7 @@ class _Call:
         return int(config.max_new_tokens or max(0, (config.max_length or 0) - len(self._prompt)))
 
     def _unfit(self, sequences: Any) -> str:
-        """Return the reason why a trace cannot hold this run, or an empty text."""
+        """Return the reason why a trace cannot hold this run, or ""."""
         if not self._prompt or self._config is None or not isinstance(sequences, Tensor):
             return "the model was never called"
         if len(sequences) != 1 or self._config.num_beams > 1:
@@ -274,11 +278,11 @@ class _Call:
         ids, start = sequences[0].tolist(), len(self._prompt)
         written = ids[start:]
         if ids[:start] != self._prompt or not written:
-            return "its prompt was not read as token ids in one pass"
+            return "the prompt was not prefilled as token ids in one pass"
         if self._rounds and [token for round_ in self._rounds for token in round_.emitted] != written:
             return "the rounds do not add up to the text"
         if not self._rounds and len(self._passes) != len(written):
-            return f"it called the model {len(self._passes)} times for {len(written)} tokens"
+            return f"generate called the model {len(self._passes)} times for {len(written)} tokens"
         return ""
 
     def _run(self, text: TokenText) -> Run:
@@ -313,14 +317,14 @@ class _Call:
 
 
 def _name(model: Any) -> str:
-    """Return a model's name: its hub id, the last part of its folder's path, or else its class."""
+    """Return a model's name: the hub id, the last part of the folder's path, or the class."""
     return short_name(getattr(model, "name_or_path", None)) or type(model).__name__
 
 
 def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
-    """Return the probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None for tokens without a probability.
+    """Return the probabilities of ``tokens`` under ``logits`` [1, depth, vocab], None for tokens without a row.
 
-    There may be fewer rows than tokens, or rows over another vocabulary.
+    Rows over a smaller vocabulary give no probabilities.
     """
     known: list[float] = []
     if logits is not None and logits.dim() == 3 and tokens:

@@ -1,11 +1,11 @@
-"""Methods of this project as vLLM's ``speculative_config``: their settings there, and why vLLM cannot run the others.
+"""Methods of this project as vLLM's ``speculative_config``, and reasons why vLLM cannot run the others.
 
-vLLM 0.32 drafts and verifies one chain per request. Its slots for a drafter are n-gram lookup, suffix decoding, a draft model, an
-EAGLE-3 head, and a custom class that receives only the tokens so far (``custom_class``). A method with further needs is refused
-with the reason; no setting is rounded to one that vLLM has.
+vLLM 0.32 drafts and verifies one chain per request. The chain may come from n-gram lookup, suffix decoding, a draft model, an
+EAGLE-3 head, or a custom class that receives only the tokens so far (``custom_class``). A method that needs more is refused with
+the reason, and so is a setting that vLLM lacks.
 
-A running vLLM's settings are compared with a method's. Two sources in ``/metrics`` report them: the plugin's line
-(``specviz:speculative_config_info``), and vLLM's own counters, whose number of positions is the number of drafted tokens.
+The settings of a running vLLM are compared with a method's. Two sources in ``/metrics`` report them: the plugin's line
+(``specviz:speculative_config_info``), and vLLM's counters, which have one position per drafted token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HEAD = "eagle3-head"
 """Folder of the exported head in printed commands."""
 _HEADED = (DEFAULT_TEXT_TARGET, "smollm2-135m-hub")
 SUFFIX_DEPTH = 64
-"""Depth of our suffix trees, repeated from ``drafting.memory.suffix_tree.DEPTH``, whose import would load torch."""
+"""Depth of our suffix trees. A copy of ``drafting.memory.suffix_tree.DEPTH``, whose import would load torch."""
 
 _DRAWN = "Tokens are sampled: both engines sample the same distribution with different random numbers, so the texts differ."
 REASONS: dict[str, str] = {
@@ -44,15 +44,17 @@ REASONS: dict[str, str] = {
     for reason in tomllib.loads((ASSETS / "vllm.toml").read_text("utf-8"))["reasons"]
     for name in reason["methods"]
 }
-"""By method, the reason why vLLM 0.32 cannot run it; methods for pictures have another."""
+"""Reason why vLLM 0.32 cannot run a method, by method; image methods have another."""
 _TREE = REASONS["eagle2"]
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A method on vLLM: ``speculative`` is its ``--speculative-config`` (None: no speculation), ``environment`` holds further
-    environment variables, ``before`` is the command that makes the drafter's files, and ``differs`` lists the remaining
-    differences from our run."""
+    """A method on vLLM.
+
+    ``speculative``: the ``--speculative-config``, None for no speculation. ``environment``: further environment variables.
+    ``before``: command that makes the drafter's files. ``differs``: remaining differences from a run in specviz.
+    """
 
     target: str
     speculative: Mapping[str, Any] | None
@@ -61,10 +63,10 @@ class Serving:
     differs: tuple[str, ...] = ()
 
     def command(self) -> str:
-        """Return shell commands that start the server in vLLM's environment; REPO is a checkout of specviz."""
+        """Return shell commands that start the server in vLLM's environment; REPO stands for a checkout of specviz."""
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
-        if self.speculative is not None:  # vLLM refuses the first option without speculation
+        if self.speculative is not None:  # vLLM refuses the metrics option without speculation
             config = shlex.quote(json.dumps(dict(self.speculative)))
             serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
         return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"SPECVIZ_VLLM_TRACES=FOLDER{own} {serve}"]))
@@ -111,7 +113,7 @@ def _suffix(request: Request, target: str) -> Serving:
 
 
 def _custom(request: Request, target: str, most: int) -> Serving:
-    """Return our own drafter in vLLM's slot for a custom class."""
+    """Serve a drafter of this project in vLLM's slot for a custom class."""
     own = {"method": request.method, "parameters": vars(request.parameters)}
     config = {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}
     return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)})
@@ -158,7 +160,7 @@ _WAYS: dict[str, Callable[[Request, str], Serving]] = {
 
 
 def _served_name(name: str, what: str) -> str:
-    """Return a model's name for ``vllm serve``: a folder, or a hub id. Raises BadInput for a model that vLLM cannot load."""
+    """Return a model's name for ``vllm serve``: a folder or hub id. Raises BadInput if vLLM cannot load the model."""
     place = resolve(name)
     entry = place.entry
     if place.repository and (entry is None or entry.modality == "text"):
@@ -175,7 +177,7 @@ def _served_name(name: str, what: str) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """A server's ``settings`` by name, as far as known, and their source. ``speculates`` is None if unknown."""
+    """Known settings of a server by name, and their source. ``speculates``: None if unknown."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     speculates: bool | None = None
@@ -184,7 +186,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Match:
-    """A method's settings that the server has (``same``), has with other values (``different``), or does not report."""
+    """Settings of a method that the server shares (``same``), has with other values (``different``), or does not report."""
 
     same: tuple[str, ...] = ()
     different: tuple[str, ...] = ()
@@ -192,7 +194,7 @@ class Match:
 
 
 def known(server: Server) -> Known:
-    """Query the server's settings. A server that does not answer has none."""
+    """Query the server's settings; none if the server does not answer."""
     with Client(server.url, server.key) as client:
         metrics = client.metrics()
     for _, labels, _ in prometheus(metrics, re.compile(INFO)):
@@ -205,7 +207,7 @@ def known(server: Server) -> Known:
 
 
 def _plain(value: Any) -> str:
-    """Return a setting as comparable text: 1 and 1.0 are equal."""
+    """Return a setting as comparable text, in which 1 and 1.0 are equal."""
     try:
         return f"{float(value):g}"
     except (TypeError, ValueError):
@@ -213,9 +215,10 @@ def _plain(value: Any) -> str:
 
 
 def compared(serving: Serving, found: Known) -> Match:
-    """Compare the method's settings with the server's known ones, one by one.
+    """Compare the method's settings with the server's known settings, one by one.
 
-    A model is compared by the last part of its name. A folder with another name counts as unknown: it may hold the same weights.
+    Models are compared by the last part of their names. A folder with another name counts as unknown, since it may hold the same
+    weights.
     """
     wanted = {name: _plain(value) for name, value in (serving.speculative or {}).items()} | dict(serving.environment)
     if not wanted or found.speculates is False:

@@ -173,7 +173,7 @@ def test_a_server_that_refuses_log_probabilities_is_asked_without() -> None:
 
 def test_a_missing_key_is_named_and_a_given_one_is_sent() -> None:
     with serving(Script(VLLM, key="sesame")) as url:
-        with pytest.raises(BadInput, match="give it with --key"):
+        with pytest.raises(BadInput, match="add --key"):
             look(url)
         with pytest.raises(BadInput, match="refuses this key"):
             look(url, "wrong")

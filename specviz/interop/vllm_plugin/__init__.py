@@ -5,11 +5,13 @@ With REPO a checkout, in vLLM's environment:
     pip install --no-deps REPO
     SPECVIZ_VLLM_TRACES=FOLDER vllm serve …
 
-It records vLLM's first model runner; on a GPU where vLLM chooses the second, set ``VLLM_USE_V2_MODEL_RUNNER=0`` (untested).
-Under tensor parallelism one worker of the group records. Pipeline parallelism is untested: there the CPU build of 0.32 itself
-fails, with a drafter in the first stage, and with ``--enforce-eager`` in the last.
+vLLM's first model runner is recorded; on a GPU where vLLM chooses the second, set ``VLLM_USE_V2_MODEL_RUNNER=0`` (untested).
+Under tensor parallelism one worker of the group records. Pipeline parallelism is untested, because the CPU build of 0.32 fails
+with a drafter in the first stage and with ``--enforce-eager`` in the last.
 
-``/metrics`` then reports the server's speculative settings, and the class :class:`.proposer.Drafter` runs our drafters.
+The plugin also adds the server's speculative settings to ``/metrics``, and :class:`.proposer.Drafter` runs drafters of this
+project.
 
-vLLM finds the plugin by the entry point ``specviz-vllm`` of pyproject.toml. Without ``SPECVIZ_VLLM_TRACES`` it does nothing.
+vLLM finds the plugin by the entry point ``specviz-vllm`` in pyproject.toml. Without ``SPECVIZ_VLLM_TRACES`` the plugin does
+nothing.
 """

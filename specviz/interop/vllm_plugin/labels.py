@@ -1,4 +1,4 @@
-"""Names shared by the plugin in a server and its clients."""
+"""Names shared by the vLLM plugin and its clients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from specviz.interop.responses import converted
 from specviz.methods.registry import build, get
 
 DRAFTER = "SPECVIZ_VLLM_DRAFTER"
-"""Environment variable with method and parameters of :class:`specviz.interop.vllm_plugin.proposer.Drafter`."""
+"""Environment variable with method and parameters for :class:`specviz.interop.vllm_plugin.proposer.Drafter`."""
 INFO = "specviz:speculative_config_info"
-"""The plugin's line in ``/metrics``: its labels are ``SETTINGS`` and ``DRAFTER``."""
+"""Name of the plugin's metric in ``/metrics``, with the labels ``SETTINGS`` and ``DRAFTER``."""
 SETTINGS = (
     "method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "suffix_decoding_max_tree_depth",
     "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob",
     "draft_sample_method",
 )  # fmt: skip
-"""Fields of vLLM's ``SpeculativeConfig`` that a method here may set."""
+"""Fields of vLLM's ``SpeculativeConfig`` that methods of this project set."""
 
 
 class _Setting(Struct):
@@ -28,7 +28,7 @@ class _Setting(Struct):
 
 
 def drafter_of(text: str) -> tuple[str, Any]:
-    """Return method and parameters in the variable's ``text``, completed with defaults. Raises BadInput if it names no method."""
+    """Return method and parameters in ``text``, completed with defaults. Raises BadInput if ``text`` names no method."""
     try:
         setting = converted(_Setting, text)
         method = get(setting.method)

@@ -1,9 +1,10 @@
 """Wrappers of vLLM's model runner that record the times, drafts and samples of each round.
 
-One worker records: in the last stage of the pipeline, which has the logits, the first rank of the tensor parallel group, since
-all ranks sample alike. All others return at once. Nothing waits for a GPU: times are CUDA events, numbers are copied
-asynchronously, and a separate process turns them into steps (:mod:`.request_recorder`). In vLLM's process a thread packs the
-numbers and writes them to the other process's input. If vLLM is killed, the other process still writes the rest of its input.
+One worker records: the first rank of the tensor-parallel group in the last pipeline stage, which has the logits. All ranks sample
+alike. Recording never waits for a GPU: times are CUDA events, and numbers are copied asynchronously.
+
+In vLLM's process, a thread sends the numbers to a writer process (:mod:`.request_recorder`), which turns them into steps. If vLLM
+is killed, the writer still finishes its input.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ TOP = 3
 _LOG = logging.getLogger("vllm.specviz")
 _OURS = "_specviz_listener"
 Mark = Any
-"""A moment: nanoseconds of the host's clock, a CUDA event, or None for a missing one."""
+"""A moment: nanoseconds on the host's clock, a CUDA event, or None if missing."""
 MOST_WAITING = 20_000
-"""Maximum number of rounds that may wait to be sent; above it, new requests are served but not recorded."""
+"""Maximum number of rounds waiting to be sent; above it, new requests are served but not recorded."""
 CLOSING_SECONDS = 10.0
 TITLES = {
     "ngram": "N-gram", "ngram_gpu": "N-gram", "suffix": "Suffix decoding", "draft_model": "Draft model", "eagle": "EAGLE",
@@ -42,7 +43,7 @@ TITLES = {
 
 
 def register() -> None:
-    """vLLM's entry point, called in each of its processes, perhaps more than once."""
+    """Entry point for vLLM, which calls it in each of its processes, possibly more than once."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
@@ -58,7 +59,7 @@ def register() -> None:
 
 
 def _tell_configuration(logger: Any) -> None:
-    """Add a line with the server's speculative settings to ``/metrics``, for comparisons by a client."""
+    """Add a line with the server's speculative settings to ``/metrics``, for clients to compare."""
     plain_initialized = logger.log_engine_initialized
 
     def log_engine_initialized(self: Any) -> None:
@@ -67,11 +68,11 @@ def _tell_configuration(logger: Any) -> None:
             speculative = self.vllm_config.speculative_config
             labels = {name: short_name(getattr(speculative, name, None)) for name in SETTINGS}
             labels[DRAFTER] = os.environ.get(DRAFTER, "") if labels["method"] == "custom_class" else ""
-            help_text = "How this server speculates; without a method if it does not."
+            help_text = "Speculative settings of this server; no method if it does not speculate."
             gauge = self._gauge_cls(name=INFO, documentation=help_text, multiprocess_mode="mostrecent", labelnames=list(labels))
             gauge.labels(**labels).set(1)
-        except Exception:  # a viewer must not stop a server
-            _LOG.exception("specviz cannot report how this server speculates; the server continues.")
+        except Exception:  # recording must never stop a server
+            _LOG.exception("specviz cannot report the speculative settings; the server continues.")
 
     logger.log_engine_initialized = log_engine_initialized
 
@@ -84,11 +85,11 @@ _WRAPPED: dict[str, tuple[str, str]] = {
     "propose_draft_token_ids": ("drafting", "drafting"),
     "sample_tokens": ("", "end"),
 }
-"""Methods of vLLM's model runner in a round, with the listener's methods that receive their arguments and results."""
+"""Methods of vLLM's model runner, with the listener's methods that receive their arguments and results."""
 
 
 def _wrap(runner: Any, name: str, folder: str) -> None:
-    """Wrap a method so that the listener receives its arguments and result. vLLM's result stays unchanged."""
+    """Wrap a method so that the listener receives its arguments and result; the result is unchanged."""
     plain, (before, after) = getattr(runner, name), _WRAPPED[name]
 
     def wrapped(self: Any, *given: Any, **named: Any) -> Any:
@@ -105,7 +106,7 @@ def _wrap(runner: Any, name: str, folder: str) -> None:
 
 
 class Listener:
-    """Collector of the rounds of one model runner. ``active`` is False in workers that do not record."""
+    """Collector of the rounds of one model runner. ``active``: False in workers that do not record."""
 
     def __init__(self, runner: Any, folder: str) -> None:
         from vllm.distributed.parallel_state import get_pp_group, get_tp_group
@@ -126,7 +127,7 @@ class Listener:
             return
         try:
             getattr(self, what)(*args, **named)
-        except Exception:  # a viewer must not stop a server
+        except Exception:  # recording must never stop a server
             self.active = False
             _LOG.exception("specviz stopped recording; the server continues.")
 
@@ -141,7 +142,7 @@ class Listener:
         return time.perf_counter_ns()
 
     def begin(self, scheduler_output: Any, *given: Any, **named: Any) -> None:
-        """Start a round, and finish requests that ended since the last one."""
+        """Start a round, and finish requests that have ended since the previous one."""
         for name in self._known.intersection(scheduler_output.finished_req_ids):
             self._known.remove(name)
             self._sender.put("finish", name)
@@ -152,7 +153,7 @@ class Listener:
             self._draft = (None, None)
 
     def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
-        """Record the target's pass. ``logits`` [row, vocab] have, for each request, one row per drafted token and one more."""
+        """Record the target's pass. Each request has a row of ``logits`` [row, vocab] per drafted token, and one more."""
         round_ = self._round
         if round_ is None or logits is None:
             return
@@ -165,7 +166,7 @@ class Listener:
             self._known.add(name)
             request = self.runner.requests[name]
             self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
-        # p is recorded at each row's temperature; a request has one row more than drafted tokens.
+        # p is recorded at each request's temperature.
         found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
         if set(found) != {1.0}:
             rows = torch.tensor(round_.counts) + 1
@@ -181,7 +182,7 @@ class Listener:
             round_.keep("p", p[rows, metadata.draft_token_ids.to(p.device).long()[: len(rows)].clamp_min(0)])
 
     def drafted(self, probs: torch.Tensor | None) -> None:
-        """Record q from the drafter's distributions [drafted token, vocab] of this round, if the engine keeps them."""
+        """Record q from the drafter's distributions [drafted token, vocab] of this round, if vLLM keeps them."""
         if self._round is not None and probs is not None and "drafted" in self._round.kept:
             ids = self._round.kept["drafted"].to(probs.device).long()
             self._round.keep("q", probs[: len(ids)].gather(-1, ids[:, None])[:, 0])
@@ -214,7 +215,7 @@ class Listener:
 
 
 def between(start: Mark, end: Mark) -> int:
-    """Return nanoseconds from one moment to another of the same kind; 0 if the first is missing."""
+    """Return nanoseconds between two moments of the same kind; 0 if the first is missing."""
     if start is None:
         return 0
     if isinstance(start, int):
@@ -225,8 +226,10 @@ def between(start: Mark, end: Mark) -> int:
 
 @dataclass
 class Round:
-    """One pass of the target over a batch of requests. Tensor rows are in the order of ``names``; ``counts`` are the requests'
-    numbers of drafted tokens."""
+    """One pass of the target over a batch of requests.
+
+    Tensor rows are in the order of ``names``. ``counts``: number of drafted tokens of each request.
+    """
 
     scheduled: int
     begun: Mark
@@ -241,7 +244,7 @@ class Round:
     ready: Any = None
 
     def keep(self, name: str, values: torch.Tensor) -> None:
-        """Store a tensor that is read after the round; a copy, since vLLM reuses its buffers."""
+        """Store a copy of a tensor that is read after the round; vLLM reuses its buffers."""
         self.kept[name] = values.detach().clone()
 
     def to_host(self, device: torch.device) -> None:
@@ -252,7 +255,7 @@ class Round:
             self.ready.record()
 
     def plain(self) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """Return the message's content (names, counts, discarded, times in ns, rows of the pass) and its arrays by name."""
+        """Return the content of the message (names, counts, discarded, times in ns, rows of the pass), and the arrays by name."""
         if self.ready is not None:
             self.ready.synchronize()
         times = (
@@ -266,14 +269,14 @@ class Round:
 
 
 class Sender:
-    """The writer process, and the thread that feeds it. ``config`` is vLLM's own."""
+    """The writer process and the thread that feeds it. ``config``: vLLM's config."""
 
     def __init__(self, folder: str, config: Any) -> None:
         os.makedirs(folder, exist_ok=True)
         self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._full = False
         command = [sys.executable, "-m", "specviz.interop.vllm_plugin.request_recorder", folder]
-        # In a new session, so that Ctrl-C or a signal to vLLM's process group leaves this process time to write the rest.
+        # In a new session, so that Ctrl-C or a signal to vLLM's process group does not end the writer too.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self.put("server", settings_of(config))
         self._thread = threading.Thread(target=self._work, name="specviz", daemon=True)
@@ -281,20 +284,20 @@ class Sender:
         atexit.register(self.close)
 
     def start(self, name: str, prompt: list[int], params: Any) -> None:
-        """Send the start of a request, unless too many rounds wait."""
+        """Send the start of a request, unless too many rounds are waiting."""
         if self._queue.qsize() > MOST_WAITING:
             if not self._full:
                 self._full = True
-                _LOG.warning("specviz is behind by %d rounds; new requests are not recorded meanwhile.", MOST_WAITING)
+                _LOG.warning("specviz is %d rounds behind; new requests are not recorded until it catches up.", MOST_WAITING)
             return
         usual = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
         asked = {name: type(value)(getattr(params, name) or value) for name, value in usual.items()}
-        # At these tokens vLLM's scheduler ends a text.
+        # Tokens at which vLLM's scheduler ends a text.
         ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
         self.put("start", (name, prompt, {**asked, "ends": sorted(ends or ())}))
 
     def put(self, kind: str, content: Any) -> None:
-        """Queue a message of this kind (see :mod:`.request_recorder`); the thread converts a round to plain values."""
+        """Queue a message of this kind (see :mod:`.request_recorder`); the thread converts rounds to plain values."""
         self._queue.put((kind, content))
 
     def close(self) -> None:
@@ -321,7 +324,7 @@ class Sender:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """Return the fields of every trace of the server (``run``), and the arguments that load its tokenizer, as plain values."""
+    """Return the trace fields common to the server's runs (``run``), and arguments for loading the tokenizer, as plain values."""
     import vllm
 
     speculative, model, parallel = config.speculative_config, config.model_config, config.parallel_config

@@ -1,8 +1,8 @@
-"""Our drafters in vLLM's slot for a custom class (``method: custom_class``): those that read only the tokens so far.
+"""Drafters of this project in vLLM's slot for a custom class (``method: custom_class``): those that read only tokens.
 
-``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one, and
-``python -m specviz run --method … --engine vllm`` prints the whole command. In this slot vLLM identifies no request, only rows of
-its batch, which it reorders. So a row is matched to the drafter that has read the beginning of its text.
+``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one; ``python -m specviz
+run --method … --engine vllm`` prints the whole command. In this slot vLLM passes rows of a batch that it reorders, without
+request ids, so a row is matched to the drafter that has read the beginning of its text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOTHING: Any = None
 
 
 class _Text:
-    """One request's tokens, the drafter that has read them, and the function that drafts its chain."""
+    """One request's tokens, the drafter that has read them, and the function that drafts a chain."""
 
     def __init__(self, drafter: NullDrafter, chain: Chain, ids: np.ndarray) -> None:
         self.drafter, self.chain, self.ids = drafter, chain, ids
@@ -56,11 +56,13 @@ class Drafter:
         self._texts: list[_Text] = []
 
     def load_model(self, *given: Any, **named: Any) -> None:
-        """Do nothing: there is no model."""
+        """Do nothing, since there is no model."""
 
     def propose(self, sampled: Sequence[Sequence[int]], lengths: Any, tokens: Any, **more: Any) -> list[list[int]]:
-        """Draft a chain for each row [row][token], empty without a draft. ``sampled`` [row][token] are the tokens of this
-        round, which ``tokens`` [row, position] already holds, up to ``lengths`` [row]."""
+        """Draft a chain [row][token] for each row, empty without a draft.
+
+        ``sampled`` [row][token]: tokens of this round. ``tokens`` [row, position] includes them, up to ``lengths`` [row].
+        """
         rows = [np.asarray(tokens[row, : int(lengths[row])]) for row in range(len(sampled))]
         texts = [self._text_of(ids, len(new)) for ids, new in zip(rows, sampled, strict=True)]
         for ended in self._texts:
@@ -69,12 +71,12 @@ class Drafter:
         chains = []
         for text, ids, new in zip(texts, rows, sampled, strict=True):
             room, asked = min(self._most, self._window - len(ids) - 1), context(ids, self._window - len(ids))
-            # No draft for a row that is still in prefill.
+            # no draft for a row that is still in prefill
             chains.append(list(text.chain(asked))[:room] if text and len(new) and room > 0 else [])
         return chains
 
     def _text_of(self, ids: np.ndarray, new: int) -> _Text | None:
-        """Return the row's text: the longest known text that it continues, or a new one; None during prefill."""
+        """Return the row's text: the longest known text that it continues, or a new text. None during prefill."""
         known = [one for one in self._texts if np.array_equal(ids[: len(one.ids)], one.ids)]
         if known:
             text = max(known, key=lambda one: len(one.ids))
@@ -96,5 +98,5 @@ class Drafter:
 
 
 def context(ids: np.ndarray, room: int = 0) -> Context:
-    """Return the context of our drafters with the tokens so far; the other fields are for other kinds of drafters."""
+    """Return a context with the tokens so far; token-only drafters do not read the other fields."""
     return Context(ids.tolist(), len(ids), 0, _NOTHING, _NOTHING, torch.device("cpu"), room, record_notes=False)

@@ -1,8 +1,7 @@
-"""Process that writes vLLM's rounds to trace files: one file per request, each line as soon as its step is known.
+"""Process that writes vLLM's rounds to trace files, one file per request and one line per step.
 
-``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages from its input until the input ends: each is a
-safetensors file, preceded by its length. The plugin starts it, and it lowers its own priority, to use only the time that vLLM
-leaves.
+``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages from stdin: safetensors files, each preceded by
+its length. The plugin starts this process, which lowers its own priority.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MOST_FILES = 1000
 MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
 """Characters of a file beyond which no step is added; each may take four bytes."""
 _LENGTH = 8
-"""Bytes of a message's length."""
+"""Bytes that encode a message's length."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 FIRST = "The last pass over the prompt yields the first token: step 1 holds its time."
 WARPED = "p is shown before top-k, top-p and min-p."
@@ -46,7 +45,7 @@ SHARED = "Requests were served together: a step's times are those of the round t
 
 
 def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] | None = None) -> None:
-    """Write one message: ``content`` is plain JSON, ``arrays`` hold numbers. The array without a name holds kind and content."""
+    """Write one message: ``content`` is plain JSON, ``arrays`` are numbers. The array named "" holds kind and content."""
     words = np.frombuffer(json.dumps([kind, content]).encode(), np.uint8)
     message = save({"": words, **(arrays or {})})
     out.write(len(message).to_bytes(_LENGTH, "little") + message)
@@ -54,7 +53,7 @@ def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] 
 
 
 def received(source: IO[bytes]) -> Iterator[tuple[str, Any, dict[str, list[Any]]]]:
-    """Yield kind, content and arrays (as lists) of each message, until the input ends, or breaks off within a message."""
+    """Yield kind, content and arrays (as lists) of each message, up to the end of the input or an incomplete message."""
     while len(length := source.read(_LENGTH)) == _LENGTH:
         size = int.from_bytes(length, "little")
         message = source.read(size)
@@ -93,7 +92,7 @@ class RequestRecorder:
             self._open.pop(content).close()
 
     def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
-        """Open a new file that only this user can read, numbered if the name exists: a client may choose a request's id."""
+        """Open a new file that only this user can read. A number makes the name unique: clients may choose request ids."""
         self._files += bool(prompt)
         if prompt and self._files == MOST_FILES + 1:
             print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
@@ -108,7 +107,7 @@ class RequestRecorder:
                 file = os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
                 self._open[name] = _File(file, self._text, prompt, asked, self._server["run"])
                 return
-        raise BadInput(f"{self._folder} has {number} traces that are called {begins}; move them away.")
+        raise BadInput(f"{self._folder} has {number} traces named {begins}; move them to another folder.")
 
     def _round(
         self, arrays: Mapping[str, list[Any]], names: list[str], counts: list[int], discarded: list[bool], times: Any, rows: int
@@ -134,7 +133,7 @@ class RequestRecorder:
 
 
 class _File:
-    """One request's trace as it grows."""
+    """Growing trace of one request."""
 
     def __init__(
         self, out: TextIO, text: TokenText, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
@@ -158,14 +157,14 @@ class _File:
         ))  # fmt: skip
 
     def _write(self, record: Record) -> None:
-        """Write a record, validated as a reader would. Raises BadTrace for an invalid one."""
+        """Write a record, validated as a reader would. Raises BadTrace if the record is invalid."""
         text = line(record, self._intake.count)
         self._intake.take(text)
         self._size += self._out.write(text + "\n")
         self._out.flush()
 
     def add(self, round_: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
-        """Add this request's part of a round of ``batch`` requests; ``sampled_p`` are the probabilities of its tokens."""
+        """Add this request's part of a round of ``batch`` requests. ``sampled_p``: probabilities of its tokens."""
         if self._over or not round_.emitted or not self._steps.room(len(round_.emitted)) or self._size > MOST_SIZE:
             return
         spent = round_.time
@@ -173,7 +172,7 @@ class _File:
             spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
             self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
         self._batch = max(self._batch, batch)
-        # Only the tokens up to the text's end are valid, by the rules of vLLM's scheduler.
+        # Only tokens up to the text's end are valid, by the rules of vLLM's scheduler.
         written = len(self._steps.output)
         left = self._most - written
         emitted, self._over = round_.emitted[:left], "budget" if len(round_.emitted) >= left else ""
@@ -187,14 +186,14 @@ class _File:
         )))  # fmt: skip
 
     def close(self) -> None:
-        """Write the end line. A request without an end token or spent budget was stopped by a client or a stop string."""
+        """Write the end record. Without an end token or spent budget, a client or a stop string ended the request."""
         message = f"{SHARED} Up to {self._batch} at once." if self._batch > 1 else ""
         self._write(self._steps.end(self._over or "cancelled", message, self._prefill))
         self._out.close()
 
 
 def main(folder: str, source: IO[bytes]) -> None:
-    """Write until the input ends, at low priority and on every core: vLLM binds the thread that started this to one core."""
+    """Write until the input ends, at low priority and on all cores; vLLM binds the thread that starts this process to one."""
     os.nice(10)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
