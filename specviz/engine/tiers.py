@@ -234,7 +234,7 @@ class GraphRunner:
         inputs = self._inputs(self.variant, width)
         inputs.fill(tree, length, self.numbers)
         self._set_other_rows(inputs, length, tree.shape.depths)
-        logits, hidden = self._launch(self.variant, self._pass, inputs, length + width)
+        logits, hidden = self._launch(self.variant, self.padded_pass, inputs, length + width)
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
     def rewrite(self, tokens: Tensor, places: Sequence[int], end: int, wanted: Tensor | None = None) -> Tensor:
@@ -289,7 +289,7 @@ class GraphRunner:
         return outputs
 
     @torch.inference_mode()
-    def _pass(self, inputs: Inputs, columns: int) -> Outputs:
+    def padded_pass(self, inputs: Inputs, columns: int) -> Outputs:
         """Run the whole pass from its static inputs, without reading any of them on the host."""
         width = inputs.tokens.shape[1]
         length, depths = inputs.places[:1], inputs.places[1 : 1 + width]
@@ -299,7 +299,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def _rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
-        """As :meth:`_pass`, in the slots of an existing chain."""
+        """As :meth:`padded_pass`, in the slots of an existing chain."""
         places = inputs.places[1 : 1 + inputs.tokens.shape[1]]
         seen = torch.arange(columns, device=self.device)[None] <= places[:, None]
         return self._forward(inputs, places, places, seen, columns)

@@ -22,10 +22,10 @@ class CachedSession(ABC):
     def __init__(self, capacity: int, taps: tuple[int, ...]) -> None:
         self.taps = taps
         self._cache: KeyValues
-        self._graph: GraphRunner | None = None
+        self.graph: GraphRunner | None = None
         if self.target.tier == "graph":
-            self._graph = self._runner(CACHE_POOL.acquire(self.target.model, self.target.alike, capacity + TREE_ROOM))
-            self._cache = self._graph.pooled.cache
+            self.graph = self._runner(CACHE_POOL.acquire(self.target.model, self.target.alike, capacity + TREE_ROOM))
+            self._cache = self.graph.pooled.cache
         else:
             self._cache = KeyValues(self.target.alike, capacity + TREE_ROOM)
 
@@ -44,7 +44,7 @@ class CachedSession(ABC):
 
     def padded(self, nodes: int) -> int:
         """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
-        return padded_width(nodes) if self._graph else nodes
+        return padded_width(nodes) if self.graph else nodes
 
     def score(self, tree: DraftTree) -> TargetPass:
         """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
@@ -60,7 +60,7 @@ class CachedSession(ABC):
 
     def close(self) -> None:
         """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
-        graph, self._graph = self._graph, None
+        graph, self.graph = self.graph, None
         if graph is not None:
             CACHE_POOL.release(self.target.model, graph.pooled)
         self._cache = KeyValues(self.target.alike, 1)

@@ -171,7 +171,7 @@ class ImageSession(CachedSession):
         """Return the graph runner for passes from position ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in
         a prefill."""
         opening = self.target.opening
-        return None if opening is not None and start < opening.shape[1] else self._graph
+        return None if opening is not None and start < opening.shape[1] else self.graph
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache; logits are the last position's, [1, code], hidden is [position, row * hidden]."""
@@ -200,8 +200,8 @@ class ImageSession(CachedSession):
 
     def _reserve(self, columns: int) -> None:
         """Reserve room for an eager pass. Graphs hold the cache's address and are dropped if it moves."""
-        if self._graph is not None:
-            self._graph.pooled.grow(columns)
+        if self.graph is not None:
+            self.graph.pooled.grow(columns)
 
     def rewrite(self, tokens: Tensor, nodes: Sequence[int], wanted: Tensor | None = None) -> TargetPass:
         """Run ``nodes`` (ascending) of the last scored chain again, with the chain's current ``tokens`` int64 [node].

@@ -304,8 +304,8 @@ class TextSession(CachedSession):
         if self.target.boundary:
             self._choose_factors(self.length + 1)
             self._ids, self._tree = self._ids[: self.length], tree
-        if self._graph is not None:
-            return self._graph(tree, self.length)
+        if self.graph is not None:
+            return self.graph(tree, self.length)
         target, nodes, start = self.target, len(tree), self.length
         positions = to_device([[start + depth for depth in tree.shape.depths]], target.device)
         mask = None
@@ -323,6 +323,6 @@ class TextSession(CachedSession):
 
     def close(self) -> None:
         """As :meth:`CachedSession.close`. Graphs of a run with its own embeddings are dropped: no other run can use them."""
-        if self._graph is not None and self.target.embed is not None:
-            self._graph.pooled.forget(self._graph.variant)
+        if self.graph is not None and self.target.embed is not None:
+            self.graph.pooled.forget(self.graph.variant)
         super().close()

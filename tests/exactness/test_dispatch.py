@@ -133,6 +133,7 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
 @pytest.mark.parametrize(
     ("name", "values"),
     [
+        ("speculative_sampling", {"gamma": 4}),  # its draft model is a whole target
         ("easyspec", {"drafter": "small_draft"}),
         ("not_a_bandit", {}),
         ("falcon", {"nodes": 12}),

@@ -104,8 +104,8 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -
         model.model.generation_head,
     )
     session = target.open(36, taps=(1, 2))
-    assert session._graph is not None
-    for work in (session._graph._pass, session._graph._rewriting_pass):
+    assert session.graph is not None
+    for work in (session.graph.padded_pass, session.graph._rewriting_pass):
         logits, hidden = work(tiers.Inputs.of(8, torch.device("meta"), 2, 2), 256)
         assert logits.shape == (8, 24) and logits.is_meta and hidden[1].shape == hidden[2].shape == (8, 64)
 

@@ -56,7 +56,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
     @property
     def forwards(self) -> int:
         """Number of blocks computed in this round."""
-        return 1 + (self._trail[-1].depth // self._network.block if self._trail else 0)
+        return 1 + (self.trail[-1].depth // self._network.block if self.trail else 0)
 
     def commit(self, tokens: Tensor, features: Tensor, start: Any, state: State) -> tuple[Tensor, State]:
         """Append inputs, ``tokens`` [input] and ``features`` [input, hidden] from ``start`` on; return the decoder layer's
@@ -69,7 +69,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
 
     def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
         """Set this round's committed inputs, as of :meth:`commit`, and the last inputs of the layer before them."""
-        self._trail = []
+        self.trail = []
         self._round = (tokens, features, start, state, recent)
 
     def first(self) -> Tensor:
@@ -90,11 +90,11 @@ class BlockLevels(CapturedLevels[_Seeds]):
     def marginals(self) -> Tensor:
         """Return raw logits [depth, support] of the root's block."""
         self.ask()
-        return self._trail[0].logits[0]
+        return self.trail[0].logits[0]
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
-        above, k = self._trail[-1], self._network.block
+        above, k = self.trail[-1], self._network.block
         seeds, chains = above.seeds[parents], torch.cat((above.chains[parents], tokens[:, None]), dim=1)
         here = replace(above, seeds=seeds, chains=chains, depth=above.depth + 1)
         self._here = here if here.depth % k else self._next_block(here)
@@ -242,8 +242,8 @@ class BlockDrafter(NullDrafter):
 
     def _finish_round(self) -> None:
         """Adopt the state and inputs that the round's first level committed."""
-        if self._drafting is not None and self._drafting._trail:
-            first = self._drafting._trail[0]
+        if self._drafting is not None and self._drafting.trail:
+            first = self._drafting.trail[0]
             self._state, self._recent = first.state, first.recent
             self._committed += sum(len(tokens) for tokens, _ in self._waiting)
             self._waiting = []

@@ -114,7 +114,7 @@ class CapturedLevels(Levels, Generic[Here]):
         self._captured: dict[Hashable, tuple[Callable[[], None], Any, Here]] = {}
         self._shape: Hashable = 0
         """Shape of the round's inputs."""
-        self._trail: list[Here] = []
+        self.trail: list[Here] = []
         self._here: Here | None = None
 
     @property
@@ -125,18 +125,18 @@ class CapturedLevels(Levels, Generic[Here]):
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Run ``work``, which computes a level; on CUDA, replay its graph. ``key`` distinguishes it from other work after the
         same levels."""
-        full = (self._shape, len(self._trail), key)
+        full = (self._shape, len(self.trail), key)
         if self._device.type != "cuda":
             result = work()
             assert self._here is not None
-            self._trail.append(self._here)
+            self.trail.append(self._here)
             return result
         if full not in self._captured:
             replay, result = captured(work, self._device)
             assert self._here is not None
             self._captured[full] = replay, result, self._here
         replay, result, level = self._captured[full]
-        self._trail.append(level)
+        self.trail.append(level)
         replay()
         return result
 
@@ -144,7 +144,7 @@ class CapturedLevels(Levels, Generic[Here]):
         """As :meth:`EagerLevels.ask`."""
         if tokens is None or parents is None:
             return self.step("ask", self.first)
-        place = (len(self._trail), len(tokens))
+        place = (len(self.trail), len(tokens))
         if place not in self._asked:
             self._asked[place] = torch.zeros(2, len(tokens), dtype=torch.long, device=self._device)
         self._asked[place][0] = tokens
@@ -187,7 +187,7 @@ class FixedLevels(CapturedLevels[_Level]):
         input, each input has that number of tokens."""
         count = len(features)
         rows, each = max(LEAST, padded_width(count)), len(tokens) // count
-        self._rows, self._shape, self._trail, self.deepest = rows, rows, [], deepest
+        self._rows, self._shape, self.trail, self.deepest = rows, rows, [], deepest
         if rows not in self._numbers:
             self._numbers[rows] = torch.zeros(each * rows + 2, dtype=torch.long, device=self._device)
             self._features[rows] = features.new_zeros(rows, *features.shape[1:])
@@ -203,7 +203,7 @@ class FixedLevels(CapturedLevels[_Level]):
     @property
     def asked(self) -> int:
         """As :meth:`EagerLevels.asked`."""
-        return len(self._trail)
+        return len(self.trail)
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
         """As :meth:`EagerLevels.output_below`."""
@@ -211,13 +211,13 @@ class FixedLevels(CapturedLevels[_Level]):
             self._below = torch.zeros(2, 1, dtype=torch.long, device=self._device)
         self._below.copy_(to_device([[token], [row]], self._device))
         # The step reads this round's levels at their addresses, which differ between kinds of trees.
-        key = ("below", id(self._trail[level]), id(self._trail[-1]))
+        key = ("below", id(self.trail[level]), id(self.trail[-1]))
         self.step(key, partial(self.below, self._below[0], self._below[1], level))
         return self.output(-1, 0)
 
     def output(self, level: int, row: int) -> Tensor:
         """As :meth:`EagerLevels.output`, until the next round."""
-        return self._trail[level].outputs[row : row + 1]
+        return self.trail[level].outputs[row : row + 1]
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root; runs the round's committed inputs."""
@@ -234,7 +234,7 @@ class FixedLevels(CapturedLevels[_Level]):
 
     def below(self, tokens: Tensor, parents: Tensor, level: int = -1) -> Tensor:
         """As :meth:`EagerLevels.below`; ``parents`` are rows of ``level``, by default the last one."""
-        above, drafted, rows = self._trail[level], self._trail[-1].drafted, len(tokens)
+        above, drafted, rows = self.trail[level], self.trail[-1].drafted, len(tokens)
         depth, committed = above.depth + 1, above.committed
         seen = above.seen[parents]
         seen.diagonal(drafted)[:rows].fill_(True)

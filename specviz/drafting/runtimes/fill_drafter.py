@@ -66,7 +66,7 @@ class FillLevels(CapturedLevels[_Slot]):
     def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
         """Set this round's inputs: the ``states`` committed since, from position ``start`` on, the root's token, and the number
         of slots."""
-        self._trail, self.deepest = [], slots
+        self.trail, self.deepest = [], slots
         self._round = (states, to_device([anchor], self._device), start)
 
     def _block(self) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,7 @@ class FillLevels(CapturedLevels[_Slot]):
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
-        above = self._trail[-1]
+        above = self.trail[-1]
         return self._slot(above.outputs, above.marginals, above.number + 1, tokens, above.state[parents])
 
     def _slot(self, outputs: Tensor, marginals: Tensor, number: int, tokens: Tensor, state: Tensor) -> Tensor:
@@ -109,17 +109,17 @@ class FillLevels(CapturedLevels[_Slot]):
     @property
     def logits(self) -> Tensor:
         """Logits [slot, support] of the block's marginals, once it is filled."""
-        return self._trail[0].marginals
+        return self.trail[0].marginals
 
     @property
     def conditional(self) -> list[Tensor]:
         """Logits [row, support] of each level asked for."""
-        return [slot.logits for slot in self._trail]
+        return [slot.logits for slot in self.trail]
 
     @property
     def rates(self) -> list[Tensor]:
         """Predicted acceptance rates [row] of each level asked for; empty without a confidence head."""
-        return [slot.rates for slot in self._trail if slot.rates is not None]
+        return [slot.rates for slot in self.trail if slot.rates is not None]
 
     def marginals(self) -> Tensor:
         """Return raw logits [slot, support] of the block, the first corrected by the root."""
@@ -144,7 +144,7 @@ class FixedFill(FillLevels):
 
     def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
         rows = max(LEAST, padded_width(max(1, len(states))))
-        self._shape, self._padded, self._trail, self.deepest = (rows, slots), rows, [], slots
+        self._shape, self._padded, self.trail, self.deepest = (rows, slots), rows, [], slots
         if rows not in self._numbers:
             self._numbers[rows] = torch.zeros(3, dtype=torch.long, device=self._device)
             self._states[rows] = states.new_zeros(rows, states.shape[1])

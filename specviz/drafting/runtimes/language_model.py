@@ -6,19 +6,20 @@ are fed before the next draft: the bonus token and, after full acceptance, the l
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.levels import ChainLevels, Result
 from specviz.drafting.networks.small_lm import FixedRows, SmallLM, Stepper
-from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
+from specviz.drafting.runtimes.feature_levels import ROOM, CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Proposal, Round, Session, Target, TargetPass
-from specviz.engine.tiers import padded_width
+from specviz.engine.tiers import TREE_ROOM, GraphRunner, Inputs, bucket, padded_width
 from specviz.engine.to_device import copy_into, to_device
 from specviz.engine.tree import DraftTree, chain
 
@@ -78,6 +79,10 @@ class SessionModel:
         self._vocab = min(target.vocab_size, vocab_size or target.vocab_size)
         padded = vocab_size is not None and vocab_size != self._vocab
         self.support: Tensor | None = torch.arange(self._vocab, device=self._device) if padded else None
+        self._levels: SessionLevels | None = None
+        if (graph := getattr(session, "graph", None)) is not None:
+            self._levels = acquire(graph.pooled, 0, lambda pooled, _: SessionLevels(self._device, ROOM, pooled.cache))
+            self._levels.graph, self._levels.vocab = graph, self._vocab
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if isinstance(ids, Tensor):
@@ -88,8 +93,13 @@ class SessionModel:
             return self.session.prefill(ids).logits[-1, : self._vocab]
         return self._scored(DraftTree.of(ids, range(-1, len(ids) - 1), self._device))
 
-    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
-        return ChainLevels(lambda token: self.extend(ids if token is None else token), deepest)
+    def chain(self, ids: Sequence[int], deepest: int) -> Chain:
+        if self._levels is None:
+            return ChainLevels(lambda token: self.extend(ids if token is None else token), deepest)
+        if len(ids) > SHORT:
+            self.extend(ids[:-SHORT])
+        self._levels.take([min(token, self._rows - 1) for token in ids[-SHORT:]], deepest)
+        return self._levels
 
     def _scored(self, tree: DraftTree) -> Tensor:
         logits = self.session.score(tree).logits[-1, : self._vocab]
@@ -110,33 +120,31 @@ class SessionModel:
         self.session.rewind(length)
 
     def close(self) -> None:
+        """Close the session. Its cache keeps the levels' graphs for the next run, but not the session."""
+        if self._levels is not None and (graph := self._levels.graph) is not None:
+            self._levels.graph = None
+            release(graph.pooled, self._levels)
         self.session.close()
 
 
-class SmallLevels(CapturedLevels[Tensor]):
-    """Chains of the small draft model at fixed addresses, for CUDA graphs. ``steppers`` run the first level and the later ones.
-    A level's state is the position [1] of the row below it."""
+class FixedChain(CapturedLevels[Tensor]):
+    """Chains of a draft model at fixed addresses, for CUDA graphs. A level's state is the position [1] of the row below it."""
 
-    def __init__(self, model: SmallLM, columns: int, steppers: tuple[Stepper, Stepper]) -> None:
-        super().__init__(model.draft_ids.device)
-        self.columns, self.cache = columns, model.open(columns)
-        self.cache.clear()
-        model.reach(columns)
-        self._model, self._held = model, model.rotary  # captured steps read this table even after the model has replaced its own
-        self._first, self._later = steppers
+    def __init__(self, device: torch.device, columns: int, cache: Any) -> None:
+        super().__init__(device)
+        self.columns, self.cache = columns, cache
         self._numbers: dict[int, Tensor] = {}
         """By number of padded rows: their tokens, the first one's position, and the number of valid rows."""
-        self._rows = 0
 
     @property
     def asked(self) -> int:
         """Number of levels so far."""
-        return len(self._trail)
+        return len(self.trail)
 
     def take(self, ids: Sequence[int], deepest: int) -> None:
         """Set the tokens that the first level appends to the cache."""
         count, rows = len(ids), padded_width(len(ids))
-        self._rows, self._shape, self._trail, self.deepest = rows, rows, [], deepest
+        self._rows, self._shape, self.trail, self.deepest = rows, rows, [], deepest
         if rows not in self._numbers:
             self._numbers[rows] = torch.zeros(rows + 2, dtype=torch.long, device=self._device)
         copy_into(self._numbers[rows], [*ids, *[0] * (rows - count), self.cache.length, count])
@@ -151,16 +159,65 @@ class SmallLevels(CapturedLevels[Tensor]):
     def first(self) -> Tensor:
         start, count = self._numbers[self._rows][-2:].split(1)
         self._here = start + count
-        return self._first.logits(self._first_outputs().index_select(0, count - 1))
+        return self._logits(self._first_outputs().index_select(0, count - 1))
 
     def _first_outputs(self) -> Tensor:
-        tokens, start = self._numbers[self._rows][:-2], self._numbers[self._rows][-2:-1]
-        return self._first.outputs(FixedRows(tokens, start, self.cache, self._model), self.cache)
+        return self._outputs(self._numbers[self._rows][:-2], self._numbers[self._rows][-2:-1])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        place = self._trail[-1]
+        place = self.trail[-1]
         self._here = place + 1
-        return self._later.logits(self._later.outputs(FixedRows(tokens, place, self.cache, self._model), self.cache))
+        return self._logits(self._outputs(tokens, place))
+
+    @abstractmethod
+    def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
+        """Run a chain of ``tokens`` [token] from position ``start`` [1] on; return outputs [token, width]."""
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+
+class SessionLevels(FixedChain):
+    """Chains of a target in the graph tier, over a pooled cache; logits are of the first ``vocab`` tokens.
+
+    ``graph`` is the current session's, None between runs: the cache outlives it, and must not keep the target alive.
+    """
+
+    graph: GraphRunner | None
+    vocab: int
+
+    def take(self, ids: Sequence[int], deepest: int) -> None:
+        super().take(ids, min(deepest, TREE_ROOM - SHORT))
+        capacity = self.cache.capacity  # a cache that grew has other addresses
+        self._columns = min(bucket(self.cache.length + TREE_ROOM), capacity)
+        self._shape = (self._rows, self._columns, capacity, self.vocab)
+
+    def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
+        assert self.graph is not None
+        seen = torch.ones(len(tokens), len(tokens), dtype=torch.bool, device=self._device).tril()
+        places = torch.cat((start, seen.sum(1) - 1))
+        return self.graph.padded_pass(Inputs(tokens[None], places, seen), self._columns)[0][:, : self.vocab]
+
+
+class SmallLevels(FixedChain):
+    """Chains of the small draft model. ``steppers`` run the first level and the later ones."""
+
+    def __init__(self, model: SmallLM, columns: int, steppers: tuple[Stepper, Stepper]) -> None:
+        super().__init__(model.draft_ids.device, columns, model.open(columns))
+        self.cache.clear()
+        model.reach(columns)
+        self._model, self._held = model, model.rotary  # captured steps read this table even after the model has replaced its own
+        self._steppers = steppers
+
+    def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
+        return self._stepper.outputs(FixedRows(tokens, start, self.cache, self._model), self.cache)
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        return self._stepper.logits(outputs)
+
+    @property
+    def _stepper(self) -> Stepper:
+        return self._steppers[self.asked > 0]
 
     def after_each(self, ids: Sequence[int]) -> Tensor:
         """Append ``ids``; return logits [token, support] after each of them."""
@@ -168,12 +225,12 @@ class SmallLevels(CapturedLevels[Tensor]):
 
         def work() -> Tensor:
             self._here = self._numbers[self._rows][-1:]  # no level follows
-            return self._first.logits(self._first_outputs())
+            return self._logits(self._first_outputs())
 
         return self.step("each", work)[: len(ids)]
 
 
-Chain = ChainLevels | SmallLevels
+Chain = ChainLevels | FixedChain
 """Levels of one row each; ``asked`` counts those computed so far."""
 
 

@@ -247,7 +247,7 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
     def take(self, text: Sequence[int], places: int) -> None:
         """Set the committed text and the number of masks that follow."""
         window = self._model.config.window
-        self._text, self._trail, self.deepest = list(text[-(window - places) :]), [], places
+        self._text, self.trail, self.deepest = list(text[-(window - places) :]), [], places
         width = next((width for width in WIDTHS if len(self._text) + places <= width < window), window)
         self._shape = width, places
         if self.fixed:
@@ -265,13 +265,13 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
         return logits[:1]
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        logits, number = self._trail[-1]
+        logits, number = self.trail[-1]
         self._here = logits, number + 1
         return logits[number + 1 : number + 2]
 
     def marginals(self) -> Tensor:
         self.ask()
-        return self._trail[0][0]
+        return self.trail[0][0]
 
 
 class MaskedBlock(NullDrafter):
@@ -318,7 +318,7 @@ class MaskedBlock(NullDrafter):
         """Return a note with the top tokens and probabilities of every mask."""
         if not picks:
             return ()
-        distributions = self._warp.log_probabilities(self._levels._trail[0][0]).exp()
+        distributions = self._warp.log_probabilities(self._levels.trail[0][0]).exp()
         best = distributions.topk(min(SHOWN_OFFERS, distributions.shape[-1]), dim=-1)
         ids, shares = self.support[best.indices].tolist(), best.values.tolist()
         places = [Offer(row, share) for row, share in zip(ids, shares, strict=True)]

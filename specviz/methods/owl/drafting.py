@@ -71,7 +71,7 @@ class RecurrentLevels(CapturedLevels[State]):
         ``last`` [1, 2 * hidden]: hidden states of the token before the root and of the [SPEC] token behind it. ``root``: token
         id.
         """
-        self._trail = []
+        self.trail = []
         self._last, self._root = self.given("last", last), self.given("root", to_device([root], self._device))
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -83,7 +83,7 @@ class RecurrentLevels(CapturedLevels[State]):
         return self._after(self._stepper.begin(self._last, self._root))
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        output, memory = self._trail[-1]
+        output, memory = self.trail[-1]
         return self._after(self._stepper.go_on((output[parents], memory[parents]), tokens))
 
     def _after(self, state: State) -> Tensor:

@@ -66,7 +66,7 @@ def test_logits_of_both_rounds_are_those_of_the_package(tmp_path: Path, name: st
         torch.testing.assert_close(levels.logits, LOGITS[f"{name}/marginal {number}"], rtol=0, atol=apart)
         if f"{name}/path {number}" in LOGITS:
             tokens, logits = list[int](), given[:1]
-            levels._trail = levels._trail[:1]
+            levels.trail = levels.trail[:1]
             while len(tokens) < levels.deepest:
                 tokens.append(int(logits.argmax()))
                 logits = logits if len(tokens) == levels.deepest else levels.ask(torch.tensor(tokens[-1:]), torch.tensor([0]))

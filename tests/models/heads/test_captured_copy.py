@@ -72,7 +72,7 @@ def test_layers_may_be_left_out_and_states_keep_their_numbers() -> None:
 def test_the_copys_pass_needs_no_numbers_from_the_host() -> None:
     target = TextTarget(tiny_llama(dtype=torch.bfloat16).to("meta"), "tiny", (), "graph")
     copied = captured_copy(target, INT8)
-    logits, _ = copied.open(32)._graph._pass(Inputs.of(8, torch.device("meta")), 256)  # type: ignore[union-attr]
+    logits, _ = copied.open(32).graph.padded_pass(Inputs.of(8, torch.device("meta")), 256)  # type: ignore[union-attr]
     assert logits.is_meta and logits.dtype == torch.bfloat16
 
 
