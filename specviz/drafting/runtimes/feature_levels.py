@@ -20,7 +20,7 @@ from torch import Tensor
 from specviz.drafting.levels import Levels, Result
 from specviz.engine.captured import captured
 from specviz.engine.tiers import bucket, padded_width
-from specviz.engine.to_device import device_cache, to_device
+from specviz.engine.to_device import copy_into, device_cache, to_device
 
 Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 """One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
@@ -111,6 +111,7 @@ class CapturedLevels(Levels, Generic[Here]):
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level in a separate step (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._given: dict[Hashable, Tensor] = {}
+        self._numbers: dict[int, Tensor] = {}
         self._captured: dict[Hashable, tuple[Callable[[], None], Any, Here]] = {}
         self._shape: Hashable = 0
         """Shape of the round's inputs."""
@@ -158,6 +159,13 @@ class CapturedLevels(Levels, Generic[Here]):
             self._given[place] = torch.empty_like(values)
         return self._given[place].copy_(values)
 
+    def numbers(self, values: Sequence[int]) -> Tensor:
+        """Return ``values`` int64 at the fixed address of as many numbers of the host."""
+        if len(values) not in self._numbers:
+            self._numbers[len(values)] = torch.zeros(len(values), dtype=torch.long, device=self._device)
+        copy_into(self._numbers[len(values)], values)
+        return self._numbers[len(values)]
+
 
 class FixedLevels(CapturedLevels[_Level]):
     """One run's tensors at fixed addresses, the cache included, and the steps captured over them."""
@@ -175,11 +183,9 @@ class FixedLevels(CapturedLevels[_Level]):
         stepper.reach(columns + ROOM)
         self._held = stepper.rotary  # captured steps read this table even after the stepper has replaced its own
         self._column = torch.arange(columns, device=self._device)
-        self._numbers: dict[int, Tensor] = {}
-        """By number of padded rows: their tokens, the number of committed inputs before them, and the number of valid rows."""
+        self._inputs: Tensor
+        """Tokens of the padded rows, the number of committed inputs before them, and the number of valid rows."""
         self._features: dict[int, Tensor] = {}
-        self._below: Tensor | None = None
-        """Token and parent of a node that no level contained, int64 [2, 1]."""
         self._rows = 0
 
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
@@ -188,11 +194,9 @@ class FixedLevels(CapturedLevels[_Level]):
         count = len(features)
         rows, each = max(LEAST, padded_width(count)), len(tokens) // count
         self._rows, self._shape, self.trail, self.deepest = rows, rows, [], deepest
-        if rows not in self._numbers:
-            self._numbers[rows] = torch.zeros(each * rows + 2, dtype=torch.long, device=self._device)
+        if rows not in self._features:
             self._features[rows] = features.new_zeros(rows, *features.shape[1:])
-        padding = [0] * (each * (rows - count))
-        self._numbers[rows].copy_(to_device([*tokens, *padding, start, count], self._device))
+        self._inputs = self.numbers([*tokens, *[0] * (each * (rows - count)), start, count])
         self._features[rows][:count] = features
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -207,12 +211,10 @@ class FixedLevels(CapturedLevels[_Level]):
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
         """As :meth:`EagerLevels.output_below`."""
-        if self._below is None:
-            self._below = torch.zeros(2, 1, dtype=torch.long, device=self._device)
-        self._below.copy_(to_device([[token], [row]], self._device))
+        below = self.numbers([token, row])
         # The step reads this round's levels at their addresses, which differ between kinds of trees.
         key = ("below", id(self.trail[level]), id(self.trail[-1]))
-        self.step(key, partial(self.below, self._below[0], self._below[1], level))
+        self.step(key, partial(self.below, below[:1], below[1:], level))
         return self.output(-1, 0)
 
     def output(self, level: int, row: int) -> Tensor:
@@ -221,12 +223,10 @@ class FixedLevels(CapturedLevels[_Level]):
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root; runs the round's committed inputs."""
-        rows = self._rows
-        numbers = self._numbers[rows]
-        start, count = numbers[-2:-1], numbers[-1:]
+        rows, (start, count) = self._rows, self._inputs[-2:].split(1)
         places = start + self._column[:rows]
         mask = self._column <= places[:, None]
-        outputs = self._stepper(numbers[:-2], self._features[rows], places, self.cache, places, mask)
+        outputs = self._stepper(self._inputs[:-2], self._features[rows], places, self.cache, places, mask)
         root = outputs.index_select(0, count - 1)
         seen = torch.zeros(1, ROOM, dtype=torch.bool, device=self._device)
         self._here = _Level(root, seen, start + count, 0, 0)

@@ -138,21 +138,20 @@ class FixedFill(FillLevels):
         network.reach(columns + ROOM)
         self._held = network.rotary  # captured steps read this table even after the network has replaced its own
         self._column = torch.arange(columns, device=self._device)
-        self._numbers: dict[int, Tensor] = {}
-        """By number of padded rows: the root's token, the first position, and the number of valid rows."""
+        self._inputs: Tensor
+        """The root's token, the first position, and the number of valid rows."""
         self._states: dict[int, Tensor] = {}
 
     def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
         rows = max(LEAST, padded_width(max(1, len(states))))
         self._shape, self._padded, self.trail, self.deepest = (rows, slots), rows, [], slots
-        if rows not in self._numbers:
-            self._numbers[rows] = torch.zeros(3, dtype=torch.long, device=self._device)
+        if rows not in self._states:
             self._states[rows] = states.new_zeros(rows, states.shape[1])
-        self._numbers[rows].copy_(to_device([anchor, start, len(states)], self._device))
+        self._inputs = self.numbers([anchor, start, len(states)])
         self._states[rows][: len(states)] = states
 
     def _block(self) -> tuple[Tensor, Tensor]:
-        anchor, start, count = self._numbers[self._padded].split(1)
+        anchor, start, count = self._inputs.split(1)
         context = start + self._column[: self._padded]
         self.commit(self._states[self._padded], context, context)
         places = start + count + self._column[: self._rows]

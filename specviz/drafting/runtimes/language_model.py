@@ -20,7 +20,7 @@ from specviz.drafting.runtimes.feature_levels import ROOM, CapturedLevels, acqui
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Proposal, Round, Session, Target, TargetPass
 from specviz.engine.tiers import TREE_ROOM, GraphRunner, Inputs, bucket, padded_width
-from specviz.engine.to_device import copy_into, to_device
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
 # Longer inputs run as a prefill; up to this length a padded (and on CUDA captured) pass is used.
@@ -133,8 +133,8 @@ class FixedChain(CapturedLevels[Tensor]):
     def __init__(self, device: torch.device, columns: int, cache: Any) -> None:
         super().__init__(device)
         self.columns, self.cache = columns, cache
-        self._numbers: dict[int, Tensor] = {}
-        """By number of padded rows: their tokens, the first one's position, and the number of valid rows."""
+        self._inputs: Tensor
+        """Tokens of the padded rows, the first one's position, and the number of valid rows."""
 
     @property
     def asked(self) -> int:
@@ -145,9 +145,7 @@ class FixedChain(CapturedLevels[Tensor]):
         """Set the tokens that the first level appends to the cache."""
         count, rows = len(ids), padded_width(len(ids))
         self._rows, self._shape, self.trail, self.deepest = rows, rows, [], deepest
-        if rows not in self._numbers:
-            self._numbers[rows] = torch.zeros(rows + 2, dtype=torch.long, device=self._device)
-        copy_into(self._numbers[rows], [*ids, *[0] * (rows - count), self.cache.length, count])
+        self._inputs = self.numbers([*ids, *[0] * (rows - count), self.cache.length, count])
         self._count = count
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -157,12 +155,12 @@ class FixedChain(CapturedLevels[Tensor]):
         return result
 
     def first(self) -> Tensor:
-        start, count = self._numbers[self._rows][-2:].split(1)
+        start, count = self._inputs[-2:].split(1)
         self._here = start + count
         return self._logits(self._first_outputs().index_select(0, count - 1))
 
     def _first_outputs(self) -> Tensor:
-        return self._outputs(self._numbers[self._rows][:-2], self._numbers[self._rows][-2:-1])
+        return self._outputs(self._inputs[:-2], self._inputs[-2:-1])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         place = self.trail[-1]
@@ -224,7 +222,7 @@ class SmallLevels(FixedChain):
         self.take(ids, 0)
 
         def work() -> Tensor:
-            self._here = self._numbers[self._rows][-1:]  # no level follows
+            self._here = self._inputs[-1:]  # no level follows
             return self._logits(self._first_outputs())
 
         return self.step("each", work)[: len(ids)]

@@ -26,7 +26,7 @@ from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, re
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Pick, Round, TargetPass
 from specviz.engine.sampling import Warp
-from specviz.engine.to_device import copy_into, to_device
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import DenoisedNote, DraftLength, LatticeBeams, LatticeColumn, LatticeNote, Offer
 from specviz.trace.schema import Note
@@ -241,8 +241,6 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
     def __init__(self, model: MaskedLM, fixed: bool) -> None:
         super().__init__(model.draft_ids.device)
         self._model, self.fixed, self._text = model, fixed, list[int]()
-        self._inputs: dict[int, Tensor] = {}
-        """Padded length to buffer [length + 1]: the padded text, then the number of tokens."""
 
     def take(self, text: Sequence[int], places: int) -> None:
         """Set the committed text and the number of masks that follow."""
@@ -251,10 +249,7 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
         width = next((width for width in WIDTHS if len(self._text) + places <= width < window), window)
         self._shape = width, places
         if self.fixed:
-            if width not in self._inputs:
-                self._inputs[width] = torch.zeros(width + 1, dtype=torch.long, device=self._device)
-            copy_into(self._inputs[width], [*self._text, *[0] * (width - len(self._text)), len(self._text)])
-            self._given_text = self._inputs[width]
+            self._given_text = self.numbers([*self._text, *[0] * (width - len(self._text)), len(self._text)])
 
     def first(self) -> Tensor:
         if self.fixed:

@@ -26,7 +26,7 @@ from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, re
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.retrieved import Retrieved
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, Target, TargetPass, TreeBuilder
-from specviz.engine.to_device import device_cache, to_device
+from specviz.engine.to_device import device_cache
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import ModelUnavailable
 from specviz.targets.text import TextSession, TextTarget, joined
@@ -72,7 +72,7 @@ class RecurrentLevels(CapturedLevels[State]):
         id.
         """
         self.trail = []
-        self._last, self._root = self.given("last", last), self.given("root", to_device([root], self._device))
+        self._last, self._root = self.given("last", last), self.numbers([root])
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Like :meth:`CapturedLevels.step`, but counts the forward."""
