@@ -20,7 +20,7 @@ from specviz.targets.text import TextTarget
 from tests.support.dispatch import CALLS, MOST_WAITS, StepCounts, count
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, parts_for, tiny_llama
-from tests.support.worlds import hybrid
+from tests.support.worlds import hybrid, vision
 from tests.support.worlds import image as images
 from tests.support.worlds.text import PROMPT, WARPS, compose
 
@@ -146,6 +146,19 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
 )
 def test_a_greedy_step_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
     steps = counted(name, values, "greedy")
+    assert sum(step.total("calls") for step in steps) / len(steps) <= CALLS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "values"), [("dream", {"depth": 5, "nodes": 20}), ("hivis", {"depth": 5, "nodes": 20}), ("language_only", {})]
+)
+def test_a_greedy_step_about_a_picture_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
+    with emulated_cuda() as device:
+        here = vision.world(tier="graph", device="cuda")
+        composition, greedy = vision.compose(name, values, here, WARPS["greedy"]), WARPS["greedy"]
+        run = Decoding(here.target, composition, here.prompt, greedy, Noise(7), TOKENS, Recorder(Letters(), "off"))
+        steps = count(device, run)
     assert sum(step.total("calls") for step in steps) / len(steps) <= CALLS
 
 

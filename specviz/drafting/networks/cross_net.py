@@ -178,12 +178,22 @@ class CrossCache:
     """Keys and values of one run, in three caches: of the first layer, the thoughts and the last layer."""
 
     def __init__(self, first: KeyValues, thoughts: KeyValues, last: KeyValues) -> None:
-        self.first, self.thoughts, self.last = first, thoughts, last
+        self.first, self.thoughts, self.last = self._parts = first, thoughts, last
 
     def reserve(self, columns: int) -> None:
         """Make room for this many rows in addition to column 0."""
-        for cache in (self.first, self.thoughts, self.last):
+        for cache in self._parts:
             cache.reserve(NOTHING + columns)
+
+    def copy(self, other: CrossCache, rows: int) -> None:
+        """Copy column 0 and the first rows of another cache."""
+        for cache, larger in zip(self._parts, other._parts, strict=True):
+            cache.copy(larger, NOTHING + rows)
+
+    def clear(self) -> None:
+        """As :meth:`KeyValues.clear`."""
+        for cache in self._parts:
+            cache.clear()
 
 
 class _Folded(NamedTuple):
@@ -217,7 +227,7 @@ class CrossRuntime:
         self.watched: list[Tensor] | None = None
         self._aside: AbstractContextManager[None] = nullcontext()
         self._net, self._layout = net, layout
-        self._embedding, self._rotary = net.embedding, net.rotary
+        self.embedding, self.rotary = net.embedding, net.rotary
         self._first, self._last = (_fold(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
         self._entry = net.enter.weight if isinstance(net.enter, Norm) else None
         gates = net.reading.gates.tanh().tolist() if open_gates else [0.0, 0.0]
@@ -243,13 +253,13 @@ class CrossRuntime:
     def open(self, capacity: int) -> CrossCache:
         """Return an empty cache with initial room for ``capacity`` rows."""
         return CrossCache(
-            *(KeyValues(self.config.kv_heads, self.config.head_size, NOTHING + capacity, self._embedding) for _ in range(3))
+            *(KeyValues(self.config.kv_heads, self.config.head_size, NOTHING + capacity, self.embedding) for _ in range(3))
         )
 
     def reach(self, positions: int) -> None:
         """Extend the rotary table to at least this length."""
-        if self._rotary.shape[1] < positions:
-            self._rotary = table(self.config.angles, 2 * positions).to(self._rotary)
+        if self.rotary.shape[1] < positions:
+            self.rotary = table(self.config.angles, 2 * positions).to(self.rotary)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Return the target's last hidden states unchanged."""
@@ -258,7 +268,7 @@ class CrossRuntime:
     def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor, features: Tensor) -> None:
         """Fill column 0 with the prompt's first token, [1, hidden] at ``position`` [1], and with zeros in the cross-attention.
         ``features`` [row, hidden] are the target's thoughts in the prompt."""
-        nothing = self._embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
+        nothing = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         cache.thoughts.put(0, nothing, nothing)
         x = self._self(self._first, self._enter(embedded), position, cache.first, 0, None)
         if self._open:
@@ -275,7 +285,7 @@ class CrossRuntime:
         features: Tensor,
         positions: Tensor,
         cache: CrossCache,
-        start: int,
+        start: int | Tensor,
         mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:
@@ -286,7 +296,7 @@ class CrossRuntime:
         """
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
-        x = self._enter(F.embedding(tokens, self._embedding) if embedded is None else embedded)
+        x = self._enter(F.embedding(tokens, self.embedding) if embedded is None else embedded)
         x = self._self(self._first, x, positions, cache.first, column, padded_mask)
         if self._open:
             x = self._across(x, features, cache.thoughts, column, padded_mask)
@@ -300,7 +310,9 @@ class CrossRuntime:
     def _enter(self, embedded: Tensor) -> Tensor:
         return embedded if self._entry is None else self._unit(embedded) * self._entry
 
-    def _self(self, layer: _Folded, x: Tensor, positions: Tensor, cache: KeyValues, column: int, mask: Tensor | None) -> Tensor:
+    def _self(
+        self, layer: _Folded, x: Tensor, positions: Tensor, cache: KeyValues, column: int | Tensor, mask: Tensor | None
+    ) -> Tensor:
         config = self.config
         entering = self._unit(x) if layer.normed else x
         mixed = layer.into(entering).view(len(x), config.heads + 2 * config.kv_heads, config.head_size)
@@ -308,7 +320,7 @@ class CrossRuntime:
         keys, values = cache.put(column, turned[:, config.heads :], mixed[:, config.heads + config.kv_heads :])
         return self._finish(layer, x, attend_cached(turned[:, : config.heads], keys, values, mask))
 
-    def _across(self, x: Tensor, features: Tensor, cache: KeyValues, column: int, mask: Tensor | None) -> Tensor:
+    def _across(self, x: Tensor, features: Tensor, cache: KeyValues, column: int | Tensor, mask: Tensor | None) -> Tensor:
         config = self.config
         entering = self._unit(x) if self._reading.normed else x
         queries = self._unit(self._reading.into(entering).view(len(x), config.heads, config.head_size)) * self._q_norm
@@ -334,7 +346,7 @@ class CrossRuntime:
         return x + layer.down(F.silu(gate) * up)
 
     def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        return turn(x, *self._rotary[:, positions][:, :, None])
+        return turn(x, *self.rotary[:, positions][:, :, None])
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)

@@ -94,13 +94,14 @@ class EagerLevels(Levels):
 @dataclass(frozen=True)
 class _Level:
     """A level's state for the next one: outputs [row, hidden], the drafted columns that its rows see [row, drafted], the number
-    of committed inputs [1], the number of drafted columns so far, and the level's depth."""
+    of committed inputs [1], the number of drafted columns so far, the level's depth, and its rows' tokens and parents."""
 
     outputs: Tensor
     seen: Tensor
     committed: Tensor
     drafted: int
     depth: int
+    rows: tuple[Tensor, Tensor] | None = None
 
 
 class CapturedLevels(Levels, Generic[Here]):
@@ -170,6 +171,9 @@ class CapturedLevels(Levels, Generic[Here]):
 class FixedLevels(CapturedLevels[_Level]):
     """One run's tensors at fixed addresses, the cache included, and the steps captured over them."""
 
+    positions: Callable[[Tensor], Tensor] = staticmethod(lambda places: places)
+    """Maps rows' indices in the cache [row] to their positions."""
+
     def __init__(self, stepper: Any, columns: int) -> None:
         super().__init__(stepper.embedding.device)
         self.cache = stepper.open(columns)
@@ -177,6 +181,8 @@ class FixedLevels(CapturedLevels[_Level]):
         self.columns = columns
         self.calls = 0
         """Forwards since the last reset to 0."""
+        self.count: int
+        """Number of a round's committed inputs."""
         self.own: Callable[[Tensor, int], Tensor]
         """Maps the outputs [row, hidden] of drafted nodes' parents to the nodes' features, at a depth."""
         self._stepper = stepper
@@ -191,7 +197,7 @@ class FixedLevels(CapturedLevels[_Level]):
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
         """Set this round's committed inputs, the root last; they run with the first level. For a network with several rows per
         input, each input has that number of tokens."""
-        count = len(features)
+        count = self.count = len(features)
         rows, each = max(LEAST, padded_width(count)), len(tokens) // count
         self._rows, self._shape, self.trail, self.deepest = rows, rows, [], deepest
         if rows not in self._features:
@@ -221,12 +227,25 @@ class FixedLevels(CapturedLevels[_Level]):
         """As :meth:`EagerLevels.output`, until the next round."""
         return self.trail[level].outputs[row : row + 1]
 
+    @property
+    def rows(self) -> list[tuple[Tensor, Tensor]]:
+        """As :attr:`EagerLevels.rows`, until the next round."""
+        return [level.rows for level in self.trail if level.rows]
+
+    def again(self, stepper: Any) -> None:
+        """Run this round's levels again with another stepper over the same cache."""
+        own, self._stepper, trail, self.trail = self._stepper, stepper, self.trail, []
+        for level in trail:
+            self.below(*level.rows) if level.rows else self.first()
+            self.trail.append(level)
+        self._stepper = own
+
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root; runs the round's committed inputs."""
         rows, (start, count) = self._rows, self._inputs[-2:].split(1)
         places = start + self._column[:rows]
         mask = self._column <= places[:, None]
-        outputs = self._stepper(self._inputs[:-2], self._features[rows], places, self.cache, places, mask)
+        outputs = self._stepper(self._inputs[:-2], self._features[rows], self.positions(places), self.cache, places, mask)
         root = outputs.index_select(0, count - 1)
         seen = torch.zeros(1, ROOM, dtype=torch.bool, device=self._device)
         self._here = _Level(root, seen, start + count, 0, 0)
@@ -242,9 +261,9 @@ class FixedLevels(CapturedLevels[_Level]):
         mask = (self._column < committed).repeat(rows, 1)
         mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
         columns = committed + (drafted + self._column[:rows])
-        places = (committed + (depth - 1)).expand(rows)
+        places = self.positions((committed + (depth - 1)).expand(rows))
         outputs = self._stepper(tokens, self.own(above.outputs[parents], depth), places, self.cache, columns, mask)
-        self._here = _Level(outputs, seen, committed, drafted + rows, depth)
+        self._here = _Level(outputs, seen, committed, drafted + rows, depth, (tokens, parents))
         return self._stepper.logits(outputs)
 
 

@@ -93,7 +93,7 @@ class View:
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
         self.kept_places = [place for place in range(length) if place not in absent]
-        self._length = length
+        self._length, self.shift = length, len(absent)
         self._places = torch.tensor(self.kept_places)
 
     def context(self, context: Context) -> Context:
@@ -110,7 +110,7 @@ class View:
         """Map indices [row] in the view to indices in the whole text."""
         kept_places = self._places = self._places.to(places.device)
         inside = kept_places[places.clamp(max=len(kept_places) - 1)]
-        return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
+        return torch.where(places < len(kept_places), inside, places + self.shift)
 
 
 class TextAlone:

@@ -8,6 +8,7 @@ Axis names: ``token``, ``hidden``, ``row``, ``column``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain, islice
 from typing import Any
 
@@ -59,8 +60,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         if context.record_notes:
             with context.untimed:
                 self._map = self._entropy_note(prefill.hidden)
-        self._stepper = self._shared.watching(context.untimed) if context.record_notes else self._shared
-        self._stepper.reach(len(context.ids) + context.max_depth + 2)
+        self._shared.reach(len(context.ids) + context.max_depth + 2)
         prefill = view.prefill(prefill)
         self._embeddings, self._thoughts = prefill.hidden[EMBEDDINGS], prefill.hidden[self.taps[0]]
         super().begin(view.context(context), prefill)
@@ -77,6 +77,22 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
             with context.untimed:
                 watched[:] = [watched[-1][-1:]]  # the root's row, the last committed one
         return levels
+
+    def _open_cache(self, context: Context) -> None:
+        self._stepper = self._shared
+        super()._open_cache(context)
+        if context.record_notes and self._fixed is None:
+            self._stepper = self._shared.watching(context.untimed)
+
+    def _acquire(self, columns: int) -> None:
+        assert self._view is not None
+        super()._acquire(columns + self._view.shift)  # rotary factors reach to the end of the unpruned text
+        assert self._fixed is not None
+        shift = self._fixed.numbers([1 + self._view.shift])
+        self._fixed.positions = lambda places: places + shift  # a round's rows follow the picture
+
+    def _allows_fixed_shapes(self) -> bool:
+        return True
 
     @torch.inference_mode()
     def _entropy_note(self, hidden: Hidden) -> AttentionEntropyNote:
@@ -116,11 +132,18 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         return {} if self._embeddings is None else {"embedded": self._embeddings[first : first + len(tokens)]}
 
+    @torch.inference_mode()
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         paths: list[list[tuple[int, ...]]] = [[()]]
-        for tokens, parents in self._levels.rows if isinstance(self._levels, EagerLevels) else ():
+        stepper, levels = self._stepper, self._levels
+        if isinstance(levels, FixedLevels):  # a graph weighs nothing for display
+            stepper = self._shared.watching(nullcontext())
+            levels.again(stepper)
+            assert stepper.watched is not None
+            stepper.watched[0] = stepper.watched[0][levels.count - 1 : levels.count]
+        for tokens, parents in levels.rows if levels is not None else ():
             paths.append([(*paths[-1][parent], token) for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True)])
-        watched = zip(chain.from_iterable(paths), chain.from_iterable(self._stepper.watched or ()), strict=False)
+        watched = zip(chain.from_iterable(paths), chain.from_iterable(stepper.watched or ()), strict=False)
         note = (self._map or AttentionEntropyNote(())).replace(looks=[self._look(*seen) for seen in islice(watched, ROWS)])
         self._map = None
         return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,8 +15,9 @@ from specviz.engine.interfaces import Composition, Context, SingleDrafter
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_attended, text_part
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Decoded, decode
-from tests.support.worlds.vision import GREEDY, World, cross_net, world
+from tests.support.worlds.vision import GREEDY, World, cross_net, decoded, world
 from tests.support.worlds.witness import Witness, hidden_states
 
 
@@ -125,3 +128,22 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept_places), abs=2e-4)
     later_note = {note.type: note.data for note in run.steps[1].notes}["attention_entropy"]
     assert "entropy" not in later_note and later_note["looks"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["smolvlm", "llava"])
+def test_rounds_in_graphs_draft_and_tell_the_same(kind: str) -> None:
+    def run(device: str, tier: str) -> list[tuple[list[int], Any]]:
+        here = world(kind, tier, device=device)
+        steps = decoded("dream", {"depth": 3, "width": 5, "nodes": 12}, here, budget=8).steps
+        told = [{note.type: note.data for note in step.notes} for step in steps]
+        return [
+            ([node.token for node in step.nodes], notes["attention_entropy"]["looks"])
+            for step, notes in zip(steps, told, strict=True)
+        ]
+
+    expected = run("cpu", "eager")
+    with emulated_cuda():
+        found = run("cuda", "graph")
+    assert found == expected
+    assert all(len(looks) > 1 for _, looks in found)
