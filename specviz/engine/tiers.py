@@ -101,27 +101,31 @@ def new_pool() -> Any:
 @dataclass
 class Inputs:
     """Static inputs of one width: token ids [batch, row], (length, depth of each row, a session's own numbers)
-    [1 + row + number], ancestors bool [row, row]."""
+    [1 + row + number], ancestors bool [row, row]. ``both`` holds tokens and places side by side."""
 
     tokens: Tensor
     places: Tensor
     ancestors: Tensor
+    both: Tensor | None = None
     shape: TreeShape | None = None
 
     @staticmethod
     def of(width: int, device: torch.device, batch: int = 1, numbers: int = 0) -> Inputs:
-        return Inputs(
-            torch.zeros(batch, width, dtype=torch.long, device=device),
-            torch.zeros(1 + width + numbers, dtype=torch.long, device=device),
-            torch.eye(width, dtype=torch.bool, device=device),
-        )
+        both = torch.zeros((batch + 1) * width + 1 + numbers, dtype=torch.long, device=device)
+        tokens, places = both.split([batch * width, 1 + width + numbers])
+        return Inputs(tokens.view(batch, width), places, torch.eye(width, dtype=torch.bool, device=device), both)
 
     def fill(self, tree: DraftTree, length: int, numbers: Sequence[int] = ()) -> None:
         """Copy the tree into the static inputs. Rows after its nodes are padding: each sees the text and its own slot, and no
         node sees the padding."""
-        nodes, width = len(tree), self.tokens.shape[1]
-        self.tokens[:, :nodes] = tree.tokens
-        copy_into(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
+        nodes, (batch, width) = len(tree), self.tokens.shape
+        padding = [0] * (width - nodes)
+        places = [length, *tree.shape.depths, *padding, *numbers]
+        if tree.known is not None and self.both is not None:
+            copy_into(self.both, [*[*tree.known, *padding] * batch, *places])
+        else:
+            self.tokens[:, :nodes] = tree.tokens
+            copy_into(self.places, places)
         if self.shape is not tree.shape:
             self.ancestors.zero_().fill_diagonal_(True)
             self.ancestors[:nodes, :nodes] = tree.shape.ancestors_on(self.ancestors.device)

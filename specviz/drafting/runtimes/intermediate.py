@@ -108,9 +108,13 @@ class FittedSession:
 
     def score(self, tree: DraftTree) -> TargetPass:
         """Run one pass over the tree."""
-        return self._fit(self._session.score(DraftTree(tree.shape, tree.tokens.clamp_max(self._rows - 1))))
+        if self._rows < self._vocab:
+            tree = DraftTree(tree.shape, tree.tokens.clamp_max(self._rows - 1))
+        return self._fit(self._session.score(tree))
 
     def _fit(self, target_pass: TargetPass) -> TargetPass:
+        if self._rows == self._vocab:
+            return TargetPass(target_pass.logits)
         logits = target_pass.logits[:, : self._vocab]
         return TargetPass(F.pad(logits, (0, self._vocab - logits.shape[1]), value=-torch.inf))
 

@@ -218,12 +218,11 @@ def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: i
 
 def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
     """Copy each level's children to the host at once: log-probabilities and tokens [row, child]."""
-    numbers, found, start = torch.cat([beam.found.flatten() for beam in beams]).tolist(), [], 0
+    (log_q, tokens), found, start = torch.cat([beam.found for beam in beams], dim=1).tolist(), [], 0
     for beam in beams:
-        _, rows, count = beam.found.shape
-        parts = [numbers[place : place + count] for place in range(start, start + 2 * rows * count, count)]
-        found.append((parts[:rows], parts[rows:]))
-        start += 2 * rows * count
+        end = start + beam.found.shape[1]
+        found.append((log_q[start:end], tokens[start:end]))
+        start = end
     return found
 
 

@@ -120,7 +120,7 @@ def _block(nodes: tuple[int, ...], total: int, width: int, device: torch.device)
 class _Level:
     """A level's distributions ``q`` [row, support] over the drafter's vocabulary; ``perturbed`` is log q plus noise, None unless
     children are sampled. ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best
-    first. ``host_facts`` [row, 2 * child + 1] are copied to the host: tokens, probabilities, and the size of the support.
+    first. ``host_facts`` [row * (2 * child + 1)] are copied to the host: tokens, probabilities, and the size of the support.
     ``held`` keeps alive the tensors that a captured step reads."""
 
     q: Tensor
@@ -209,18 +209,18 @@ class Sampled:
             keys = None if greedy else levels.given(("noise", len(drawn)), noise.level_keys(inner_nodes, size))
             work = partial(self._next_level, levels, shape, above, inner_nodes, support, context.warp, keys)
             drawn.append((inner_nodes, levels.step(("sampled", shape, context.warp, self._unwarped, greedy), work)))
-        numbers = torch.cat([level.host_facts.flatten() for _, level in drawn]).tolist() if drawn else []
+        numbers = torch.cat([level.host_facts for _, level in drawn]).tolist() if drawn else []
         start = 0
         for inner_nodes, level in drawn:
-            rows, count = level.order.shape
-            for row, node in enumerate(inner_nodes):
+            count = level.order.shape[1]
+            noisy = [None] * len(inner_nodes) if level.perturbed is None else level.perturbed.unbind()
+            for node, q, scores, order in zip(inner_nodes, level.q.unbind(), noisy, level.order.unbind(), strict=True):
                 facts = numbers[start : start + 2 * count + 1]
                 start += 2 * count + 1
                 if node not in place:
                     continue
                 picked = min(len(shape.children[node]), int(facts[-1]), count)
-                scores = None if level.perturbed is None else level.perturbed[row]
-                pick = Pick(place[node], Proposal(level.q[row], support), scores, level.order[row], picked)
+                pick = Pick(place[node], Proposal(q, support), scores, order, picked)
                 fresh = growing.add(place[node], pick, facts[:picked], facts[count : count + picked], greedy)
                 place.update(zip(shape.children[node], fresh, strict=False))
         return growing
@@ -246,7 +246,7 @@ class Sampled:
         tokens = order if support is None else support[order]
         # Tokens are exact in a double.
         facts = torch.cat((tokens.double(), q.gather(1, order).double(), (q > 0).sum(1, keepdim=True).double()), dim=1)
-        return _Level(q, perturbed, order, tokens, facts, held)
+        return _Level(q, perturbed, order, tokens, facts.flatten(), held)
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from specviz.drafting.runtimes.intermediate import IntermediateModel
@@ -29,6 +30,7 @@ from specviz.engine.interfaces import (
     TreeBuilder,
 )
 from specviz.engine.sampling import EXTRA, Noise
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, CascadeTotals
 
@@ -49,8 +51,11 @@ class Provisional(Drafter, Protocol):
 
 @dataclass
 class _Buffer:
-    """The tokens buffered in a round, with the intermediate model's logits for each."""
+    """The tokens buffered in a round, with the intermediate model's logits for each if it ``keeps`` them."""
 
+    keeps: bool
+    mark: Any = None
+    """The drafter's state before the first of these tokens."""
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
     passes: list[CascadePass] = field(default_factory=list)
@@ -107,7 +112,7 @@ class Cascade(Generic[Below]):
 
     def draft(self, context: Context) -> Draft:
         """Return a chain of the intermediate model's tokens, with its distribution at each node."""
-        buffer, mark = _Buffer(), self._drafter.bookmark()
+        buffer = _Buffer(context.record_notes or not context.warp.greedy)
         inner_noise = Noise(int(context.noise.uniform(EXTRA, context.round) * 2**52))
         most = min(LONGEST, context.max_depth - 1) if self._session is not None and self._fits(context) else 0
         while len(buffer.tokens) < min(self.gathered, most) and not self._ends.intersection(buffer.tokens):
@@ -120,13 +125,16 @@ class Cascade(Generic[Below]):
                 record_notes=False,
             )
             self._filter(inner, buffer)
-        self._drafter.back(mark)
+        if buffer.passes:
+            self._drafter.back(buffer.mark)
         return self._block(context, buffer, most)
 
     def _filter(self, inner: Context, buffer: _Buffer) -> None:
         """Run one round of the intermediate model with the drafter below it; append its tokens to the buffer."""
         started = time.perf_counter_ns()
         draft = self._builder.build(self._drafter, inner)
+        if not buffer.passes:  # the committed text has now been read
+            buffer.mark = self._drafter.bookmark()
         between = time.perf_counter_ns()
         scored, lead = self._score(inner, draft.tree)
         verdict = self._judge.judge(draft, scored, inner)
@@ -138,7 +146,8 @@ class Cascade(Generic[Below]):
         self._drafter.observe(Round(inner, draft, scored, verdict, tokens))
         learned = time.perf_counter_ns() - ended
         buffer.tokens += tokens
-        buffer.rows += [scored.logits[node] for node in nodes]
+        if buffer.keeps:  # copied, as the next pass may overwrite them
+            buffer.rows += scored.logits.index_select(0, to_device(nodes, inner.device)).unbind()
         buffer.passes.append(
             CascadePass(
                 len(draft.tree) - 1,
@@ -168,9 +177,9 @@ class Cascade(Generic[Below]):
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
         proposals: dict[int, Proposal] = {}
         confidence: list[float | None] = [None] * len(tree)
-        for node, row in enumerate(buffer.rows[: len(tokens)]):
-            if not context.warp.greedy:
-                proposals[node] = Proposal(context.warp.probabilities(row))
+        if tokens and not context.warp.greedy:
+            rows = context.warp.probabilities(torch.stack(buffer.rows[: len(tokens)])).unbind()
+            proposals = {node: Proposal(row) for node, row in enumerate(rows)}
         if context.record_notes:
             with context.untimed:
                 for node, row in enumerate(buffer.rows[: len(tokens)]):
