@@ -134,6 +134,7 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
     ("name", "values"),
     [
         ("speculative_sampling", {"gamma": 4}),  # its draft model is a whole target
+        ("polybasic", {"middle": "draft", "drafter": "eagle3", "gathered": 4, "nodes": 4}),
         ("easyspec", {"drafter": "small_draft"}),
         ("not_a_bandit", {}),
         ("falcon", {"nodes": 12}),
@@ -147,6 +148,12 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
 def test_a_greedy_step_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
     steps = counted(name, values, "greedy")
     assert sum(step.total("calls") for step in steps) / len(steps) <= CALLS
+
+
+@pytest.mark.slow
+def test_an_intermediate_models_rows_outlive_its_next_pass() -> None:
+    """Replays of its graph overwrite its logits, which are the distributions that the target judges."""
+    counted("polybasic", {"middle": "draft", "drafter": "eagle3", "gathered": 5, "nodes": 4}, "warm")
 
 
 @pytest.mark.slow
