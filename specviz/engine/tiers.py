@@ -235,37 +235,14 @@ class GraphRunner:
         The next call may overwrite them.
         """
         nodes, width = len(tree), padded_width(len(tree))
-        inputs = self._inputs(self.variant, width)
-        inputs.fill(tree, length, self.numbers)
-        self._set_other_rows(inputs, length, tree.shape.depths)
-        logits, hidden = self._launch(self.variant, self.padded_pass, inputs, length + width)
-        return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
-
-    def rewrite(self, tokens: Tensor, places: Sequence[int], end: int, wanted: Tensor | None = None) -> Tensor:
-        """Run ``tokens`` int64 [place] again at their positions ``places`` (ascending) in a chain that ends before ``end``.
-
-        Returns logits [place, vocab].
-
-        Each token sees the chain up to itself and overwrites its own slot. Padding is written from slot ``end`` on, as are tokens
-        that are not ``wanted``, bool [place]. The next call may overwrite the logits.
-        """
-        count, width = len(places), padded_width(len(places))
-        variant = ("rewrite", self.variant)
-        inputs = self._inputs(variant, width)
-        copy_into(inputs.places, [0, *places, *range(end, end + width - count), *self.numbers])
-        if wanted is not None:
-            spare = torch.arange(end + width - count, end + width, device=self.device)
-            inputs.places[1 : 1 + count] = torch.where(wanted, inputs.places[1 : 1 + count], spare)
-        inputs.tokens[:, :count] = tokens
-        self._set_other_rows(inputs, 0, places)
-        return self._launch(variant, self._rewriting_pass, inputs, end + width)[0][:count]
-
-    def _inputs(self, variant: Hashable, width: int) -> Inputs:
-        inputs = self.pooled.inputs.get((variant, width))
+        inputs = self.pooled.inputs.get((self.variant, width))
         if inputs is None:
             inputs = Inputs.of(width, self.device, 1 + len(self.others), len(self.numbers))
-            self.pooled.inputs[variant, width] = inputs
-        return inputs
+            self.pooled.inputs[self.variant, width] = inputs
+        inputs.fill(tree, length, self.numbers)
+        self._set_other_rows(inputs, length, tree.shape.depths)
+        logits, hidden = self._launch(inputs, length + width)
+        return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
     def _set_other_rows(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
         """Set the other rows' tokens where their texts still differ from the first one's: usually only at the first root."""
@@ -275,18 +252,18 @@ class GraphRunner:
                     if length + depth < len(other):
                         inputs.tokens[row, node] = other[length + depth]
 
-    def _launch(self, variant: Hashable, work: Callable[[Inputs, int], Outputs], inputs: Inputs, needed: int) -> Outputs:
-        """Run, or capture and replay, ``work`` over at least the ``needed`` columns."""
-        pooled, width = self.pooled, inputs.tokens.shape[1]
+    def _launch(self, inputs: Inputs, needed: int) -> Outputs:
+        """Run, or capture and replay, the pass over at least the ``needed`` columns."""
+        pooled, variant, width = self.pooled, self.variant, inputs.tokens.shape[1]
         pooled.grow(needed)
         columns = min(bucket(needed), pooled.cache.capacity)
         if not is_captured(self.device):
-            return work(inputs, columns)
+            return self.padded_pass(inputs, columns)
         graph = pooled.find(variant, self.taps, columns, width)
         if graph is None:
             if not pooled.graphs:  # a pool is freed with its last graph and must not be reused
                 pooled.pool = new_pool()
-            graph = captured(lambda: work(inputs, columns), self.device, pooled.pool)
+            graph = captured(lambda: self.padded_pass(inputs, columns), self.device, pooled.pool)
             pooled.keep((variant, self.taps, columns, width), graph)
         replay, outputs = graph
         replay()
@@ -302,7 +279,7 @@ class GraphRunner:
         return self._forward(inputs, length + depths, slots, seen.index_copy_(1, slots, inputs.ancestors), columns)
 
     @torch.inference_mode()
-    def _rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
+    def rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
         """As :meth:`padded_pass`, in the slots of an existing chain."""
         places = inputs.places[1 : 1 + inputs.tokens.shape[1]]
         seen = torch.arange(columns, device=self.device)[None] <= places[:, None]

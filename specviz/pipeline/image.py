@@ -221,4 +221,6 @@ def codes_first(loaded: LoadedImage) -> torch.Tensor:
 def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, samplers: Any) -> CoarsePartner:
     """Return the coarse partner of an image model. ``samplers``: networks that convert between the two grids."""
     capacity = target.context_length
-    return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
+    return CoarsePartner(
+        target.name, target.vocab_size, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down
+    )

@@ -167,7 +167,7 @@ class ImageSession(CachedSession):
         variant = ("guidance", target.guidance, bool(target.padding), bool(target.unseen))
         return GraphRunner(forward, pooled, taps, target.device, variant, others, (target.padding, target.unseen))
 
-    def _captured(self, start: int) -> GraphRunner | None:
+    def captured(self, start: int) -> GraphRunner | None:
         """Return the graph runner for passes from position ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in
         a prefill."""
         opening = self.target.opening
@@ -188,7 +188,7 @@ class ImageSession(CachedSession):
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
         target, nodes, start = self.target, len(tree), self.length
-        if (graph := self._captured(start)) is not None:
+        if (graph := self.captured(start)) is not None:
             return graph(tree, start)
         self._reserve(start + nodes)
         places = to_device([start + depth for depth in tree.shape.depths], target.device)
@@ -203,23 +203,17 @@ class ImageSession(CachedSession):
         if self.graph is not None:
             self.graph.pooled.grow(columns)
 
-    def rewrite(self, tokens: Tensor, nodes: Sequence[int], wanted: Tensor | None = None) -> TargetPass:
+    def rewrite(self, tokens: Tensor, nodes: Sequence[int]) -> TargetPass:
         """Run ``nodes`` (ascending) of the last scored chain again, with the chain's current ``tokens`` int64 [node].
 
-        Each node sees the chain up to itself and overwrites its own slot. Returns logits [node, code] of ``nodes``. Nodes that
-        are not ``wanted``, a bool device tensor [node], keep their entries, and their logits are undefined.
+        Each node sees the chain up to itself and overwrites its own slot. Returns logits [node, code] of ``nodes``.
         """
         target, start = self.target, self.length
         first, end = nodes[0], start + len(tokens)
         places = to_device([start + node for node in nodes], target.device)
-        anew = tokens.index_select(0, places - start)
-        if (graph := self._captured(start + first)) is not None:
-            return TargetPass(graph.rewrite(anew, [start + node for node in nodes], end, wanted), {})
         self._reserve(end + len(nodes))
-        embedded = target.embedded(anew, start + first)
+        embedded = target.embedded(tokens.index_select(0, places - start), start + first)
         # Entries are written after the chain and then moved to their slots.
-        if wanted is not None:
-            places = torch.where(wanted, places, torch.arange(end, end + len(nodes), device=target.device))
         for layer in self._cache.layers:
             layer.length = end
         column = torch.arange(end, device=target.device)

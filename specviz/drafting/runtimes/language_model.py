@@ -79,10 +79,7 @@ class SessionModel:
         self._vocab = min(target.vocab_size, vocab_size or target.vocab_size)
         padded = vocab_size is not None and vocab_size != self._vocab
         self.support: Tensor | None = torch.arange(self._vocab, device=self._device) if padded else None
-        self._levels: SessionLevels | None = None
-        if (graph := getattr(session, "graph", None)) is not None:
-            self._levels = acquire(graph.pooled, 0, lambda pooled, _: SessionLevels(self._device, ROOM, pooled.cache))
-            self._levels.graph, self._levels.vocab = graph, self._vocab
+        self._levels = session_levels(session, self._device, self._vocab)
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if isinstance(ids, Tensor):
@@ -120,10 +117,9 @@ class SessionModel:
         self.session.rewind(length)
 
     def close(self) -> None:
-        """Close the session. Its cache keeps the levels' graphs for the next run, but not the session."""
-        if self._levels is not None and (graph := self._levels.graph) is not None:
-            self._levels.graph = None
-            release(graph.pooled, self._levels)
+        """Close the session."""
+        if self._levels is not None:
+            self._levels.close()
         self.session.close()
 
 
@@ -163,9 +159,10 @@ class FixedChain(CapturedLevels[Tensor]):
         return self._outputs(self._inputs[:-2], self._inputs[-2:-1])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        place = self.trail[-1]
-        self._here = place + 1
-        return self._logits(self._outputs(tokens, place))
+        """As :meth:`Levels.below`; as the first level, ``tokens`` are those that were taken, known on the device alone."""
+        place = self.trail[-1] if self.trail else self._inputs[-2:-1]
+        self._here = place + len(tokens)
+        return self._logits(self._outputs(tokens, place)[-1:])
 
     @abstractmethod
     def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
@@ -175,6 +172,15 @@ class FixedChain(CapturedLevels[Tensor]):
         return outputs
 
 
+def session_levels(session: Session, device: torch.device, vocab: int | None = None) -> SessionLevels | None:
+    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None without captured passes."""
+    if (graph := getattr(session, "graph", None)) is None:
+        return None
+    levels: SessionLevels = acquire(graph.pooled, 0, lambda pooled, _: SessionLevels(device, ROOM, pooled.cache))
+    levels.graph, levels.vocab = graph, vocab
+    return levels
+
+
 class SessionLevels(FixedChain):
     """Chains of a target in the graph tier, over a pooled cache; logits are of the first ``vocab`` tokens.
 
@@ -182,19 +188,28 @@ class SessionLevels(FixedChain):
     """
 
     graph: GraphRunner | None
-    vocab: int
+    vocab: int | None
 
     def take(self, ids: Sequence[int], deepest: int) -> None:
         super().take(ids, min(deepest, TREE_ROOM - SHORT))
+        assert self.graph is not None
         capacity = self.cache.capacity  # a cache that grew has other addresses
         self._columns = min(bucket(self.cache.length + TREE_ROOM), capacity)
-        self._shape = (self._rows, self._columns, capacity, self.vocab)
+        self._shape = (self._rows, self._columns, capacity, self.vocab, self.graph.variant)
+        self._own = self.numbers(self.graph.numbers)
 
     def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
         assert self.graph is not None
         seen = torch.ones(len(tokens), len(tokens), dtype=torch.bool, device=self._device).tril()
-        places = torch.cat((start, seen.sum(1) - 1))
-        return self.graph.padded_pass(Inputs(tokens[None], places, seen), self._columns)[0][:, : self.vocab]
+        places = torch.cat((start, seen.sum(1) - 1, self._own))
+        inputs = Inputs(tokens.expand(1 + len(self.graph.others), -1), places, seen)
+        return self.graph.padded_pass(inputs, self._columns)[0][:, : self.vocab]
+
+    def close(self) -> None:
+        """Leave the levels' graphs with the cache for the next run, but not the session."""
+        if self.graph is not None:
+            release(self.graph.pooled, self)
+            self.graph = None
 
 
 class SmallLevels(FixedChain):

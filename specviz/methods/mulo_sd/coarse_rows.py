@@ -7,12 +7,15 @@ is one chain of deterministic codes in reading order, without a bonus token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import ChainLevels, Levels
+from specviz.drafting.runtimes.language_model import SessionLevels, session_levels
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
@@ -30,6 +33,7 @@ class CoarsePartner:
     """
 
     name: str
+    vocab_size: int
     open: Callable[[], Session]
     prompt: tuple[int, ...]
     columns: int
@@ -43,50 +47,68 @@ class CoarseRows(NullDrafter):
     def __init__(self, partner: CoarsePartner, rows: int) -> None:
         self._partner, self._most = partner, rows
         self._session: Session | None = None
-        self._drawn = torch.empty(0, dtype=torch.long)
-        """The partner's last prompt token, then its picture so far, downsampled from the target's, int64 [1 + code]."""
+        self._levels: SessionLevels | None = None
+        self._fine: Sequence[int] = ()
+        """The target's picture so far, in whole rows of the partner's."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        partner = self._partner
-        self._drawn = to_device(partner.prompt[-1:], context.device)
-        self._session = partner.open()
-        self._session.prefill(partner.prompt[:-1])
+        self._session, self._fine = self._partner.open(), ()
+        self._levels = session_levels(self._session, context.device)
+        self._session.prefill(self._partner.prompt[:-1])
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-        self._session = None
+        for part in (self._levels, self._session):
+            if part is not None:
+                part.close()
+        self._session = self._levels = None
 
     def block(self, context: Context) -> tuple[Tensor, Tensor]:
         """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order. There is one drafter
-        forward per coarse code."""
-        assert self._session is not None
-        columns, known = self._partner.columns, len(self._drawn) - 1
-        rows = min(self._most, columns - known // columns)
-        codes = self._drawn
-        for place in range(known, known + rows * columns):
-            logits = self._session.score(DraftTree(chain(0), codes[-1:])).logits
-            self._session.keep([0])
-            code = context.warp.choose(logits, [(context.round << 16) + place], context.noise, DRAFT)
-            codes = torch.cat((codes, code))
-        fine = self._partner.up(codes[1:].view(-1, columns))[-2 * rows :]
-        return fine.flatten(), codes[1 + known :]
+        forward per coarse code; the first one also runs codes downsampled since. In later blocks a forward is a graph, with
+        the samplers."""
+        session, partner, warp = self._session, self._partner, context.warp
+        assert session is not None
+        up, down, columns, known = partner.up, partner.down, partner.columns, len(self._fine) // 4
+        fresh, missing = min(self._most * columns, columns**2 - known), len(partner.prompt) + known - session.length
+        levels: Levels = ChainLevels(self._after, fresh)
+        if self._levels is not None and known:  # the first root may have another token in the unconditional row
+            levels = self._levels
+            self._levels.take([0] * missing, fresh)
+        places = [((context.round << 16) + place,) for place in range(known, known + fresh)]
+        race = levels.given("race", context.noise.exponentials(partner.vocab_size, DRAFT, places, context.device))
+        given = levels.given("given", to_device([*partner.prompt[-1:], *self._fine], context.device))
+
+        def next_code(codes: Tensor) -> tuple[Tensor, ...]:
+            """Return the picture so far with one more code, and its fine codes once the block is full."""
+            new = len(codes) - 1 - known
+            tokens = codes[-1 if new else -missing :]
+            logits = levels.below(tokens, tokens)
+            codes = torch.cat((codes, (warp.probabilities(logits).double() / race[new]).argmax(-1)))
+            return (codes,) if new + 1 < fresh else (codes, up(codes[1:].view(-1, columns)).flatten()[-4 * fresh :])
+
+        def first_code() -> tuple[Tensor, ...]:
+            fine = given[1:].view(-1, 2 * columns)
+            return next_code(torch.cat((given[:1], (down(fine) if known else fine).flatten())))
+
+        key = (warp, known, missing)
+        found = levels.step(key, first_code)
+        for _ in range(1, fresh):
+            found = levels.step(key, partial(next_code, found[0]))
+        return found[1], found[0][1 + known :]
+
+    def _after(self, tokens: Tensor | None) -> Tensor:
+        """Return logits [code] after ``tokens`` [token], which enter the cache."""
+        assert self._session is not None and tokens is not None
+        logits = self._session.score(DraftTree(chain(len(tokens) - 1), tokens)).logits[-1]
+        self._session.keep(range(len(tokens)))
+        return logits
 
     def observe(self, finished: Round) -> None:
-        """Update the partner's picture from the target's, and its cache from that picture."""
+        """Update the partner's picture from the target's, and keep its cache up to there."""
         assert self._session is not None
-        context, columns = finished.context, self._partner.columns
-        codes = [*context.ids[context.prompt_length :], *finished.emitted]
-        rows, before = len(codes) // (4 * columns), len(self._drawn)
-        self._session.rewind(len(self._partner.prompt) - 2 + before)
-        if rows * columns < before:
-            return
-        fine = to_device(codes[: 4 * columns * rows], context.device).view(-1, 2 * columns)
-        settled = self._partner.down(fine).flatten()
-        self._drawn = torch.cat((self._drawn, settled[before - 1 :]))
-        fresh = self._drawn[before - 1 : -1]
-        self._session.score(DraftTree(chain(len(fresh) - 1), fresh))
-        self._session.keep(range(len(fresh)))
+        self._session.rewind(len(self._partner.prompt) - 1 + len(self._fine) // 4)
+        codes = [*finished.context.ids[finished.context.prompt_length :], *finished.emitted]
+        self._fine = codes[: len(codes) - len(codes) % (4 * self._partner.columns)]
 
 
 class BlockRows:

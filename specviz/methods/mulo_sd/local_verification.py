@@ -9,14 +9,19 @@ block is one island from the first cell on, and with rewritten entries it is aut
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import networkx
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
 from specviz.engine.interfaces import Context, Draft, Target, TargetPass, Verdict
+from specviz.engine.sampling import TARGET
+from specviz.engine.tiers import Inputs, bucket
 from specviz.engine.to_device import to_device
 from specviz.errors import ModelUnavailable
 from specviz.targets.image import ImageSession
@@ -119,13 +124,17 @@ class LocalVerification:
         shift = context.position - context.prompt_length
         again = dilate([node + shift for node in failed], 1 + shift, nodes - 1 + shift, self.columns, self.radius)
         islands = [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
-        judged = target.logits.clone() if islands else target.logits
-        repair = _Repair(self._session, draft, target, context, self.rewrite)
-        wave_of = repair.run(islands)
-        if islands:  # a graph replay overwrites the earlier logits, which the recorder still reads
-            with torch.inference_mode():
-                target.logits.copy_(judged)
+        graph = self._session.captured(self._session.length)
+        repair: _Repair = _Repair()
+        if graph is not None:
+            repair = acquire(graph.pooled, 0, lambda *_: _CapturedRepair(target.logits.device))
+        with torch.inference_mode():
+            repair.take(self._session, draft, target, context, self.rewrite)
+            wave_of = repair.run(islands)
         tokens, marks, outdated, passes = repair.on_host()
+        if graph is not None:
+            del repair._session  # the cache outlives it
+            release(graph.pooled, repair)
         context.mark("verify")
         note = LocalVerificationNote(
             mass=mass,
@@ -154,17 +163,30 @@ class LocalVerification:
 
 
 class _Repair:
-    """Repair of one block on the target's device; changed codes and outdated entries reach the host only at the end."""
+    """Repair of one block on the target's device; changed codes and outdated entries reach the host only at the end.
 
-    def __init__(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
-        self._session, self._context, self._rewrite = session, context, rewrite
-        self._logits, self._tokens = scored.logits.clone(), draft.tree.tokens.clone()
-        self._last = len(self._tokens) - 1
-        self._changed = torch.zeros_like(self._tokens, dtype=torch.bool)
-        """Mask [node] of the nodes whose cache entries are still those of a previous code."""
-        self._outdated = torch.zeros_like(self._changed)
-        """Mask [node] of the nodes whose cache entries predate a change at or before them, or were computed over such entries."""
-        self._passes = torch.ones_like(self._tokens[:1])
+    ``_changed`` [node] are the nodes whose cache entries are still those of a previous code. The entries of ``_outdated`` ones
+    predate a change at or before them, or were computed over such entries.
+    """
+
+    def take(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
+        """Begin the repair of a block."""
+        self._session, self._warp, self._rewrite = session, context.warp, rewrite
+        tokens, places = draft.tree.tokens, [(context.position + 1 + node,) for node in range(len(draft.tree))]
+        nothing = torch.zeros_like(tokens, dtype=torch.bool)
+        self._logits, self._tokens = self.given("logits", scored.logits), self.given("tokens", tokens)
+        self._changed, self._outdated = self.given("changed", nothing), self.given("outdated", nothing)
+        self._passes = self.given("passes", torch.ones_like(tokens[:1]))
+        race = context.noise.coupled.exponentials(scored.logits.shape[1], TARGET, places, tokens.device)
+        self._race, self._heads = self.given("race", race), self.numbers([0] * len(tokens))
+
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """Return a copy of ``values``."""
+        return values.clone()
+
+    def numbers(self, values: Sequence[int]) -> Tensor:
+        """Return ``values`` on the target's device."""
+        return to_device(values, self._tokens.device)
 
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
         """Resample the islands; return the wave of each resampled node.
@@ -173,16 +195,10 @@ class _Repair:
         cells in between are renewed once, after the last wave. Until then the distributions of later waves are approximations,
         except for a block resampled without a gap, as with tau above 1.
         """
-        waves, last, device = schedule(islands, self._last, self._rewrite), self._last, self._tokens.device
-        parts = [part for wave in waves for part in (wave.heads, [head - 1 for head in wave.heads], wave.again)]
-        indices = to_device([node for part in parts for node in part], device).split([len(part) for part in parts])
-        asked = to_device([[node + 1 in wave.heads for node in range(last + 1)] for wave in waves], device, torch.bool)
-        for number, wave in enumerate(waves):
-            at, before, again = indices[3 * number : 3 * number + 3]
-            if wave.again:
-                self._pass(wave.again, again, self._needed(asked[number] if wave.heads else None))
-            if wave.heads:
-                self._draw(wave.heads, at, before)
+        waves = schedule(islands, len(self._tokens) - 1, self._rewrite)
+        for wave in waves:
+            self._heads = self.numbers([node in wave.heads for node in range(len(self._tokens))])
+            self._wave(bool(wave.heads), bool(wave.again))
         return {head: number for number, wave in enumerate(waves, start=1) for head in wave.heads}
 
     def on_host(self) -> tuple[list[int], list[str], list[int], int]:
@@ -192,55 +208,83 @@ class _Repair:
         A code is *accepted* if the target would have sampled the same one, else *relaxed*. The target's choice at each position
         follows from the last pass over it: with rewritten entries, the pass over the final block.
         """
-        last, position = self._last, self._context.position
-        places = range(position + 1, position + 1 + last)
-        own = self._context.warp.choose(self._logits[:last], places, self._context.noise)
         codes = self._tokens[1:]
-        numbers = torch.cat((codes, own == codes, self._outdated, self._passes)).tolist()
+        numbers = torch.cat((codes, self._own()[:-1] == codes, self._outdated, self._passes)).tolist()
+        last = len(codes)
         marks = [ACCEPTED if same else RELAXED for same in numbers[last : 2 * last]]
         # The last code has no entry yet: it is the next round's root.
         outdated = [node for node, stale in enumerate(numbers[2 * last : 3 * last]) if stale]
         return numbers[:last], marks, outdated, numbers[-1]
+
+    def _wave(self, draws: bool, reads: bool) -> Tensor:
+        """Run the needed nodes again if the wave ``reads`` them, and resample its heads if it ``draws`` any."""
+        heads = self._heads > 0
+        if reads:
+            needed = self._needed(F.pad(heads[1:], (0, 1)) if draws else None)
+            self._logits.copy_(self._pass(needed))
+            self._passes += needed.any()
+            self._changed &= ~needed
+            # Entries computed over outdated ones are outdated too.
+            self._outdated &= (self._outdated & ~needed).cumsum(0) > 0
+        if draws:
+            tokens = torch.where(heads, self._own().roll(1), self._tokens)
+            differs = tokens != self._tokens
+            self._tokens.copy_(tokens)
+            self._changed |= differs
+            self._outdated |= differs.cumsum(0) > 0
+        return self._tokens
+
+    def _own(self) -> Tensor:
+        """Return the target's own code after each node, int64 [node]."""
+        return (self._warp.probabilities(self._logits).double() / self._race).argmax(-1)
 
     def _needed(self, asked: Tensor | None) -> Tensor:
         """Return the mask [node] of the nodes that a pass must run before the successors of ``asked`` [node] are resampled; with
         ``asked`` None, at the end of the block."""
         if asked is None:
             pending = self._outdated.cumsum(0) > 0 if self._rewrite else self._changed.clone()
-            pending[self._last :].fill_(False)
+            pending[-1:].fill_(False)
             return pending
         again = asked & self._outdated
         # A changed node is included if a later node runs.
         return again | self._changed & (again.cumsum(0) < again.sum())
 
-    def _draw(self, nodes: Sequence[int], at: Tensor, before: Tensor) -> None:
-        """Resample these nodes from the logits of their predecessors ``before``; ``at`` and ``before`` are int64 on the
-        device."""
-        places = [self._context.position + node for node in nodes]
-        codes = self._context.warp.choose(self._logits.index_select(0, before), places, self._context.noise)
-        tokens = self._tokens.index_copy(0, at, codes)
-        differs, self._tokens = tokens != self._tokens, tokens
-        self._changed |= differs
-        self._outdated |= differs.cumsum(0) > 0
+    def _pass(self, needed: Tensor) -> Tensor:
+        """Run the ``needed`` [node] again; return the logits [node, code] of all nodes."""
+        nodes = [node for node, wish in enumerate(needed.tolist()) if wish]
+        if not nodes:
+            return self._logits
+        return self._logits.index_copy(0, self.numbers(nodes), self._session.rewrite(self._tokens, nodes).logits)
 
-    def _pass(self, nodes: Sequence[int], at: Tensor, needed: Tensor) -> None:
-        """Run those of ``nodes`` (``at`` on the device) again that are ``needed`` [node].
 
-        A CPU runs only those. On a GPU the others are padding, since a selection would synchronize. A pass without needed nodes
-        takes the same time there, but is not counted.
-        """
-        wanted: Tensor | None = needed.index_select(0, at)
-        if at.device.type == "cpu":
-            nodes = [node for node, wish in enumerate(needed.tolist()) if wish]
-            if not nodes:
-                return
-            at, wanted = to_device(nodes, at.device), None
-        logits = self._session.rewrite(self._tokens, nodes, wanted).logits
-        if wanted is not None:
-            logits = torch.where(wanted[:, None], logits, self._logits.index_select(0, at))
-        self._logits.index_copy_(0, at, logits)
-        self._passes += needed.any()
-        others = ~needed
-        self._changed &= others
-        # Entries computed over outdated ones are outdated too.
-        self._outdated &= (self._outdated & others).cumsum(0) > 0
+class _CapturedRepair(CapturedLevels[tuple[()]], _Repair):
+    """As :class:`_Repair`, for CUDA graphs: a wave runs every node, those not needed after the block's slots. It stays with the
+    session's pooled cache."""
+
+    columns = 1 << 30
+    """A block of any size fits."""
+
+    def take(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
+        super().take(session, draft, scored, context, rewrite)
+        graph, nodes = session.graph, len(draft.tree)
+        assert graph is not None
+        end = session.length + 2 * nodes
+        graph.pooled.grow(end)
+        self._columns = min(bucket(end), graph.pooled.cache.capacity)
+        self._slots = self.numbers([*range(session.length, end), *graph.numbers])
+        self._shape = (nodes, self._columns, graph.pooled.cache.capacity, graph.variant, context.warp, rewrite)
+        if (self._shape, 0, (True, True)) not in self._captured:
+            for kind in ((True, False), (True, True), (False, True)):  # without heads a wave changes nothing yet
+                self._wave(*kind)
+
+    def _wave(self, draws: bool, reads: bool) -> Tensor:
+        self.trail, self._here = [], ()
+        return self.step((draws, reads), partial(super()._wave, draws, reads))
+
+    def _pass(self, needed: Tensor) -> Tensor:
+        graph, nodes = self._session.graph, len(needed)
+        assert graph is not None
+        places = torch.where(needed, self._slots[:nodes], self._slots[nodes : 2 * nodes])
+        places = torch.cat((places[:1], places, self._slots[2 * nodes :]))
+        inputs = Inputs(self._tokens.expand(1 + len(graph.others), -1), places, needed)
+        return torch.where(needed[:, None], graph.rewriting_pass(inputs, self._columns)[0], self._logits)

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
+from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
 from specviz.methods.mulo_sd.local_verification import schedule
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Decoded
 from tests.support.worlds.image import World
 
+TIERS = ("eager", "graph")
 WARPS = {"greedy": Warp(), "nucleus": Warp(1.1, top_p=0.9)}
 VALUES: dict[str, dict[str, Any]] = {
     "wide islands": {"tau": 0.3, "pool": 4},
@@ -31,6 +34,10 @@ def recorded(run: Decoded) -> list[dict[str, Any]]:
 
 class NodeByNode(local_verification._Repair):
     """The same repair with the host asking after every wave: sets of nodes, and passes over just those that are needed."""
+
+    def take(self, session: Any, draft: Any, scored: Any, context: Context, rewrite: bool) -> None:
+        super().take(session, draft, scored, context, rewrite)
+        self._context, self._last = context, len(draft.tree) - 1
 
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
         self.fresh, self.stale, self.ran, last = set[int](), set[int](), 1, self._last
@@ -70,10 +77,16 @@ class NodeByNode(local_verification._Repair):
 def test_a_repair_is_what_asking_after_every_wave_gives(
     which: str, warped: str, guidance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = World(guidance, 8, layers=3).draw("mulo_sd", VALUES[which], WARPS[warped])
+    run, captured = (World(guidance, 8, layers=3, tier=tier).draw("mulo_sd", VALUES[which], WARPS[warped]) for tier in TIERS)
+    with emulated_cuda():
+        world = World(guidance, 8, layers=3, tier="graph", device="cuda")
+        first, again = (world.draw("mulo_sd", VALUES[which], WARPS[warped]) for _ in range(2))
     monkeypatch.setattr(local_verification, "_Repair", NodeByNode)
     other = World(guidance, 8, layers=3).draw("mulo_sd", VALUES[which], WARPS[warped])
     assert recorded(run) == recorded(other)
+    assert captured.ids == first.ids == again.ids == run.ids
+    passes = [step.passes for step in run.steps]
+    assert [step.passes for step in captured.steps] == [step.passes for step in first.steps] == passes
 
 
 @pytest.mark.parametrize("rewrite", [True, False])
