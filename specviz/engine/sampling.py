@@ -197,18 +197,16 @@ class Warp:
             return torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
         return torch.softmax(self._warped(logits), -1)
 
-    def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise, stream: int = TARGET) -> Tensor:
+    def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise) -> Tensor:
         """Draw the target's own token at each row, int64 [row]: row i uses the noise of absolute ``positions[i]``.
 
-        ``positions`` are the drawn tokens' own (one past each row's node). The stream ``TARGET`` uses the noise shared by
-        all generations; drafters that draw this way use a different stream.
+        ``positions`` are the drawn tokens' own (one past each row's node). The noise is shared by all generations.
         """
         if self.greedy:
             return _wide(logits).argmax(-1)
         rows = self.probabilities(logits).double()
-        noise = noise.coupled if stream == TARGET else noise
         distinct = list(dict.fromkeys(positions))
-        race = noise.exponentials(rows.shape[-1], stream, [(place,) for place in distinct], rows.device)
+        race = noise.coupled.exponentials(rows.shape[-1], TARGET, [(place,) for place in distinct], rows.device)
         if len(distinct) < len(positions):
             row_of = {place: row for row, place in enumerate(distinct)}
             race = race.index_select(0, to_device([row_of[place] for place in positions], rows.device))

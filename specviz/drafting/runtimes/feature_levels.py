@@ -160,6 +160,13 @@ class CapturedLevels(Levels, Generic[Here]):
             self._given[place] = torch.empty_like(values)
         return self._given[place].copy_(values)
 
+    def padded(self, name: str, values: Tensor, rows: int) -> Tensor:
+        """Return ``values`` [row, ...] at the fixed address of this name and number of ``rows``, padding included."""
+        if (name, rows) not in self._given:
+            self._given[name, rows] = values.new_zeros(rows, *values.shape[1:])
+        self._given[name, rows][: len(values)] = values
+        return self._given[name, rows]
+
     def numbers(self, values: Sequence[int]) -> Tensor:
         """Return ``values`` int64 at the fixed address of as many numbers of the host."""
         if len(values) not in self._numbers:
@@ -191,19 +198,16 @@ class FixedLevels(CapturedLevels[_Level]):
         self._column = torch.arange(columns, device=self._device)
         self._inputs: Tensor
         """Tokens of the padded rows, the number of committed inputs before them, and the number of valid rows."""
-        self._features: dict[int, Tensor] = {}
-        self._rows = 0
+        self._features: Tensor
 
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
         """Set this round's committed inputs, the root last; they run with the first level. For a network with several rows per
         input, each input has that number of tokens."""
         count = self.count = len(features)
         rows, each = max(LEAST, padded_width(count)), len(tokens) // count
-        self._rows, self._shape, self.trail, self.deepest = rows, rows, [], deepest
-        if rows not in self._features:
-            self._features[rows] = features.new_zeros(rows, *features.shape[1:])
+        self._shape, self.trail, self.deepest = rows, [], deepest
         self._inputs = self.numbers([*tokens, *[0] * (each * (rows - count)), start, count])
-        self._features[rows][:count] = features
+        self._features = self.padded("features", features, rows)
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """As :meth:`CapturedLevels.step`; counts a forward."""
@@ -242,10 +246,10 @@ class FixedLevels(CapturedLevels[_Level]):
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root; runs the round's committed inputs."""
-        rows, (start, count) = self._rows, self._inputs[-2:].split(1)
-        places = start + self._column[:rows]
+        start, count = self._inputs[-2:].split(1)
+        places = start + self._column[: len(self._features)]
         mask = self._column <= places[:, None]
-        outputs = self._stepper(self._inputs[:-2], self._features[rows], self.positions(places), self.cache, places, mask)
+        outputs = self._stepper(self._inputs[:-2], self._features, self.positions(places), self.cache, places, mask)
         root = outputs.index_select(0, count - 1)
         seen = torch.zeros(1, ROOM, dtype=torch.bool, device=self._device)
         self._here = _Level(root, seen, start + count, 0, 0)

@@ -140,20 +140,18 @@ class FixedFill(FillLevels):
         self._column = torch.arange(columns, device=self._device)
         self._inputs: Tensor
         """The root's token, the first position, and the number of valid rows."""
-        self._states: dict[int, Tensor] = {}
+        self._states: Tensor
 
     def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
         rows = max(LEAST, padded_width(max(1, len(states))))
-        self._shape, self._padded, self.trail, self.deepest = (rows, slots), rows, [], slots
-        if rows not in self._states:
-            self._states[rows] = states.new_zeros(rows, states.shape[1])
+        self._shape, self.trail, self.deepest = (rows, slots), [], slots
         self._inputs = self.numbers([anchor, start, len(states)])
-        self._states[rows][: len(states)] = states
+        self._states = self.padded("states", states, rows)
 
     def _block(self) -> tuple[Tensor, Tensor]:
         anchor, start, count = self._inputs.split(1)
-        context = start + self._column[: self._padded]
-        self.commit(self._states[self._padded], context, context)
+        context = start + self._column[: len(self._states)]
+        self.commit(self._states, context, context)
         places = start + count + self._column[: self._rows]
         masks: list[Tensor] = []
         for number in range(len(self.cache)):

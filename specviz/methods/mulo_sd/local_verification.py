@@ -9,9 +9,10 @@ block is one island from the first cell on, and with rewritten entries it is aut
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 
 import networkx
 import torch
@@ -57,33 +58,9 @@ def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
     return sorted(sorted(island) for island in networkx.connected_components(graph))
 
 
-@dataclass(frozen=True)
-class Wave:
-    """Nodes resampled at once (``heads``), after a target pass over the needed nodes among ``again``, ascending."""
-
-    heads: tuple[int, ...]
-    again: tuple[int, ...]
-
-
-def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list[Wave]:
-    """Return waves over islands of nodes, each with the first remaining node of every island; the last wave has no heads.
-
-    Which codes change is known only on the device, so ``again`` holds all nodes that a pass may need. These are the predecessors
-    of the wave's heads, and earlier heads not run since. In the last wave, if entries are rewritten, they are all nodes from the
-    first change to the node before ``last``; ``last`` has no entry yet.
-    """
-    waves: list[Wave] = []
-    left, unrun = [tuple(island) for island in islands], set[int]()
-    first = min((island[0] for island in left), default=last)
-    while left:
-        heads = [island[0] for island in left]
-        behind = max(heads) - 1
-        again = {head - 1 for head in heads} | {node for node in unrun if node < behind} if waves else set[int]()
-        waves.append(Wave(tuple(heads), tuple(sorted(node for node in again if node >= first))))
-        # A changed node and all nodes after it are outdated, so a pass for a later node has run it too.
-        unrun = {node for node in unrun if node > behind} | set(heads)
-        left = [island[1:] for island in left if len(island) > 1]
-    return [*waves, Wave((), tuple(range(first, last) if rewrite else sorted(unrun - {last})))] if waves else []
+def schedule(islands: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the nodes of each wave: the next one of every island."""
+    return [[node for node in heads if node is not None] for heads in zip_longest(*islands)]
 
 
 @dataclass
@@ -124,10 +101,9 @@ class LocalVerification:
         shift = context.position - context.prompt_length
         again = dilate([node + shift for node in failed], 1 + shift, nodes - 1 + shift, self.columns, self.radius)
         islands = [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
-        graph = self._session.captured(self._session.length)
-        repair: _Repair = _Repair()
+        graph, repair = self._session.captured(self._session.length), _Repair(context.device)
         if graph is not None:
-            repair = acquire(graph.pooled, 0, lambda *_: _CapturedRepair(target.logits.device))
+            repair = acquire(graph.pooled, 0, lambda *_: _CapturedRepair(context.device))
         with torch.inference_mode():
             repair.take(self._session, draft, target, context, self.rewrite)
             wave_of = repair.run(islands)
@@ -162,7 +138,7 @@ class LocalVerification:
         )
 
 
-class _Repair:
+class _Repair(CapturedLevels[tuple[()]]):
     """Repair of one block on the target's device; changed codes and outdated entries reach the host only at the end.
 
     ``_changed`` [node] are the nodes whose cache entries are still those of a previous code. The entries of ``_outdated`` ones
@@ -180,14 +156,6 @@ class _Repair:
         race = context.noise.coupled.exponentials(scored.logits.shape[1], TARGET, places, tokens.device)
         self._race, self._heads = self.given("race", race), self.numbers([0] * len(tokens))
 
-    def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """Return a copy of ``values``."""
-        return values.clone()
-
-    def numbers(self, values: Sequence[int]) -> Tensor:
-        """Return ``values`` on the target's device."""
-        return to_device(values, self._tokens.device)
-
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
         """Resample the islands; return the wave of each resampled node.
 
@@ -195,11 +163,11 @@ class _Repair:
         cells in between are renewed once, after the last wave. Until then the distributions of later waves are approximations,
         except for a block resampled without a gap, as with tau above 1.
         """
-        waves = schedule(islands, len(self._tokens) - 1, self._rewrite)
-        for wave in waves:
-            self._heads = self.numbers([node in wave.heads for node in range(len(self._tokens))])
-            self._wave(bool(wave.heads), bool(wave.again))
-        return {head: number for number, wave in enumerate(waves, start=1) for head in wave.heads}
+        waves = schedule(islands)
+        for number, heads in enumerate([*waves, []] if waves else ()):
+            self._heads = self.numbers([node in heads for node in range(len(self._tokens))])
+            self._wave(bool(heads), number > 0)
+        return {head: number for number, heads in enumerate(waves, start=1) for head in heads}
 
     def on_host(self) -> tuple[list[int], list[str], list[int], int]:
         """Return, with one copy to the host, codes and marks of all nodes but the root, nodes with outdated entries, and the
@@ -254,10 +222,11 @@ class _Repair:
         nodes = [node for node, wish in enumerate(needed.tolist()) if wish]
         if not nodes:
             return self._logits
-        return self._logits.index_copy(0, self.numbers(nodes), self._session.rewrite(self._tokens, nodes).logits)
+        at = to_device(nodes, self._device)
+        return self._logits.index_copy(0, at, self._session.rewrite(self._tokens, nodes).logits)
 
 
-class _CapturedRepair(CapturedLevels[tuple[()]], _Repair):
+class _CapturedRepair(_Repair):
     """As :class:`_Repair`, for CUDA graphs: a wave runs every node, those not needed after the block's slots. It stays with the
     session's pooled cache."""
 

@@ -147,7 +147,7 @@ class Cascade(Generic[Below]):
         learned = time.perf_counter_ns() - ended
         buffer.tokens += tokens
         if buffer.keeps:  # copied, as the next pass may overwrite them
-            buffer.rows += scored.logits.index_select(0, to_device(nodes, inner.device)).unbind()
+            buffer.rows.append(scored.logits.index_select(0, to_device(nodes, inner.device)))
         buffer.passes.append(
             CascadePass(
                 len(draft.tree) - 1,
@@ -177,13 +177,14 @@ class Cascade(Generic[Below]):
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
         proposals: dict[int, Proposal] = {}
         confidence: list[float | None] = [None] * len(tree)
-        if tokens and not context.warp.greedy:
-            rows = context.warp.probabilities(torch.stack(buffer.rows[: len(tokens)])).unbind()
-            proposals = {node: Proposal(row) for node, row in enumerate(rows)}
-        if context.record_notes:
-            with context.untimed:
-                for node, row in enumerate(buffer.rows[: len(tokens)]):
-                    confidence[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
+        if tokens and buffer.keeps:
+            rows = torch.cat(buffer.rows)[: len(tokens)]
+            if not context.warp.greedy:
+                proposals = {node: Proposal(row) for node, row in enumerate(context.warp.probabilities(rows).unbind())}
+            if context.record_notes:
+                with context.untimed:
+                    found = context.warp.log_probabilities(rows).gather(1, tree.tokens[1:, None]).exp()
+                    confidence[1:] = found.flatten().tolist()
         calls, so_far = sum(filter_pass.calls for filter_pass in buffer.passes), self._so_far
         so_far = self._so_far = so_far.replace(
             rounds=so_far.rounds + 1,
