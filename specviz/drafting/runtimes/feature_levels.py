@@ -118,6 +118,13 @@ class CapturedLevels(Levels, Generic[Here]):
         """Shape of the round's inputs."""
         self.trail: list[Here] = []
         self._here: Here | None = None
+        self.calls = 0
+        """Forwards since the last reset to 0."""
+
+    @property
+    def asked(self) -> int:
+        """Number of levels so far."""
+        return len(self.trail)
 
     @property
     def steps(self) -> int:
@@ -127,7 +134,7 @@ class CapturedLevels(Levels, Generic[Here]):
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Run ``work``, which computes a level; on CUDA, replay its graph. ``key`` distinguishes it from other work after the
         same levels."""
-        full = (self._shape, len(self.trail), key)
+        full, self.calls = (self._shape, self.asked, key), self.calls + 1
         if self._device.type != "cuda":
             result = work()
             assert self._here is not None
@@ -146,7 +153,7 @@ class CapturedLevels(Levels, Generic[Here]):
         """As :meth:`EagerLevels.ask`."""
         if tokens is None or parents is None:
             return self.step("ask", self.first)
-        place = (len(self.trail), len(tokens))
+        place = (self.asked, len(tokens))
         if place not in self._asked:
             self._asked[place] = torch.zeros(2, len(tokens), dtype=torch.long, device=self._device)
         self._asked[place][0] = tokens
@@ -186,8 +193,6 @@ class FixedLevels(CapturedLevels[_Level]):
         self.cache = stepper.open(columns)
         self.cache.clear()
         self.columns = columns
-        self.calls = 0
-        """Forwards since the last reset to 0."""
         self.count: int
         """Number of a round's committed inputs."""
         self.own: Callable[[Tensor, int], Tensor]
@@ -208,16 +213,6 @@ class FixedLevels(CapturedLevels[_Level]):
         self._shape, self.trail, self.deepest = rows, [], deepest
         self._inputs = self.numbers([*tokens, *[0] * (each * (rows - count)), start, count])
         self._features = self.padded("features", features, rows)
-
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """As :meth:`CapturedLevels.step`; counts a forward."""
-        self.calls += 1
-        return super().step(key, work)
-
-    @property
-    def asked(self) -> int:
-        """As :meth:`EagerLevels.asked`."""
-        return len(self.trail)
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
         """As :meth:`EagerLevels.output_below`."""

@@ -132,11 +132,6 @@ class FixedChain(CapturedLevels[Tensor]):
         self._inputs: Tensor
         """Tokens of the padded rows, the first one's position, and the number of valid rows."""
 
-    @property
-    def asked(self) -> int:
-        """Number of levels so far."""
-        return len(self.trail)
-
     def take(self, ids: Sequence[int], deepest: int) -> None:
         """Set the tokens that the first level appends to the cache."""
         count, rows = len(ids), padded_width(len(ids))

@@ -11,7 +11,7 @@ corrects scores by the acceptance in this run, and compares with the acceptance 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Result
 from specviz.drafting.memory.retrieval import Retrieval
 from specviz.drafting.networks.recurrent_net import RecurrentRuntime, State
 from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
@@ -60,8 +59,6 @@ class RecurrentLevels(CapturedLevels[State]):
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
         super().__init__(stepper.device)
-        self.calls = 0
-        """Number of forwards since :meth:`RecurrentDrafter.calls` reset the count."""
         self._stepper = stepper
         self._last, self._root = torch.empty(0), torch.empty(0)
 
@@ -73,11 +70,6 @@ class RecurrentLevels(CapturedLevels[State]):
         """
         self.trail = []
         self._last, self._root = self.given("last", last), self.numbers([root])
-
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Like :meth:`CapturedLevels.step`, but counts the forward."""
-        self.calls += 1
-        return super().step(key, work)
 
     def first(self) -> Tensor:
         return self._after(self._stepper.begin(self._last, self._root))
