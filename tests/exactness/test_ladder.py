@@ -174,7 +174,7 @@ def test_logits_that_are_no_numbers_end_a_run_at_once(
     monkeypatch.setitem(head._parameters, "weight", torch.nn.Parameter(damaged, requires_grad=False))
     run = Decoding(place.target, made, place.prompt, warp, Noise(7), 40, Recorder(Letters(), level))
     assert list(run.steps()) == [] and run.outcome.output_ids == []
-    assert run.outcome.reason == "error" and "are infinite or NaN" in run.outcome.message
+    assert run.outcome.reason == "error" and "is infinite or NaN" in run.outcome.message
 
 
 def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:

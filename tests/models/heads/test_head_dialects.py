@@ -90,7 +90,7 @@ def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path: P
     head = head_of("eagle3", opened(tmp_path / "whole", tensors, flat), wide)
     assert FeatureRuntime(head).fuse(torch.zeros(3, 72)).shape == (3, 16)
     del tensors["embed_tokens.weight"]
-    with pytest.raises(ModelUnavailable, match="width 24 and has width 16 itself"):
+    with pytest.raises(ModelUnavailable, match="width 24 and is 16 wide"):
         head_of("eagle3", opened(tmp_path / "bare", tensors, flat), wide)
 
 

@@ -166,7 +166,7 @@ def test_a_config_that_counts_too_few_is_how_the_first_heads_were_published(tmp_
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "medusa_lm_head.pt"])
 def test_pickles_are_refused_unopened(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    with pytest.raises(ModelUnavailable, match="never read here"):
+    with pytest.raises(ModelUnavailable, match="never opened here"):
         open_repository(str(tmp_path))
 
 

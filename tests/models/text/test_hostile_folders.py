@@ -121,7 +121,7 @@ def test_a_chat_template_that_fails_is_named(template: str, tiny_folder: Path) -
 @pytest.mark.parametrize("layers", [10**6, 2**31, 2**63, 1e308])
 def test_more_layers_than_tensors_are_refused_before_they_are_built(layers: float, tiny_folder: Path) -> None:
     _json(tiny_folder, "config.json", {"num_hidden_layers": layers})
-    assert "says num_hidden_layers" in _used(tiny_folder)
+    assert "sets num_hidden_layers" in _used(tiny_folder)
 
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
