@@ -56,7 +56,7 @@ DOORS = {("trace", "specviz.viewer.replay")}
 BUDGETS = {
     "acceptance": 5_181,
     "bench": 24_822,
-    "commands": 7_789,
+    "commands": 7_785,
     "drafting": 64_527,
     "engine": 21_938,
     "figures": 9_708,
@@ -67,7 +67,7 @@ BUDGETS = {
     "pipeline": 7_182,
     "specviz": 1_503,
     "targets": 13_574,
-    "trace": 14_206,
+    "trace": 13_999,
     "training": 69_539,
     "ui": 36_973,
     "viewer": 3_355,

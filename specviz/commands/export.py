@@ -9,6 +9,6 @@ from specviz.trace import export, store
 
 
 def execute(options: argparse.Namespace) -> int:
-    written = export.write(store.read(options.file), options.to, options.out, options.step)
-    print_message(f"Wrote {written}.")
+    content = export.content(store.read(options.file), options.to, options.step)
+    print_message(f"Wrote {store.save(content, options.out)}.")
     return 0

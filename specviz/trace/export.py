@@ -13,7 +13,6 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs, to_builtins
@@ -21,7 +20,6 @@ from msgspec import structs, to_builtins
 from specviz.errors import BadInput
 from specviz.trace.metrics import histogram, ratio, summarise
 from specviz.trace.schema import PHASES, PRUNED, Bonus, Node, Step, Trace, rounded
-from specviz.trace.store import save
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -66,10 +64,9 @@ def summary(trace: Trace) -> dict[str, Any]:
     for step in drafted:
         by_depth.setdefault(_deepest(step), []).append(step)
     most = max(by_depth, default=0)
-    per_step = ratio(accepted, len(drafted))
     run = to_builtins(trace.run, enc_hook=rounded)
     fields = {
-        "mean_acceptance_length": None if per_step is None else 1 + per_step,
+        "mean_acceptance_length": ratio(accepted + len(drafted), len(drafted)),
         "draft_acceptance_rate": ratio(accepted, proposed),
         "acceptance_histogram": histogram(drafted, most),
         "acceptance_histogram_by_draft_length": {str(depth): histogram(by_depth[depth], depth) for depth in sorted(by_depth)},
@@ -156,10 +153,8 @@ def content(trace: Trace, kind: str, step: int | None = None) -> str:
     last = len(trace.steps) - 1
     if last < 0:
         raise BadInput("This run has no steps, so there is no tree to export.")
-    if step is None:
+    if step is None or not 0 <= step <= last:
         raise BadInput(f"A {kind} export holds one step's tree; choose the step with --step, from 0 to {last}.")
-    if not 0 <= step <= last:
-        raise BadInput(f"There is no step {step}; this run's steps are 0 to {last}.")
     import networkx as nx
 
     tree = graph(trace.steps[step])
@@ -201,8 +196,3 @@ def graph(step: Step) -> nx.DiGraph:
         if parent >= 0:
             tree.add_edge(str(parent), name, on_path=on_path)
     return tree
-
-
-def write(trace: Trace, kind: str, out: str | Path, step: int | None = None) -> Path:
-    """Write the text of :func:`content` to the file ``out`` and return the path."""
-    return save(content(trace, kind, step), out)

@@ -46,15 +46,17 @@ class Verdict:
 
 def verdict(trace: Trace) -> Verdict | None:
     """Return the verdict on a run, or None without a timed autoregressive run, or if the run has no time or no tokens."""
-    return _verdict(trace.steps, trace.baseline)
+    found = speedup(trace.steps, trace.baseline)
+    return None if found is None else Verdict(found)
 
 
-def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None:
+def speedup(steps: Sequence[Step], baseline: Baseline | None) -> float | None:
+    """Return the baseline's time per token divided by that of the steps, or None if either has no time or no tokens."""
     spent = sum(step.time.total for step in steps)
     tokens = sum(len(step.emitted) for step in steps)
     if baseline is None or not baseline.total_ns or not spent or not tokens:
         return None
-    return Verdict(baseline.total_ns / len(baseline.token_ns) * tokens / spent)
+    return baseline.total_ns / len(baseline.token_ns) * tokens / spent
 
 
 def promise(trace: Trace) -> str:
@@ -157,14 +159,11 @@ def summarise(
         "tokens_per_second": ratio(emitted, spent["total"]),
     }
     if baseline is not None:
-        found, divergence = _verdict(steps, baseline), baseline.first_divergence
-        uncut = [step for step in steps if step.cut is None]
-        tokens, uncut_ns = sum(len(step.emitted) for step in uncut), sum(step.time.total for step in uncut)
-        per_token = ratio(baseline.total_ns, len(baseline.token_ns))
+        divergence = baseline.first_divergence
         summary |= {
             "baseline_tokens_per_second": ratio(len(baseline.token_ns), baseline.total_ns / 1e9),
-            "speedup": found and found.speedup,
-            "predicted_speedup": None if per_token is None else ratio(per_token * tokens, uncut_ns),
+            "speedup": speedup(steps, baseline),
+            "predicted_speedup": speedup([step for step in steps if step.cut is None], baseline),
             "first_divergence": divergence and {"position": divergence.position, "gap": divergence.gap},
         }
     return summary

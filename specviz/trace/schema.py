@@ -49,8 +49,8 @@ Text = Annotated[str, Meta(max_length=MAX_TEXT, description="Text of one token. 
 NodeIndex = Annotated[int, Meta(ge=0, le=MAX_NODES - 1, description="An index into nodes.")]
 Count = Annotated[int, Meta(ge=0, le=EXACT)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Amount = Annotated[float, Meta(ge=0, le=1e12)]
+OutputLength = Annotated[int, Meta(ge=0, le=1_000_000)]
 Place = Annotated[int, Meta(ge=0, le=65_535)]
 Grid = Annotated[tuple[Place, Place], Meta(description="Row and column in an image run.")]
 NoteType = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -291,7 +291,7 @@ class Run(Object, frozen=True, tag="run", tag_field="kind"):
     tier: Word
     prompt: Document
     prompt_pieces: Annotated[tuple[Text, ...], Meta(max_length=262_144)]
-    max_new_tokens: Annotated[int, Meta(ge=0, le=1_000_000)]
+    max_new_tokens: OutputLength
     bound: Paragraph = ""
     draft: Line = ""
     chat_template: bool = False
@@ -312,7 +312,7 @@ class Divergence(Object, frozen=True):
     position.
     """
 
-    position: Annotated[int, Meta(ge=0, le=1_000_000)]
+    position: OutputLength
     gap: Annotated[float, Meta(ge=0, le=1e9)] | None = None
 
 
@@ -338,29 +338,6 @@ class Baseline(Object, frozen=True):
         return sum(self.token_ns)
 
 
-class PhaseSeconds(TypedDict, total=False):
-    """Seconds of a run by phase. ``total`` excludes the prefill and CUDA graph capture."""
-
-    draft: Seconds
-    verify: Seconds
-    judge: Seconds
-    commit: Seconds
-    host: Seconds
-    total: Seconds
-    prefill: Seconds
-    capture: Seconds
-
-
-class PhaseShares(TypedDict, total=False):
-    """Fractions of a run's time by phase."""
-
-    draft: Probability | None
-    verify: Probability | None
-    judge: Probability | None
-    commit: Probability | None
-    host: Probability | None
-
-
 class Metrics(TypedDict, total=False):
     """Metrics computed from the steps. More keys are allowed, and undefined metrics are null."""
 
@@ -376,8 +353,9 @@ class Metrics(TypedDict, total=False):
     draft_calls: Count
     verified: Count
     reason: Annotated[str, one_of(*REASONS)]
-    seconds: PhaseSeconds
-    shares: PhaseShares
+    # By phase; "total" is their sum, which excludes "prefill" and any "capture" of CUDA graphs.
+    seconds: dict[Word, Amount]
+    shares: dict[Word, Probability | None]
     tokens_per_second: Amount | None
     baseline_tokens_per_second: Amount | None
     speedup: Amount | None

@@ -35,12 +35,10 @@ def parsed(text: str) -> dict[str, Any]:
         raise BadTrace(f'a line must be one JSON object, such as {{"v":{SCHEMA_VERSION},"seq":0,"kind":"run",...}}.')
     version = fields.get("v")
     if type(version) is not int:
-        raise BadTrace(f'the version is missing; a line starts with {{"v":{SCHEMA_VERSION},', field="v")
-    if version > SCHEMA_VERSION:
-        message = f"this file has version {version}, but this specviz reads versions up to {SCHEMA_VERSION}; update specviz."
-        raise BadTrace(message, field="v")
-    if version < 1:
-        raise BadTrace(f"version {version} of the format never existed.", field="v")
+        _wrong("v", f'the version is missing; a line starts with {{"v":{SCHEMA_VERSION},')
+    if not 1 <= version <= SCHEMA_VERSION:
+        known = f"this specviz reads versions 1 to {SCHEMA_VERSION}; update specviz for a newer one."
+        _wrong("v", f"this file has version {version}, but {known}")
     notes = fields.get("notes")
     for note in notes if version == 1 and isinstance(notes, list) else ():
         if isinstance(note, dict) and isinstance(note.get("type"), str):

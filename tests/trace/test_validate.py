@@ -98,7 +98,7 @@ RAW: dict[str, tuple[bytes, str]] = {
     "a line that is no JSON": (b"hello {", "not JSON"),
     "no version": (b'{"kind":"run"}', "line 1, v: the version is missing"),
     "version true": (b'{"v":true}', "the version is missing"),
-    "version 0": (b'{"v":0}', "never existed"),
+    "version 0": (b'{"v":0}', "version 0, but this specviz reads versions 1 to"),
     "a newer version": (b'{"v":99}', "version 99.*update specviz"),
     "an empty file": (b"", "the file is empty"),
     "a blank line": (b"\n\n", "line 1.*not JSON"),

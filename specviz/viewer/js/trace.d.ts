@@ -129,32 +129,13 @@ declare namespace Trace {
     passes: integer;
     predicted_speedup: number | null;
     reason: "eos" | "budget" | "context" | "cancelled" | "time_limit" | "error" | "out_of_memory";
-    seconds: PhaseSeconds;
-    shares: PhaseShares;
+    seconds: Record<string, number>;
+    shares: Record<string, number | null>;
     speedup: number | null;
     steps: integer;
     tau: number | null;
     tokens_per_second: number | null;
     verified: integer;
-  }
-  /** Seconds of a run by phase. ``total`` excludes the prefill and CUDA graph capture. */
-  interface PhaseSeconds {
-    capture: number;
-    commit: number;
-    draft: number;
-    host: number;
-    judge: number;
-    prefill: number;
-    total: number;
-    verify: number;
-  }
-  /** Fractions of a run's time by phase. */
-  interface PhaseShares {
-    commit: number | null;
-    draft: number | null;
-    host: number | null;
-    judge: number | null;
-    verify: number | null;
   }
   /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors. */
   interface GrowthNote {
