@@ -163,9 +163,10 @@ class TraceStore:
         self._max_bytes = max_bytes
         self._size = 0
 
-    def new(self, first_lines: Iterable[str] = (), checked: bool = False) -> str:
-        """Create a trace and return the key. ``checked``: whether ``first_lines`` is a complete trace, already validated."""
-        key = secrets.token_urlsafe(18)
+    def new(self, first_lines: Iterable[str] = (), checked: bool = False, key: str = "") -> str:
+        """Create a trace and return its key, by default a new one. ``checked``: whether ``first_lines`` is a complete trace,
+        already validated."""
+        key = key or secrets.token_urlsafe(18)
         with self._lock:
             self._entries[key] = _Entry([], checked=checked)
             self._evict(key)

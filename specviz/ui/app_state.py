@@ -14,11 +14,13 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.models.hub.cache_dir import cache_folder
 from specviz.paths import IMPORTED_FROM
 from specviz.trace.store import TraceStore
 from specviz.ui.access import PageSessions, Presence
 from specviz.ui.archive import Archive, Gallery, Result
 from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
+from specviz.ui.shared_runs import SharedRuns
 from specviz.ui.stream.engine import Stream, borrowed, local, with_servers
 from specviz.ui.stream.live import Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
@@ -101,6 +103,6 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     engine = with_servers(stream or (borrowed() if settings.zero_gpu else local), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
     presence = Presence(settings.proxied)
-    archive = Archive(Gallery(settings.traces), store)
+    archive = Archive(Gallery(settings.traces), store, shared=SharedRuns(store, cache_folder() / "shared", settings.share_days))
     pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))
     return AppState(settings, archive, live, pages, presence, Hardware(settings, look))

@@ -29,6 +29,7 @@ from specviz.trace import validate
 from specviz.trace.schema import SCHEMA_VERSION, End, Run, Trace
 from specviz.trace.store import Outline, TraceStore, outline, outlined
 from specviz.trace.validate import MAX_FILE
+from specviz.ui.shared_runs import SharedRuns
 from specviz.viewer.component import control
 
 Titles = list[tuple[str, str]]
@@ -162,7 +163,7 @@ class Gallery:
 
 
 MINE = "mine:"
-"""Prefix of a stored run's name; its key follows. The name is private to one page, so no link carries it."""
+"""Prefix of a stored run's name; its key follows. The name is private to one page; a link carries it once the run is shared."""
 
 
 SESSION = "This session"
@@ -229,6 +230,7 @@ class Archive:
     pool: Pool = field(default_factory=Pool)
     """The only reader of stored runs."""
     seconds: float = SECONDS
+    shared: SharedRuns = field(default_factory=lambda: SharedRuns(TraceStore(), Path(), 0))
     _known: dict[str, str] = field(default_factory=dict)
     """Names of the runs stored from files, by the digest of the file's content."""
 
@@ -297,6 +299,16 @@ class Archive:
             if name.removeprefix(MINE) not in self.store:
                 self._known.pop(other, None)
         return self._known[digest] if digest in self._known else await self.pool.do(keep, digest, owner)
+
+    async def share(self, name: str, owner: str) -> str:
+        """Keep a stored run for whoever has its link, and return until when. Raises BadInput with the reason for a refusal."""
+        return await self.pool.do(lambda: self.shared.keep(name.removeprefix(MINE), owner), owner=owner)
+
+    async def recall(self, name: str, owner: str) -> str:
+        """Return the modality of the run in a link, a shared one of which is read back first. Raises BadInput if it is gone."""
+        if name.startswith(MINE):
+            await self.pool.do(lambda: self.shared.restore(name.removeprefix(MINE)), ("shared", name), owner)
+        return self.run(name).modality
 
     def _lines(self, path: Path) -> list[str]:
         """Return the file's lines, checked. Raises BadInput, without its path, if it cannot be read or takes too long."""

@@ -18,6 +18,8 @@ from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.run_tab import Runs, RunTab
 from specviz.ui.widgets import panels
 
+SHARED = "A run that a visitor has shared, kept here until {}. It is a copy to look at: what you run is yours."
+
 
 @dataclass(frozen=True)
 class RunTabs:
@@ -46,6 +48,8 @@ class RunTabs:
         (place, tab), session_runs = shown[0]
         # An opened file belongs to no tab yet.
         updates = tab.show(name, list(session_runs), request.session_hash, joins_session=name.startswith(MINE))
+        if until := name.startswith(MINE) and self.shared.archive.shared.until(name.removeprefix(MINE)):
+            updates |= tab.say(SHARED.format(until), note=True)
         return updates | {self.tabs: gr.Tabs(selected=place)}
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
@@ -58,9 +62,15 @@ class RunTabs:
         default_name = default.name if default else ""
         updates: Updates = {tabs[0].run_name: default_name}
         if (name := request.query_params.get("trace") or default_name) != default_name:
-            updates = await self.play(name, request, *runs)
+            try:
+                if name.startswith(MINE):
+                    await self.shared.archive.recall(name, self.shared.presence.address_of(request))
+                updates = await self.play(name, request, *runs)
+            except SpecvizError as error:
+                for tab in tabs:  # the address may name any of them
+                    updates |= tab.say(error)
             if request.query_params.get("tab"):  # page.js opens that tab
-                del updates[self.tabs]
+                updates.pop(self.tabs, None)
         parts = await asyncio.to_thread(browser_state.parts, kept_text)
         for tab, session_runs in zip(tabs, runs, strict=True):
             if part := parts.get(tab.prefix):

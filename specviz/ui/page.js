@@ -115,7 +115,11 @@
   /** @param {Stage | null | undefined} viewer @returns {viewer is Stage} */
   const isSeen = (viewer) => !!viewer && viewer.root.getClientRects().length > 0;
   /** @param {Stage} viewer */
-  const isShared = (viewer) => viewer.trace.mode === "recorded" && viewer.feed.name && !viewer.feed.name.startsWith("mine:");
+  const nameOf = ({ live, feed }) => (live && feed.name ? `mine:${feed.name}` : feed.name);
+  /** Names of visitors' own runs that the server keeps for whoever has the link. @type {Set<string | null>} */
+  const kept = new Set([query().get("trace")]);
+  /** @param {Stage} viewer */
+  const isShared = (viewer) => kept.has(nameOf(viewer)) || (nameOf(viewer) && !nameOf(viewer).startsWith("mine:"));
   const sought = { trace: query().get("left") || query().get("trace"), step: query().has("step") ? Number(query().get("step")) - 1 : null };
   let seeking = sought.trace !== null || sought.step !== null;
   let writing = 0;
@@ -123,7 +127,7 @@
 
   /** Go to the step that the address named, once its run is loaded; a restored run of the visitor's own takes precedence. */
   function seek(viewer) {
-    if (isSeen(viewer) && viewer.feed.name.startsWith("mine:")) seeking = false;
+    if (isSeen(viewer) && viewer.feed.name.startsWith("mine:") && viewer.feed.name !== sought.trace) seeking = false;
     if (!seeking || (sought.trace && sought.trace !== viewer.feed.name)) return;
     seeking = false;
     const { step } = sought;
@@ -157,11 +161,13 @@
     if (seeking) return url.href;
     const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
     /** @param {Stage | null | undefined} viewer */
-    const name = (viewer) => (isSeen(viewer) && isShared(viewer) ? viewer.feed.name : null);
+    const name = (viewer) => (isSeen(viewer) && isShared(viewer) ? nameOf(viewer) : null);
+    /** A pair in an address is of recorded runs. @param {Stage | null | undefined} viewer */
+    const recorded = (viewer) => (name(viewer)?.startsWith("mine:") ? null : name(viewer));
     const viewer = room || left;
     set("trace", name(room));
-    set("left", name(left));
-    set("right", name(right));
+    set("left", recorded(left));
+    set("right", recorded(right));
     set("step", viewer && name(viewer) && viewer.cursor >= 0 ? viewer.cursor + 1 : null);
     set("lesson", lesson().lesson);
     set("at", lesson().at);
@@ -229,23 +235,49 @@
 
   let fading = 0;
 
-  /** Copy the address of the visible content, and say so; a visitor's own run has no address. */
-  async function copyLink() {
+  /** The address to pass on. A Space's frame adds a visitor's own token to it. */
+  function link() {
     clearTimeout(writing);
     write();
-    const seen = [...ROOMS, "#sp-left", "#sp-right"].map(stage).filter(isSeen);
-    const own = seen.some((viewer) => viewer.last >= 0 && !isShared(viewer));
-    let said = own ? "Link to this tab copied. Your own run is not in it: save it under Traces." : "Link copied.";
+    const url = new URL(location.href);
+    url.searchParams.delete("__sign");
+    return url.href;
+  }
+
+  /** Ask the server to keep the visitor's own run on the visible stage; what it says of it, and nothing for any other run. */
+  async function share() {
+    const seen = ROOMS.map(stage).find(isSeen);
+    if (!seen || seen.last < 0 || isShared(seen)) return "";
+    const name = nameOf(seen);
+    const answer = await fetch(`${base()}/specviz/share?run=${name}`, { method: "POST" });
+    const said = await answer.text();
+    if (!answer.ok) throw new Error(answer.status === 400 ? said : "The server did not answer; try again.");
+    kept.add(name);
+    return `Your run is kept here until ${said}; whoever has the link sees it and its prompt. `;
+  }
+
+  /** Copy the address of the visible content, and say so. */
+  async function copyLink() {
+    let said = "";
     try {
-      await copy(location.href);
+      said = await share();
+    } catch (error) {
+      said = `${Object(error).message} The link does not open your run. `;
+    }
+    const own = ["#sp-left", "#sp-right"].map(stage).some((viewer) => isSeen(viewer) && viewer.last >= 0 && nameOf(viewer).startsWith("mine:"));
+    if (own) said = "Your own run is not in a link to a pair: share it from its tab. ";
+    const href = link();
+    try {
+      await copy(href);
+      said += "Link copied.";
     } catch {
-      said = "The browser does not let this page copy. The link is in the address bar.";
+      said += `The browser does not let this page copy. The link is ${href}`;
     }
     const status = find("#sp-linked");
     if (!status) return;
     status.textContent = said;
     clearTimeout(fading);
-    fading = setTimeout(() => { status.textContent = ""; }, 4000);
+    fading = setTimeout(() => { status.textContent = ""; }, 60 * said.length);
   }
 
   document.addEventListener("click", (event) => { if (closest(event, "#sp-link")) copyLink(); });

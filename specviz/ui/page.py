@@ -111,7 +111,7 @@ VISION, IMAGE = "Vision-language", "Image"
 MASTHEAD = """
 <a class="sp-skip" href="#stage">Skip to the stage</a>
 <h1 class="sp-brand">specviz</h1>
-<button type="button" id="sp-link" class="sp-theme" aria-label="Copy link" title="Copy a link to what is shown">
+<button type="button" id="sp-link" class="sp-theme" aria-label="Share" title="Share what is shown: copies its link">
 <svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"
 aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 8.7"/>
 <path d="M9 11.5l-1.6 1.6a2.9 2.9 0 0 1-4.1-4.1L5 7.3"/></svg></button>
@@ -206,6 +206,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
             "routes": [
                 sse.route(shared.live.streams, shared.presence.address_in),
                 downloads.route(shared.archive, shared.presence.address_in),
+                downloads.share_route(shared.archive, shared.presence.address_in),
                 script_route(),
                 script_route(bundle.play),
                 examples.route(),

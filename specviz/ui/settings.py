@@ -16,6 +16,8 @@ SPECVIZ_MAX_SECONDS         maximum seconds that one run may compute, its earlie
                             its GPU time for a run, less the time to load).
 SPECVIZ_MAX_PREPARING       maximum seconds for fetching and loading a model while other runs wait (default 120).
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20).
+SPECVIZ_SHARE_DAYS          days for which the app keeps a run that a visitor shares by link, in shared below SPECVIZ_CACHE; at
+                            most 1,000 runs and 256 MiB, the least recently opened go first (default 7; 0 keeps none).
 SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), separated by commas, to which visitors
                             may send prompts; they are listed as targets (default none).
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py).
@@ -69,7 +71,10 @@ SMALL = (
     *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
 )
 """Models that any machine can run, and the only ones that strangers may choose by default."""
-WANTED = {"port": "a whole number from 1 to 65,535", "device": "auto, cpu or cuda", "any_model": "1 or 0", "proxied": "1 or 0"}
+WANTED = {
+    "port": "a whole number from 1 to 65,535", "device": "auto, cpu or cuda", "any_model": "1 or 0", "proxied": "1 or 0",
+    "share_days": "a whole number from 0 to 365",
+}  # fmt: skip
 """Valid values of the variables that are not counts, for the message that refuses another one."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 GPU_SECONDS = 60
@@ -101,6 +106,7 @@ class Settings:
     servers: tuple[str, ...] = ()
     max_preparing: Count = 120
     models: tuple[str, ...] = ()
+    share_days: Annotated[int, msgspec.Meta(ge=0, le=365)] = 7
     host: str = "127.0.0.1"
     private: bool = True
     exposed: Settings | None = field(default=None, compare=False)

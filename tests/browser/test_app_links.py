@@ -26,7 +26,10 @@ NAMES = ("token_recycling", "stand", "lantern_pp", "mulo_sd", "dream", "hivis")
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", NAMES)
-    with served(make(Settings(traces=folder), FakeEngine())) as found:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECVIZ_CACHE", str(folder.parent))
+        shared = make(Settings(traces=folder), FakeEngine())
+    with served(shared) as found:
         yield found
 
 
@@ -171,10 +174,35 @@ def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(browser: Browser, u
         expect(linked.page.locator(".sp-lesson")).to_contain_text("1 of")
 
 
-def test_a_copied_link_says_what_it_cannot_carry(visitor: AppPage) -> None:
+def test_a_live_run_is_shared_by_a_link_that_opens_its_step(browser: Browser, visitor: AppPage) -> None:
     visitor.tab("Text")
     visitor.button("Run live").click()
-    visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.end")
-    visitor.button("Copy link").click()
-    expect(visitor.page.locator("#sp-linked")).to_contain_text("Your own run is not in it")
-    assert "trace=" not in visitor.page.evaluate("navigator.clipboard.readText()")
+    stage = visitor.stage()
+    visitor.until(f"{stage}.trace.mode === 'live' && {stage}.trace.end && !{stage}.trace.coming")
+    expect(visitor.button("Run live")).to_be_visible()
+    address(visitor, trace=None)
+    visitor.page.evaluate(f"{stage}.go(4)")
+    visitor.button("Share").click()
+    said = visitor.page.locator("#sp-linked")
+    expect(said).to_contain_text("kept here until")
+    until = said.inner_text().split("until ")[1].split(";")[0]
+    copied = visitor.page.evaluate("navigator.clipboard.readText()")
+    text = visitor.page.evaluate(f"{stage}.trace.lines.join('\\n')")
+    address(visitor, trace=visitor.page.evaluate(f"'mine:' + {stage}.feed.name"), step="5", tab=None)
+    assert copied.startswith(visitor.url)
+    with closing(AppPage(browser, visitor.url, copied.removeprefix(visitor.url))) as other:
+        other.until(f"{stage}.trace.mode === 'recorded' && {stage}.cursor === 4 && {stage}.trace.end")
+        assert other.page.evaluate(f"{stage}.trace.lines.join('\\n')") == text
+        expect(other.page.locator(".sp-say:visible")).to_contain_text(f"kept here until {until}")
+        address(other, step="5", tab=None)
+        other.page.reload()
+        other.until(f"{stage}.trace.lines.length && {stage}.cursor === 4")
+        assert other.page.evaluate(f"{stage}.trace.lines.join('\\n')") == text
+
+
+def test_a_link_whose_run_is_over_says_so_and_shows_the_page(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?trace=mine:aaaaaaaaaaaaaaaaaaaaaaaa&step=2")) as late:
+        expect(late.page.locator(".sp-say:visible")).to_contain_text("no longer kept here")
+        assert late.run("feed.name") == "token_recycling"
+        late.button("Run live").click()
+        late.until(f"{late.stage()}.trace.mode === 'live'")

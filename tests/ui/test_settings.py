@@ -17,7 +17,7 @@ def test_every_variable_is_read() -> None:
             "SPECVIZ_MAX_UPLOAD_MB": "5", "SPECVIZ_MAX_SECONDS": "45", "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_TRACES": "/t",
             "SPECVIZ_LESSONS": "/l", "PORT": "8080", "SPACES_ZERO_GPU": "true", "SPECVIZ_PROXIED": "1",
             "SPECVIZ_SERVERS": "http://h:1", "SPECVIZ_MAX_PREPARING": "30", "SPECVIZ_MODELS": "qwen3-0.6b, a/b",
-            "GRADIO_SERVER_NAME": "0.0.0.0",
+            "GRADIO_SERVER_NAME": "0.0.0.0", "SPECVIZ_SHARE_DAYS": "0",
         }
     )  # fmt: skip
     folders = Path("/t"), Path("/l")
@@ -36,6 +36,7 @@ def test_every_variable_is_read() -> None:
         ("http://h:1",),
         30,
         ("qwen3-0.6b", "a/b"),
+        0,
         "0.0.0.0",
         private=False,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import gradio as gr
@@ -254,14 +254,15 @@ class RunTab(TabParts):
         """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
         return {self.why: panels.why(trace, timing, self.prefix)}
 
-    def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
+    async def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
         """Fill an opened tab that shows no run yet: with the run that the page's address names, even while that loads, or with
         the tab's own."""
         if filled:
             return {self.stage_filled: True}
-        named = request.query_params.get("trace")
-        if named in [one.name for one in self.archive.gallery.of(self.modality)]:
-            run_name = named
+        named = request.query_params.get("trace", "")
+        with suppress(SpecvizError):
+            if await self.archive.recall(named, self.shared.presence.address_of(request)) == self.modality:
+                run_name = named
         return self.staged(self.archive.feed(run_name))
 
     @property

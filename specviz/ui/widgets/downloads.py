@@ -82,6 +82,22 @@ def route(archive: Archive, address: Callable[[Scope], str]) -> Route:
     return Route(f"/{PATH}", Files(archive, address).answer)
 
 
+SHARE = "specviz/share"
+"""Path to which a page posts the name of a run in order to share it; the answer says until when it is kept."""
+
+
+def share_route(archive: Archive, address: Callable[[Scope], str]) -> Route:
+    """Route that shares a run."""
+
+    async def share(request: Request) -> Response:
+        try:
+            return PlainTextResponse(await archive.share(request.query_params.get("run", ""), address(request.scope)))
+        except SpecvizError as error:
+            return PlainTextResponse(str(error), 400)
+
+    return Route(f"/{SHARE}", share, methods=["POST"])
+
+
 def buttons(run_name: str, **more: Any) -> gr.HTML:
     """The buttons; their value is the name of the run they save."""
     items = ""
