@@ -1,9 +1,8 @@
-"""Trigram language model: log-probabilities of token triples, counted in the training text.
+"""Trigram language model: log-probabilities of a token given the two tokens before it, from counts over the training text.
 
 Interpolated absolute discounting: a stored triple contributes (count - discount) / context count. The remaining mass goes to the
-pair model, and from there to the unigram model. Rare triples and pairs are left out of the file, and their mass is passed down
-the same way, so the probabilities after any context sum to one.
-Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
+pair model, and from there to the unigram model. Rare triples and pairs are not stored; their mass goes the same way, so the
+probabilities after a context sum to one. Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
 """
 
 from __future__ import annotations
@@ -24,17 +23,16 @@ _NAMES = ("ids", "count", "single", "pairs", "second", "pair_count", "triples", 
 
 @dataclass(frozen=True)
 class Counts:
-    """Stored counts. Words are indices into ``ids`` [word], ascending token ids; ``count`` [word] is how often each word is a
-    context.
+    """Stored counts, in compressed sparse rows. A word is an index into ``ids`` [word], the ascending token ids.
 
-    ``pairs`` [word] is the number of pairs that begin with a word, listed by their ``second`` word [pair] with ``pair_count``;
-    ``triples`` [pair], ``third`` [triple] and ``triple_count`` likewise.
+    ``count`` [word]: occurrences of a word as context. ``pairs`` [word]: number of stored pairs per first word; ``second`` and
+    ``pair_count`` [pair] are their second words and counts. ``triples`` [pair], ``third`` and ``triple_count`` [triple] likewise.
     """
 
     ids: np.ndarray
     count: np.ndarray
     single: np.ndarray
-    """Number of occurrences of each word, [word]."""
+    """Occurrences of each word, [word]."""
     pairs: np.ndarray
     second: np.ndarray
     pair_count: np.ndarray
@@ -57,13 +55,13 @@ class NgramModel:
         self._single = single / single.sum()
         self._pair_share = (counts.pair_count - DISCOUNT) / counts.count[first]
         self._pair_rest = 1 - np.bincount(first, self._pair_share, minlength=words)
-        self._pair_share = np.append(self._pair_share, 0.0)  # of pairs that are not stored
+        self._pair_share = np.append(self._pair_share, 0.0)  # sentinel: the share of a pair that is not stored
         self._triple_share = (counts.triple_count - DISCOUNT) / counts.pair_count[above]
         self._triple_rest = np.append(1 - np.bincount(above, self._triple_share, minlength=len(self._pair)), 1.0)
         self._triple_share = np.append(self._triple_share, 0.0)
 
     def place(self, tokens: np.ndarray) -> np.ndarray:
-        """Map token ids to words, -1 for tokens outside the vocabulary."""
+        """Map token ids to words; -1 for tokens outside the vocabulary."""
         at = np.searchsorted(self.counts.ids, tokens).clip(max=self.words - 1)
         return np.where(self.counts.ids[at] == tokens, at, -1)
 
@@ -87,8 +85,10 @@ class NgramModel:
 
 
 def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the index of each of ``queries`` in the ascending ``keys``, and whether it is there. Queries that are missing or not
-    ``allowed`` get the index after the last key's."""
+    """Return the index of each query in the ascending ``keys``, and whether it was found.
+
+    Queries that are missing or not ``allowed`` get the index ``len(keys)``.
+    """
     at = np.searchsorted(keys, queries)
     hit = np.append(keys, -1)[at] == queries
     hit &= allowed
@@ -96,7 +96,7 @@ def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[n
 
 
 def save(counts: Counts, path: Path, card: Mapping[str, str]) -> None:
-    """Write the counts, each in the smallest type that holds it, and ``card``."""
+    """Write the counts, each array in the smallest sufficient type, and the metadata ``card``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: _small(getattr(counts, name)) for name in _NAMES}
     save_file(stored, path, metadata=dict(card))

@@ -1,4 +1,4 @@
-"""Store of earlier outputs as one suffix tree; the oldest outputs are evicted when it is full."""
+"""Store of earlier outputs as one suffix tree, which evicts the oldest outputs when it is full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_TOKENS = 40_000
 
 
 class OutputStore:
-    """Outputs of one target, shared by the runs of one user, which may overlap in time."""
+    """Outputs of one target, shared by one user's runs, which may overlap in time."""
 
     def __init__(self, most_outputs: int = 64, most_tokens: int = MOST_TOKENS) -> None:
         self.most_outputs = most_outputs
@@ -36,7 +36,7 @@ class OutputStore:
         return len(self._texts)
 
     def add(self, output: Sequence[int]) -> None:
-        """Store a finished output, truncated to its end if too long."""
+        """Store a finished output; only the end of a very long output is stored."""
         tail = list(output)[-self.most_tokens :]
         if not tail or not self.most_outputs:
             return
@@ -47,6 +47,6 @@ class OutputStore:
                 self._tree.remove(self._texts.popleft())
 
     def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
-        """Call ``question`` on the tree under the lock; return its result."""
+        """Return ``question`` of the tree, called under the lock."""
         with self._lock:
             return question(self._tree)

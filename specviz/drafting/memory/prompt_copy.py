@@ -1,7 +1,7 @@
-"""Prompt lookup: an earlier occurrence of the current suffix, and its continuation.
+"""Prompt lookup: copy what followed an earlier occurrence of the current suffix.
 
-After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by
-default the earliest occurrence that has a full continuation.
+As in the reference implementations of Saxena's prompt lookup decoding (2023): longest suffix first, and by default the earliest
+occurrence with a full continuation.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from specviz.trace.schema import Note
 
 
 class PromptCopy(NullDrafter):
-    """Index of every n-gram's occurrences, extended as text is committed.
+    """Index of the occurrences of n-grams, extended as text is committed.
 
-    ``longest`` and ``shortest`` bound the suffix length; ``length`` is the number of copied tokens. With ``latest`` the most
-    recent occurrence is copied, else the earliest. By default, as published, a continuation has its full length and begins before
-    the suffix. With ``partial`` it may be cut off by the end of the text, and begin anywhere before that end.
+    ``longest``, ``shortest``: limits of the suffix length. ``length``: number of copied tokens. ``latest``: whether to copy the
+    latest occurrence instead of the earliest. ``partial``: whether the end of the text may cut off a continuation; by default, as
+    published, a continuation has full length and begins before the suffix.
     """
 
     def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:
@@ -33,7 +33,7 @@ class PromptCopy(NullDrafter):
     def _restart(self) -> None:
         self._places: dict[tuple[int, ...], list[int]] = {}
         self._noted: list[tuple[int, ...]] = []
-        """Every n-gram, in the order of indexing."""
+        """Indexed n-grams, in order."""
         self._indexed = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -44,7 +44,7 @@ class PromptCopy(NullDrafter):
         self._index([*finished.context.ids, *finished.emitted])
 
     def _index(self, ids: Sequence[int]) -> None:
-        """Record the end (exclusive) of every n-gram that ends at a new position."""
+        """Record the end (exclusive) of each n-gram that ends at a new position."""
         for end in range(self._indexed + 1, len(ids) + 1):
             for size in range(self.shortest, min(self.longest, end) + 1):
                 self._noted.append(tuple(ids[end - size : end]))
@@ -56,7 +56,7 @@ class PromptCopy(NullDrafter):
         return self._indexed, len(self._noted)
 
     def back(self, bookmark: tuple[int, int]) -> None:
-        """Remove everything indexed since the bookmark."""
+        """Remove what was indexed since the bookmark."""
         while len(self._noted) > bookmark[1]:
             self._places[self._noted.pop()].pop()
         self._indexed = bookmark[0]
@@ -70,7 +70,7 @@ class PromptCopy(NullDrafter):
             considered = reversed(places) if self.latest else places[:1]
             source = next((place for place in considered if place <= last), None)
             if source is not None:
-                # The context's last position is reserved for the bonus token.
+                # The last token that the round may add is the bonus token.
                 tokens = ids[source : source + min(self.length, max(0, context.max_depth - 1))]
                 return tokens, context.notes(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
         return (), context.notes(lambda: [self._note(len(ids), 0, 0, 0)])

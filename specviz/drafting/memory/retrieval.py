@@ -1,7 +1,7 @@
 """Retrieval drafter: suffix trees of this run's text and of the target's outputs in earlier runs.
 
-These are the local and the global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975), and the short-term and the long-term
-memory of READER (arXiv 2508.09072).
+SuffixDecoding (Oliaro et al., arXiv 2411.04975) calls them the local and the global tree, READER (arXiv 2508.09072) short-term
+and long-term memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN_CHILDREN = 6
 
 @dataclass(frozen=True)
 class MemoryGuess:
-    """Continuation expected by one memory, named by ``source``; ``tried`` are (match length, limit, score)."""
+    """Draft that the memory ``source`` proposes. ``tried``: (match length, draft limit, score) of each length tried."""
 
     source: str
     guess: Guess
@@ -33,12 +33,13 @@ class MemoryGuess:
 
     @property
     def near(self) -> bool:
-        """Whether the source is the run's own text."""
+        """Whether the memory is this run's own text."""
         return self.source == CONTEXT
 
 
 class Retrieval(NullDrafter):
-    """Drafter from two memories: the text of this run, and ``store``, the outputs of earlier runs (None for no such memory)."""
+    """Drafter that retrieves from two memories: this run's text and ``store``, outputs of earlier runs (None: only this run's
+    text)."""
 
     def __init__(self, store: OutputStore | None, rule: LengthRule, threshold: float = 0.0) -> None:
         self.store = store
@@ -65,9 +66,9 @@ class Retrieval(NullDrafter):
         self._start = len(self._text)
 
     def guesses(self, tail: Sequence[int] = (), all_lengths: bool = False) -> list[MemoryGuess]:
-        """Return each memory's expected continuation of the text and ``tail``, this run's own text first.
+        """Return one guess per memory for the text followed by ``tail``; the guess from this run's text comes first.
 
-        ``all_lengths`` also tries match lengths that cannot win.
+        ``all_lengths``: whether to try match lengths in this run's text that cannot win too.
         """
         text = [*self._text[-DEPTH - 1 :], *tail]
         positions = matches(self._tree, text) if tail else self._tree.present()
@@ -77,7 +78,7 @@ class Retrieval(NullDrafter):
         return guesses
 
     def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
-        """Return the better guess of the two memories, empty if its score is below the threshold, and its notes."""
+        """Return the better of the two memories' guesses (empty if it scores below the threshold) and notes for the trace."""
         best = _best(self.guesses())
         guess = best.guess if best.guess.score >= self.threshold else Guess()
         return guess, context.notes(lambda: [self._note(self.guesses(all_lengths=True))])
@@ -102,21 +103,21 @@ class Retrieval(NullDrafter):
 
 
 def _best(guesses: Sequence[MemoryGuess]) -> MemoryGuess:
-    """Return the guess with the highest score; if tied, the first, from this run's own text."""
+    """Return the guess with the highest score; this run's text wins ties."""
     return max(guesses, key=lambda memory: memory.guess.score)
 
 
 def _rows(guess: Guess) -> list[SuffixRow]:
     """Return a row for the match and for each fork at which a draft token was chosen, at most ``SHOWN_ROWS``.
 
-    A row holds the most frequent continuations, with their counts, and the number of continuations left out.
+    A row has the most frequent continuations, their counts, and the number of continuations left out.
     """
     rows: list[SuffixRow] = []
     inner = sorted({0, *guess.parents}) if guess.tokens else []
     for node in inner:
         following = list(guess.positions[node].following())
         count = guess.positions[node].branch.count
-        # Along an edge there is a single continuation, so only forks and the match itself get a row.
+        # Along an edge there is one continuation, so only the match and forks get a row.
         if node and len(following) < 2 and following[0][1] == 1.0:
             continue
         continuations = following[:SHOWN_CHILDREN]

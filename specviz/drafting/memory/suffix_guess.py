@@ -1,6 +1,6 @@
-"""Draft from a suffix tree: a longer match allows a longer draft, as long as the path probability stays high (SuffixDecoding).
+"""Draft from a suffix tree: a longer match allows a longer draft, as long as the path probability stays high.
 
-Length rule and score are those of SuffixDecoding (Oliaro et al., arXiv 2411.04975), as in its authors' implementation.
+Length rule and score follow the authors' implementation of SuffixDecoding (Oliaro et al., arXiv 2411.04975).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from specviz.drafting.memory.suffix_tree import Position, SuffixTree
 
 @dataclass(frozen=True)
 class LengthRule:
-    """A match of n tokens allows ``min(most, n * factor + offset)`` drafted ones, each with a path probability of at least
-    ``floor``. With ``tree`` the draft is the most likely nodes, else the single path of most frequent successors.
+    """Limits of a draft: ``min(most, n * factor + offset)`` tokens after a match of n tokens, each with path probability >=
+    ``floor``.
+
+    ``tree``: whether to draft a tree of the most probable nodes, instead of the path of most frequent successors.
     """
 
     most: int = 64
@@ -31,10 +33,10 @@ class LengthRule:
 
 @dataclass
 class Guess:
-    """Drafted tokens after a match. Nodes are numbered from 1, also in ``parents``; 0 is the last token of the match.
+    """Draft after a match. Nodes are numbered from 1; 0 in ``parents`` is the last token of the match.
 
-    ``probability`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be right
-    if counts were probabilities. ``positions[node]`` is a node's position in the suffix tree, node 0 included.
+    ``probability``: product of count shares down to each node. ``score``: sum of the probabilities, the number of tokens expected
+    to be accepted. ``positions[node]``: position of a node in the suffix tree, for node 0 too.
     """
 
     matched: int = 0
@@ -46,7 +48,7 @@ class Guess:
     score: float = 0.0
 
     def add(self, parent: int, token: int, probability: float, position: Position) -> int:
-        """Append a node; return its number."""
+        """Append a node. Returns its number."""
         self.tokens.append(token)
         self.parents.append(parent)
         self.probability.append(probability)
@@ -60,8 +62,10 @@ class Guess:
         return self.probability[node - 1] / (self.probability[above - 1] if above else 1.0)
 
     def certainty(self, node: int) -> float:
-        """Return a node's count as a fraction of all counted continuations of its parent. An occurrence at the end of the growing
-        text has no continuation yet."""
+        """Return a node's count as a fraction of the counted continuations of its parent.
+
+        An occurrence at the end of the growing text has no continuation to count.
+        """
         above = self.positions[self.parents[node - 1]]
         if above.offset < above.branch.length or not above.branch.children:
             return 1.0
@@ -69,7 +73,7 @@ class Guess:
 
 
 def matches(tree: SuffixTree, text: list[int]) -> list[Position]:
-    """Return the ends of the last 1, 2, … tokens of ``text`` in the tree, up to the longest match with a known continuation."""
+    """Return where the last 1, 2, … tokens of ``text`` end in the tree, up to the longest match with a continuation."""
     positions: list[Position] = []
     for length in range(1, min(len(text) - 1, tree.depth) + 1):
         position = tree.find(text[-length:])
@@ -82,11 +86,11 @@ def matches(tree: SuffixTree, text: list[int]) -> list[Position]:
 def best_guess(
     positions: Sequence[Position], depth: int, rule: LengthRule, all_lengths: bool = False
 ) -> tuple[Guess, list[tuple[int, int, float]]]:
-    """Return the guess with the highest score over all match lengths (if tied, the longest match's), and (length, limit, score)
-    of every length tried. ``positions`` are the ends of matches of 1, 2, … tokens in a tree of ``depth``.
+    """Return the guess with the highest score (the longest match wins ties), and (length, limit, score) of each length tried.
 
-    Probabilities of one level sum to at most 1, so a score exceeds neither the number of levels below a match nor the limit.
-    Lengths that cannot win are skipped, unless ``all_lengths``.
+    ``positions``: where matches of 1, 2, … tokens end in a tree of depth ``depth``. Probabilities of one level sum to at most 1,
+    so a score is at most the number of levels left and at most the limit. Lengths that cannot win are skipped, unless
+    ``all_lengths``.
     """
     lengths = range(1, len(positions) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
@@ -126,7 +130,7 @@ def _add_successors(guess: Guess, position: Position, floor: float) -> None:
 
 
 def _add_likeliest(guess: Guess, position: Position, floor: float) -> None:
-    """Add the most likely nodes first; if tied, those found first, which are nearer to the root."""
+    """Add the most probable nodes first; nodes found first, which are nearer to the root, win ties."""
     heap: list[tuple[float, int, int, int, Position]] = []
     met = 0
 

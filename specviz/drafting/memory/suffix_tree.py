@@ -1,9 +1,10 @@
-"""Suffix tree with occurrence counts: how often each sequence of up to 64 tokens occurred, and its continuations.
+"""Suffix tree with occurrence counts: how often each sequence of up to 64 tokens occurred, and how it continued.
 
-The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), with our own online construction. A node's label is a
-slice of an added text; every text ends at a node, so a count holds for a whole edge. A suffix without an earlier occurrence is a
-leaf, and leaves grow with their text without further work. So a token costs one step per suffix that occurred before: the length
-of the current match, not the depth of the tree.
+The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975) with an online construction of our own. An edge's label is
+a slice of an added text. Every text ends at a node, so a count holds for a whole edge.
+
+A suffix without an earlier occurrence is a leaf, and leaves grow with their text at no cost. A token therefore costs one step per
+suffix with an earlier occurrence: the length of the current match, not the depth of the tree.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ DEPTH = 64
 
 
 class Branch:
-    """A node and the edge into it: ``text[start:limit]``. A leaf's limit may lie beyond its text; the edge then ends with the
-    text.
+    """Node with the edge into it, whose label is ``text[start:limit]``. A leaf's limit may exceed its text; the edge then grows
+    with it.
 
-    ``count`` is the number of occurrences of the token sequence from the root to here; ``last`` orders nodes by their newest
-    occurrence.
+    ``count``: occurrences of the tokens from the root to this node. ``last``: time of the newest occurrence.
     """
 
     __slots__ = ("children", "count", "last", "limit", "start", "text")
@@ -38,19 +38,23 @@ class Branch:
         return min(self.limit, len(self.text)) - self.start
 
     def relabel(self, text: list[int], start: int, limit: int) -> None:
-        """Label the edge by another occurrence. Old texts are removed first, so labels always come from the newest occurrence."""
+        """Point the edge's label at another occurrence of the same tokens.
+
+        A label always points at the newest occurrence, because texts are removed oldest first and the label must outlive the
+        removal.
+        """
         self.text, self.start, self.limit = text, start, limit
 
 
 class Position(NamedTuple):
-    """A position in the tree: ``offset`` tokens down the edge into ``branch``."""
+    """Position in the tree: ``offset`` tokens down the edge into ``branch``."""
 
     branch: Branch
     offset: int
 
     def following(self) -> Iterator[tuple[int, float, Position]]:
-        """Yield (token, its share of this position's count, the position after it), most frequent first; if tied, most recent
-        first."""
+        """Yield (token, share of this position's count, position after the token), most frequent first; the most recent wins
+        ties."""
         branch = self.branch
         if self.offset < branch.length:
             yield branch.text[branch.start + self.offset], 1.0, Position(branch, self.offset + 1)
@@ -65,26 +69,28 @@ class Position(NamedTuple):
 
 
 class SuffixTree:
-    """Suffix tree of all sequences of up to ``depth`` tokens in the added texts. One text grows at a time; complete texts can be
-    removed."""
+    """Suffix tree of the sequences of up to ``depth`` tokens in the added texts.
+
+    One text grows at a time; complete texts can be removed.
+    """
 
     def __init__(self, depth: int = DEPTH) -> None:
         self.depth = depth
         self.root = Branch([], 0, 0, 0, 0)
         self._text: list[int] = []
-        self._base = 0  # tokens of all texts before this one: a clock that orders occurrences
-        # The node at which each suffix that occurred before ends, longest first: their lengths are consecutive, down to one.
+        self._base = 0  # tokens of all earlier texts: a clock that orders occurrences
+        # Per suffix with an earlier occurrence, the node where it ends. Longest first; lengths run down to 1.
         self._ends: list[Branch] = []
 
     def start(self) -> list[int]:
-        """Begin a new text, which completes the previous one. Returns the handle for :meth:`remove`."""
+        """Complete the current text and begin a new one. Returns the handle for :meth:`remove`."""
         self._base += len(self._text)
         self._text = []
         self._ends = []
         return self._text
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append these tokens to the growing text."""
+        """Append tokens to the growing text."""
         for token in tokens:
             place = len(self._text)
             self._text.append(token)
@@ -118,8 +124,9 @@ class SuffixTree:
         return middle
 
     def _slide(self, node: Branch, child: Branch, place: int) -> Branch:
-        """Move the node one token down the edge to ``child``: only this suffix ends at ``node``, all others continue there."""
-        # A suffix ends at ``node``, so the limit is the end of the label and the length needs no clipping.
+        """Move ``node`` one token towards ``child``: only this suffix ends at ``node``; all other occurrences continue to
+        ``child``."""
+        # A suffix ends here, so the limit lies within the text and the length needs no clipping.
         node.relabel(self._text, place - (node.limit - node.start), place + 1)
         if child.length == 1:
             node.children = child.children
@@ -129,8 +136,7 @@ class SuffixTree:
         return node
 
     def remove(self, text: list[int]) -> None:
-        """Remove a complete text. Texts are removed in the order in which they were added, and only after the next one was
-        started."""
+        """Remove a complete text. Texts must be removed in the order of :meth:`start`, and after the next has started."""
         self._ends = []
         for begin in range(len(text)):
             self.root.count -= 1
@@ -147,7 +153,7 @@ class SuffixTree:
             self._join(node)
 
     def _join(self, node: Branch) -> None:
-        """Remove a node at which no suffix ends and no edge branches any more."""
+        """Merge a node with its only child if no suffix ends at the node."""
         if node is self.root or not node.children or len(node.children) > 1:
             return
         (child,) = node.children.values()
@@ -156,7 +162,8 @@ class SuffixTree:
             node.children = child.children
 
     def present(self) -> list[Position]:
-        """Return the positions of the last 1, 2, … tokens of the growing text that occurred before with a continuation."""
+        """Return the positions that match the last 1, 2, … tokens of the growing text, as long as these occurred earlier with a
+        continuation."""
         positions = []
         for node in reversed(self._ends):
             if not node.children:
@@ -165,7 +172,7 @@ class SuffixTree:
         return positions
 
     def find(self, run: list[int]) -> Position | None:
-        """Return the position after this sequence of tokens in the tree, None if it never occurred."""
+        """Return the position after the tokens ``run``, or None if they never occurred."""
         node, place, size, length = self.root, 0, len(run), 0
         while place < size:
             child = node.children.get(run[place]) if node.children else None
@@ -179,7 +186,7 @@ class SuffixTree:
         return Position(node, length)
 
     def nodes(self) -> int:
-        """Return the number of nodes, the root excluded."""
+        """Return the number of nodes without the root."""
         count, open_nodes = 0, [self.root]
         while open_nodes:
             below = open_nodes.pop().children

@@ -1,8 +1,8 @@
-"""Sizes of a feature drafter head (EAGLE's family), and the conventions by which heads of one shape differ.
+"""Sizes of a feature draft head (EAGLE's family), and the conventions in which heads of the same shape differ.
 
-Conventions, such as where a norm stands or which states are read, often leave no trace in the tensors. They are data here, so
-that the same weights can be read in another way. :mod:`specviz.drafting.networks.feature_head` runs the head. Axis names:
-``row``, ``hidden``, ``vocab``, ``rate``.
+Conventions, such as where a norm is applied or which hidden states are read, often leave no trace in the tensors. They are data
+here, so the same weights can be run under other conventions. :mod:`specviz.drafting.networks.feature_head` runs the head. Axis
+names: ``row``, ``hidden``, ``vocab``, ``rate``.
 """
 
 from __future__ import annotations
@@ -21,58 +21,59 @@ EACH = "each"
 
 @dataclass(frozen=True)
 class HeadConventions:
-    """Conventions of a head's computation that its tensors do not show. The defaults are those of EAGLE-3's paper.
+    """Conventions of a head's computation that the tensors do not show. The defaults are those of the EAGLE-3 paper.
 
-    ``taps`` are the target's hidden states that the head reads, in transformers' numbering, in the order of the projection's
+    ``taps``: the target's hidden states that the head reads, as transformers numbers them, in the order of the projection's
     columns.
     """
 
     taps: tuple[int, ...]
     entry_norm: str = ""
-    """Norm before the projection: "" for none, TOGETHER for one over the concatenated states, EACH for one per state."""
+    """Norm before the input projection: "" for none, TOGETHER for one over the concatenated states, EACH for one per state."""
     normed_residual: bool = False
-    """Whether attention adds to the normalised state instead of the state itself (``norm_before_residual``)."""
+    """Whether the attention's residual is the normalised state, not the state itself (``norm_before_residual``)."""
     feeds_normed: bool = False
-    """Whether drafting continues from the head's normalised input instead of the output itself (``norm_output``)."""
+    """Whether the next draft step reads the normalised output, not the output itself (``norm_output``)."""
     head_norm: bool = True
-    """Whether a norm precedes the head."""
+    """Whether a norm precedes the output head."""
     embedding_first: bool = True
-    """Whether the embedding precedes the state in the first layer's input, or in the narrow projection's."""
+    """Whether the embedding precedes the state in the input of the first layer or of the narrow projection."""
     theta: float = 10000.0
     rates: tuple[float, ...] = ()
-    """Rotary angles per position, [rotated size / 2], if not those of ``theta``."""
+    """Rotary inverse frequencies, [rotated size / 2]; empty: computed from ``theta``."""
     rotary_scale: float = 1.0
-    """Factor of cosines and sines (YaRN's)."""
+    """Factor on cosines and sines (YaRN)."""
     rotary_pairs: bool = False
-    """Whether neighbours rotate together (GPT-J) instead of the two halves (NeoX)."""
+    """Whether adjacent channels rotate together (GPT-J), not the two halves (NeoX)."""
     sections: tuple[int, ...] = ()
-    """Number of rates for each of the positions in time, height and width, if tokens have three positions (mrope)."""
+    """Numbers of frequencies for time, height and width, if tokens have three positions (mrope)."""
     sections_woven: bool = False
-    """Whether those rates alternate instead of forming three blocks."""
+    """Whether the frequencies of time, height and width alternate instead of forming three blocks."""
     grid: int = 0
-    """Cells per row of the picture if positions are its rows and columns (LlamaGen); 0 for ordinary positions."""
+    """Cells per row of the image if positions are rows and columns (LlamaGen); 0 for ordinary positions."""
     grid_from: int = 0
-    """With ``grid``, the index of the picture's first cell; earlier tokens have no position."""
+    """With ``grid``, the index of the image's first cell; earlier tokens have no position."""
     windows: tuple[int, ...] = ()
-    """Window of each layer in positions, 0 for the whole text; () for the whole text in all layers."""
+    """Attention window of each layer in positions, 0 for the whole text; () if no layer has a window."""
     pictured: bool = False
-    """Whether the picture's own embeddings are read at its positions, instead of the prompt's placeholder's."""
+    """Whether image positions take the image embeddings instead of the placeholder's embedding."""
     direct: bool = False
-    """Whether a picture's embeddings bypass the projection into the first layer, without a state (MSD, ViSpec)."""
+    """Whether image embeddings bypass the input projection and have no state (MSD, ViSpec)."""
     eps: float = 1e-6
     centred: bool = False
-    """Whether norms' weights, except those at the entry, are stored as their difference from one (Qwen3-Next, Qwen3.5)."""
+    """Whether norm weights, except those of the entry norms, are stored as offsets from one (Qwen3-Next, Qwen3.5)."""
     centred_entry: bool = False
-    """As ``centred``, for the norms of embedding and state before the projection."""
+    """Whether the weights of the norms of embedding and state before the projection are stored as offsets from one."""
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Sparse feed-forward: ``count`` experts of which ``chosen`` process a row, and a shared one of inner size ``shared`` (0 for
-    none), gated with ``shared_gate``.
+    """Mixture-of-experts feed-forward: ``count`` experts, ``chosen`` per row, and a shared one of inner size ``shared`` (0:
+    none).
 
-    The router's ``scores`` are "softmax" or "sigmoid"; if ``corrected``, a bias is added for the choice. Groups of experts are
-    chosen first: ``chosen_groups`` of ``groups``. Weights sum to ``scale`` if ``normed``.
+    ``shared_gate``: whether the shared expert is gated. ``scores``: the router's "softmax" or "sigmoid". ``corrected``: whether a
+    bias is added to the scores for the choice. ``groups``, ``chosen_groups``: groups of experts, and how many are chosen first.
+    ``normed``: whether the weights of a row sum to ``scale``.
     """
 
     count: int
@@ -88,7 +89,7 @@ class Experts:
     chosen_groups: int = 1
 
     def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every tensor by name; an expert's gate and up are one tensor."""
+        """Return the shapes of the tensors by name; the gate and up matrices of the experts form one tensor."""
         shapes: dict[str, tuple[int, ...]] = {
             "mlp.gate.weight": (self.count, hidden),
             "mlp.experts.gate_up_proj": (self.count, 2 * self.inner, hidden),
@@ -106,9 +107,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Sizes and conventions of a head. If ``wide``, the first layer reads [embedding; state] (EAGLE-3); else it reads a
-    projection of both (EAGLE). If ``paired``, both are normalised before the projection, and complete layers and a norm follow
-    (MTP)."""
+    """Sizes and conventions of a head.
+
+    ``wide``: the first layer reads [embedding; state] (EAGLE-3), not a projection of both (EAGLE). ``paired``: embedding and
+    state are normalised before the projection, and complete layers and a norm follow (MTP).
+    """
 
     vocab_size: int
     hidden: int
@@ -121,30 +124,32 @@ class HeadConfig:
     wide: bool
     how: HeadConventions
     bias: bool = False
-    """Whether the projection has a bias."""
+    """Whether the input projection has a bias."""
     attention_bias: bool = False
     """Whether queries, keys and values have biases."""
     output_bias: bool = False
-    """Whether attention's output has a bias."""
+    """Whether the attention output has a bias."""
     mlp_bias: bool = False
     head_norms: bool = False
-    """Whether queries and keys are normalised (Qwen3)."""
+    """Whether queries and keys are RMS-normalised per head (Qwen3)."""
     layer_norms: bool = False
-    """Whether queries and keys pass layer norms with weights and biases by head (Chameleon)."""
+    """Whether queries and keys pass layer norms with weights and biases per head (Chameleon)."""
     first_norm: bool = False
-    """Whether the first layer of a narrow head normalises its input, as all others do."""
+    """Whether the first layer of a narrow head normalises its input, as later layers do."""
     queries: int = 0
-    """Number of learned queries that compress a picture (ViSpec): the last answer is added to all states after the picture, the
-    others replace it; 0 for no compression."""
+    """Number of learned queries that compress an image (ViSpec); 0 for no compression.
+
+    The output of the last query is added to the states after the image; the outputs of the other queries replace the image.
+    """
     paired: bool = False
     gated: bool = False
-    """Whether attention's output is multiplied by a gate, stored in the queries' projection after each head (Qwen3.5)."""
+    """Whether the attention output is multiplied by a gate, stored in the query projection after each head (Qwen3.5)."""
     experts: Experts | None = None
     """Experts of the feed-forward; None if it is dense."""
     candidates: int = 0
-    """Tokens per row that a low-rank head chooses, and the output head scores (EAGLE-4); 0 to score the whole vocabulary."""
+    """Tokens per row that a low-rank head chooses for the output head to score (EAGLE-4); 0 to score the whole vocabulary."""
     rank: int = 0
-    """Rank of that low-rank head."""
+    """Rank of the low-rank head."""
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -153,7 +158,7 @@ class HeadConfig:
 
     @property
     def rates(self) -> Tensor:
-        """The rotary angles per position, float64 [rate]; unused with a picture's grid."""
+        """Rotary inverse frequencies in radians per position, float64 [rate]; unused with ``grid``."""
         how = self.how
         return torch.tensor(how.rates, dtype=torch.float64) if how.rates else rates_of(self.head_size, how.theta)
 
@@ -168,16 +173,17 @@ class HeadConfig:
         return halves(torch.stack((F.pad(cosine, (0, still), value=1.0), F.pad(sine, (0, still)))))
 
     def channels(self) -> Tensor:
-        """Return the order of a published head's channels [size] in which its two halves rotate together: neighbours that rotate
-        together are separated, and fixed channels end each half."""
+        """Return the order [size] of a published head's channels in which the two halves rotate together.
+
+        Adjacent channels that rotate together are separated, and channels that do not rotate end each half.
+        """
         turned = torch.arange(self.head_size if self.how.grid else 2 * len(self.rates))
         first, second = (turned[::2], turned[1::2]) if self.how.rotary_pairs else turned.chunk(2)
         still = torch.arange(len(turned), self.head_size).view(2, -1)
         return torch.cat((first, still[0], second, still[1]))
 
     def axis_of_channels(self) -> Tensor | None:
-        """Return the axis of each channel [size] (0 time, 1 height, 2 width), in blocks or alternating; None if a token has one
-        position."""
+        """Return the axis of each channel [size] (0 time, 1 height, 2 width), or None if tokens have one position."""
         sections = self.how.sections
         if not sections:
             return None
@@ -190,7 +196,7 @@ class HeadConfig:
         return axis.repeat(2)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return every learned tensor by its published name, with its shape."""
+        """Return the shapes of the learned tensors by published name."""
         hidden, entering = self.hidden, len(self.taps) * self.target_hidden
         shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, entering if self.wide else 2 * hidden)}
         if self.bias:

@@ -1,8 +1,8 @@
 """Upsampler and downsampler between a coarse grid of image codes and one twice as fine, causal from row to row.
 
-Masked convolutions over the codes' vectors; after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid corresponds to
-rows 2 r and 2 r + 1 of the fine one. Neither direction reads a row further down, so rows once computed never change. Axis
-names: ``batch``, ``dim`` (of a code's vector), ``row``, ``column``.
+Masked convolutions over code vectors, after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid corresponds to rows
+2 r and 2 r + 1 of the fine grid. No output depends on rows further down, so computed rows never change. Axis names: ``batch``,
+``dim`` (of a code's vector), ``row``, ``column``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class SamplerConfig:
-    """``layers`` row-causal convolutions of ``width`` channels on vectors of ``dim`` numbers."""
+    """Sizes of a sampler: ``layers`` row-causal convolutions of ``width`` channels on vectors of ``dim`` numbers."""
 
     dim: int = 8
     width: int = 64
@@ -27,7 +27,7 @@ class SamplerConfig:
 
 
 class RowCausal(nn.Module):
-    """A 3 x 3 convolution whose window ends at the row itself: two rows above, none below."""
+    """3 x 3 convolution whose window ends at its own row: two rows above, none below."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class RowCausal(nn.Module):
 
 
 class Sampler(nn.Module):
-    """Correction to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
+    """Residual row-causal convolutions on the coarse grid, which correct plain copies or means of vectors."""
 
     def __init__(self, inputs: int, outputs: int, config: SamplerConfig) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Sampler(nn.Module):
 
 
 class LatentSamplers(Network):
-    """Both samplers over one ``codebook`` [code, dim] with rows of length one: the target's own, not stored in the file."""
+    """Both samplers over one ``codebook`` [code, dim] with rows of unit length, which belongs to the target and is not stored."""
 
     title, shape = "pair of samplers", SamplerConfig
     codebook: Tensor
@@ -80,12 +80,12 @@ class LatentSamplers(Network):
         return (vectors.permute(0, 2, 3, 1) @ self.codebook.T).argmax(-1)
 
     def fine(self, coarse: Tensor) -> Tensor:
-        """Map vectors [batch, dim, row, column] to vectors of length one on a grid twice as high and wide."""
+        """Map vectors [batch, dim, row, column] to unit vectors on a grid twice as high and wide."""
         copied = coarse.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
         return F.normalize(copied + F.pixel_shuffle(self.finer(coarse), 2), dim=1)
 
     def coarse(self, fine: Tensor) -> Tensor:
-        """Inverse direction of :meth:`fine`; the number of rows must be even."""
+        """Map vectors [batch, dim, row, column] with an even number of rows to unit vectors on a grid half as high and wide."""
         return F.normalize(F.avg_pool2d(fine, 2) + self.coarser(F.pixel_unshuffle(fine, 2)), dim=1)
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Merge of a LoRA delta (B·A) into a network's matrices at load time."""
+"""Merging of a LoRA delta (B·A) into a network's matrices at load time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WIDE = ".wide"
 
 @torch.no_grad()
 def merge_lora(network: nn.Module, factors: Mapping[str, Tensor], name: str) -> None:
-    """Add ``tall`` [row, rank] times ``wide`` [rank, column] to each matrix [row, column] of ``network``, in place.
+    """Add ``tall`` [row, rank] times ``wide`` [rank, column] to matrices [row, column] of ``network``, in place.
 
-    ``factors`` have the names of the matrices, with the suffixes ``.tall`` and ``.wide``. Raises ModelUnavailable, naming the
-    change ``name``, if it is incomplete or was made for another network.
+    ``factors``: tensors named after the matrices, with the suffixes ``.tall`` and ``.wide``. ``name``: name of the delta in
+    messages. Raises ModelUnavailable if a factor is missing or does not fit the network.
     """
     known = dict(network.named_parameters())
     changed = {key.removesuffix(TALL) for key in factors if key.endswith(TALL)}

@@ -1,8 +1,8 @@
 """Small masked-diffusion language model: the small draft model's narrow layers with bidirectional attention.
 
-One denoising step reads the text followed by a block of masks and yields the distributions at all masks at once. As in Dream
-(arXiv 2508.15487), which also began as an autoregressive model, the row before a position predicts it.
-Axis names: ``batch``, ``token``, ``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
+One denoising step reads the text followed by a block of masks, and predicts all masks at once. As in Dream (arXiv 2508.15487),
+which also started from an autoregressive model, a token is predicted at the position before it. Axis names: ``batch``, ``token``,
+``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from specviz.drafting.networks.small_lm import SmallBlock, SmallConfig
 
 
 class MaskedLM(Network):
-    """Predictor of masked tokens among ``draft_ids``, whose input and output embeddings are the target's. The config's ``window``
-    is the maximum number of tokens and masks per pass."""
+    """Predictor of masked tokens among ``draft_ids``, with the target's embedding for input and output.
+
+    The config's ``window`` is the maximum number of tokens and masks per pass.
+    """
 
     title, shape, needs_vocabulary = "masked language model", SmallConfig, True
 
@@ -29,17 +31,18 @@ class MaskedLM(Network):
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
-        self.blank = nn.Parameter(torch.zeros(1, config.hidden))  # a mask's embedding, which the target lacks
+        self.blank = nn.Parameter(torch.zeros(1, config.hidden))  # embedding of the mask, which the target lacks
         self._head: Tensor | None = None
 
     def head(self) -> Tensor:
-        """Return the target's head in this model's width, [draft, width]."""
+        """Return the target's output head in this model's width, [draft, width]."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, ids: Tensor, blank: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map token ids and their masks, both [batch, token], to [batch, token, width]: row j predicts token j + 1.
+        """Map token ids and their mask flags ``blank``, both [batch, token], to features [batch, token, width]; row j predicts
+        token j + 1.
 
-        ``mask`` bool [batch, token] is False on padding. Raises ValueError for more tokens than the window.
+        ``mask`` bool [batch, token] is False on padding. Raises ValueError if there are more tokens than ``window``.
         """
         if ids.shape[1] > self.config.window:
             raise ValueError(f"{ids.shape[1]} tokens do not fit the window of {self.config.window}")
@@ -53,13 +56,13 @@ class MaskedLM(Network):
         return F.rms_norm(x, (x.shape[-1],))
 
     def train(self, mode: bool = True) -> MaskedLM:
-        """Invalidate the folded head when weights may change."""
+        """Drop the cached output head, because its weights may change."""
         self._head = None
         return super().train(mode)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, places: int) -> Tensor:
-        """Run one denoising step; return logits [place, draft] of ``places`` masks after the text ``ids`` [token]."""
+        """Run one denoising step. Returns logits [place, draft] of ``places`` masks after the text ``ids`` [token]."""
         if not 0 < places < self.config.window:
             raise ValueError(f"a block has 1 to {self.config.window - 1} masks, not {places}")
         text = ids[-(self.config.window - places) :]
@@ -67,8 +70,7 @@ class MaskedLM(Network):
 
     @torch.inference_mode()
     def padded(self, ids: Tensor, count: Tensor, places: int) -> Tensor:
-        """As :meth:`forward` of fixed shape, for CUDA graphs: the first ``count`` [1] of ``ids`` [token] are the text, and the
-        rest are ignored."""
+        """Like :meth:`forward` in a fixed shape, for CUDA graphs: only the first ``count`` [1] of ``ids`` [token] are text."""
         return self._at_masks(ids, count, places, (torch.arange(len(ids), device=ids.device) < count + places)[None])
 
     def _at_masks(self, ids: Tensor, count: int | Tensor, places: int, seen: Tensor | None) -> Tensor:

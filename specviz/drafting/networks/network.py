@@ -1,7 +1,7 @@
-"""Base of the drafters' networks: tensors shared with the target, the rotary table, and the file of learned weights.
+"""Base class of draft networks: tensors shared with the target, the rotary table, and loading and saving learned weights.
 
-A file holds the learned weights as row-wise int8, the draft vocabulary, and in its card the sizes, but not the target's embedding
-and head. Axis names: ``vocab``, ``hidden`` (of the target), ``support`` (the draft vocabulary).
+A file holds the learned weights (row-wise int8), the draft vocabulary and, in its metadata, the config. The target's embedding
+and head are not stored. Axis names: ``vocab``, ``hidden`` (of the target), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from specviz.errors import ModelUnavailable
 
 
 class Network(nn.Module):
-    """Base of a drafter's network. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and
-    shared; ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary; ``rates`` are the rotary
-    angles per position."""
+    """Base class of a draft network.
+
+    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``draft_ids``
+    [support]: token ids of the head's rows, None for the whole vocabulary. ``rates``: rotary inverse frequencies, in radians per
+    position.
+    """
 
     title: ClassVar[str]
-    """Name of the kind of network in errors."""
+    """Name of this kind of network, for error messages."""
     shape: ClassVar[type[Any]]
-    """Dataclass of the network's sizes."""
+    """Dataclass of the network's config."""
     needs_vocabulary: ClassVar[bool] = False
-    """Whether the network's file must have a draft vocabulary."""
+    """Whether files of this network must have a draft vocabulary."""
     embedding: Tensor
     draft_ids: Any
     rotary: Tensor
@@ -46,7 +49,7 @@ class Network(nn.Module):
         rates: Tensor | None = None,
         positions: int = 1024,
     ) -> None:
-        """Raises ModelUnavailable for a target of other sizes."""
+        """Raises ModelUnavailable if the target's embedding or head does not match ``config``."""
         super().__init__()
         self.config = config
         if embedding is not None:
@@ -68,7 +71,7 @@ class Network(nn.Module):
             self.register_buffer("rotary", table(rates, positions).to(self.embedding), persistent=False)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = table(self.rates, 2 * positions).to(self.rotary)
 
@@ -77,16 +80,16 @@ class Network(nn.Module):
         return self.rotary[0, positions], self.rotary[1, positions]
 
     def turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate [row, head, size] to ``positions`` [row]."""
+        """Rotate x [row, head, size] to ``positions`` [row]."""
         cosine, sine = self.turns(positions)
         return turn(x, cosine[:, None], sine[:, None])
 
     def runtime(self, layout: Layout = plain) -> Any:
-        """Return the runtime for drafting, with matrices in ``layout``; in this base class, the network itself."""
+        """Return the inference runtime, with matrices packed by ``layout``; by default, the network itself."""
         return self
 
     def save(self, path: Path, card: Mapping[str, str]) -> None:
-        """Write the learned weights, the draft vocabulary and ``card``."""
+        """Write the learned weights, the draft vocabulary and the metadata ``card``."""
         tensors = {name: value.detach() for name, value in self.state_dict().items()}
         if self.draft_ids is not None:
             tensors["draft_ids"] = self.draft_ids
@@ -95,12 +98,12 @@ class Network(nn.Module):
 
     @classmethod
     def config_of(cls, card: Mapping[str, str]) -> Any:
-        """Return the sizes in a file's ``card``."""
+        """Return the config stored in a file's metadata."""
         return msgspec.json.decode(card["config"], type=cls.shape)
 
     @classmethod
     def load(cls, path: Path, shared: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> Self:
-        """Load the network in ``path`` on the target's ``shared`` tensors, frozen.
+        """Load the network from ``path`` with all weights frozen. ``shared``: the target's tensors that its constructor takes.
 
         Raises ModelUnavailable if the file holds no such network or does not fit the target.
         """
@@ -114,5 +117,5 @@ class Network(nn.Module):
         try:
             net.load_state_dict(tensors)
         except RuntimeError as problem:
-            raise ModelUnavailable(f"{path.name} does not hold a {cls.title}'s weights: fetch the file again.") from problem
+            raise ModelUnavailable(f"{path.name} does not hold the weights of a {cls.title}: fetch the file again.") from problem
         return net.to(device, dtype).eval().requires_grad_(False)

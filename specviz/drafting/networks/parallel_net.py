@@ -1,10 +1,11 @@
-"""Parallel heads (Medusa) on the target's last hidden state, each for one token further ahead.
+"""Medusa's parallel heads on the target's last hidden state; head k predicts the token k + 2 positions ahead (k from 0).
 
-Medusa (Cai et al., arXiv 2401.10774): head k is W2 (h + SiLU(W1 h)), with one or several such residual blocks. Each published
-head has its own W1 and a full W2. Ours share the target's head, restricted to the draft vocabulary, with a square matrix in front
-of it: W2 of head k is (target's head) V_k. As the target's head is fixed and SiLU hardly goes below zero, heads without V could
-add to the hidden state but hardly subtract from it.
-In the shipped heads, which have one trunk block and none per head, all V_k share the input h + SiLU(W1 h).
+In Medusa (Cai et al., arXiv 2401.10774), head k is W2 (h + SiLU(W1 h)), with one or more residual blocks. Published heads have a
+W1 and a full W2 each. The heads trained here share the target's head, restricted to the draft vocabulary, behind a square matrix
+each: W2 of head k is (target's head) V_k.
+
+V_k is needed because SiLU hardly goes below zero, so that without V_k a head could hardly subtract from the hidden state. The
+shipped heads have one trunk block and none per head, so the V_k share the input h + SiLU(W1 h).
 
 Axis names: ``row``, ``ahead`` (one entry per head), ``hidden``, ``support`` (the draft vocabulary).
 """
@@ -24,8 +25,11 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """``heads`` heads on the target's hidden state ``tap`` (its last, normalised): ``trunk`` common residual blocks, then
-    ``blocks`` per head, then a square matrix per head if ``turned``."""
+    """Sizes of ``heads`` heads on the target's hidden state ``tap`` (the last, normalised).
+
+    ``trunk``: number of shared residual blocks. ``blocks``: number of residual blocks per head. ``turned``: whether each head
+    ends with a square matrix.
+    """
 
     hidden: int
     heads: int
@@ -36,7 +40,7 @@ class ParallelConfig:
 
 
 class Residual(nn.Module):
-    """x + SiLU(W x + b), the identity before training; named as in the published weights."""
+    """x + SiLU(W x + b), the identity at initialisation; named as in the published weights."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -49,7 +53,7 @@ class Residual(nn.Module):
 
 
 def _head(config: ParallelConfig) -> nn.Sequential:
-    """Return one head, which predicts like the target's own head before training."""
+    """Return one head; at initialisation it is the identity, so it predicts what the target's head predicts."""
     parts: list[nn.Module] = [Residual(config.hidden) for _ in range(config.blocks)]
     if config.turned:
         turn = nn.Linear(config.hidden, config.hidden)
@@ -60,8 +64,11 @@ def _head(config: ParallelConfig) -> nn.Sequential:
 
 
 class ParallelNet(Network):
-    """Set of heads. ``outputs`` is [support, hidden], common to all heads, or [ahead, support, hidden]; it is not trained here.
-    ``draft_ids`` [support] are the tokens of its rows, None for the whole vocabulary."""
+    """Set of parallel heads.
+
+    ``outputs``: output matrix, [support, hidden] for all heads or [ahead, support, hidden] with one per head; it stays frozen.
+    ``draft_ids`` [support]: token ids of the matrix rows, None for the whole vocabulary.
+    """
 
     title, shape = "set of parallel heads", ParallelConfig
     outputs: Tensor
@@ -81,17 +88,18 @@ class ParallelNet(Network):
         self._product: Product | None = None
 
     def runtime(self, layout: Layout = plain) -> ParallelNet:
-        """Return the network itself, with common outputs laid out for drafting; outputs per head stay unchanged."""
+        """Return this network; a shared output matrix is packed by ``layout``, per-head matrices are not."""
         self._product = layout(self.outputs) if self.outputs.ndim == 2 else None
         return self
 
     def thoughts(self, features: Tensor) -> Tensor:
-        """Map the target's hidden states [row, hidden] to each head's features, [ahead, row, hidden]."""
+        """Map the target's hidden states [row, hidden] to the features of each head, [ahead, row, hidden]."""
         shared = self.trunk(features)
         return torch.stack([head(shared) for head in self.heads])
 
     def logits(self, features: Tensor) -> Tensor:
-        """Map hidden states [row, hidden] to logits [ahead, row, support]: entry k predicts the token k + 2 after the row's."""
+        """Map hidden states [row, hidden] to logits [ahead, row, support]: entry k predicts the token k + 2 positions after the
+        row's token."""
         thoughts = self.thoughts(features)
         if self.outputs.ndim == 3:
             return thoughts @ self.outputs.transpose(1, 2)

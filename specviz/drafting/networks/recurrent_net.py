@@ -1,9 +1,9 @@
-"""Recurrent drafter network that reads only the target's state at the last token: OWL (arXiv 2510.07535).
+"""Recurrent draft network that reads only the target's states at the last token (OWL, arXiv 2510.07535).
 
-It reads the target's final hidden states at the last token and at a probe after it once, and then only the tokens that it drafts.
-There is no attention, so nothing depends on the length of the text. The cell is the paper's, an LSTM whose non-linearity is GeLU
-after layer normalisation. Input embedding and head are the target's own.
-Axis names: ``row``, ``hidden`` (of the target), ``width`` (of the cell), ``support`` (the draft vocabulary).
+The network reads the target's final hidden states at the last token and at a probe token after it, and then only the drafted
+tokens. Without attention, nothing depends on the length of the text. The cell is the paper's: an LSTM with GELU after layer
+normalisation. Input embedding and head are the target's. Axis names: ``row``, ``hidden`` (of the target), ``width`` (of the
+cell), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from specviz.drafting.networks.attention import Layout, plain
 from specviz.drafting.networks.network import Network
 
 State = tuple[Tensor, Tensor]
-"""State of the cell: output and memory, [row, width] each."""
+"""State of the cell: output and memory, each [row, width]."""
 
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """The network's shape. ``tap`` is the target's hidden state that the network reads (transformers' numbering)."""
+    """Sizes of the network. ``tap``: the target's hidden state that it reads, as transformers numbers them."""
 
     vocab_size: int
     hidden: int
@@ -35,9 +35,11 @@ class RecurrentConfig:
 
 
 class RecurrentNet(Network):
-    """The network for training. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and
-    shared; ``probe`` [hidden] is the learned embedding of the probe; ``draft_ids`` [support] are the tokens of the head's
-    rows."""
+    """The network for training.
+
+    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``probe`` [hidden]:
+    learned embedding of the probe. ``draft_ids`` [support]: token ids of the head's rows.
+    """
 
     title, shape, needs_vocabulary = "recurrent drafter", RecurrentConfig, True
     head: Tensor
@@ -53,8 +55,7 @@ class RecurrentNet(Network):
         self.probe = nn.Parameter(torch.zeros(config.hidden))
 
     def begin(self, features: Tensor, tokens: Tensor) -> State:
-        """Return the cell's state from the target's states [row, 2 * hidden], the last token's then the probe's, and from the
-        next token [row]."""
+        """Return the cell's state from the target's states [row, 2 * hidden] (last token, probe) and the next tokens [row]."""
         entered = self.enter(unit(features, self.config))
         gates = self.first(torch.cat((entered, self.embedded(tokens)), dim=-1))
         return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
@@ -64,7 +65,7 @@ class RecurrentNet(Network):
         return cell(self.later(torch.cat((state[0], self.embedded(tokens)), dim=-1)), state[1])
 
     def embedded(self, tokens: Tensor) -> Tensor:
-        """Return the cell's input [row, word] from tokens."""
+        """Return the cell's input [row, word] for tokens [row]."""
         return self.word(F.rms_norm(F.embedding(tokens, self.embedding), (self.config.hidden,), eps=self.config.eps))
 
     def logits(self, output: Tensor) -> Tensor:
@@ -73,12 +74,12 @@ class RecurrentNet(Network):
         return F.linear(ready, self.head)
 
     def runtime(self, layout: Layout = plain) -> RecurrentRuntime:
-        """Return the network laid out for drafting."""
+        """Return the inference runtime."""
         return RecurrentRuntime(self, layout)
 
 
 def unit(features: Tensor, config: RecurrentConfig) -> Tensor:
-    """Scale each of the two states [row, 2 * hidden] to unit mean square; a missing one (zeros) stays zero."""
+    """Scale each of the two states [row, 2 * hidden] to unit mean square; a missing state (zeros) stays zero."""
     pair = features.view(len(features), 2, config.hidden)
     return F.rms_norm(pair, (config.hidden,), eps=config.eps).flatten(1)
 
@@ -95,7 +96,7 @@ def _activate(x: Tensor) -> Tensor:
 
 
 class RecurrentRuntime:
-    """Frozen weights laid out for the machine, shared between runs, each with its own states."""
+    """Inference runtime: frozen weights, packed for the machine and shared between runs, which keep their own states."""
 
     def __init__(self, net: RecurrentNet, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.probe = net.config, net.draft_ids, net.probe

@@ -1,7 +1,7 @@
 """Rotary positions: a table of cosines and signed sines, and the rotation.
 
-A head's two halves rotate together (NeoX); the sine's sign replaces the negation of one half. Axis names: ``position``, ``size``
-(of a head), ``rate``.
+A head's two halves rotate together (NeoX). The sign of the sines replaces the negation of one half. Axis names: ``position``,
+``size`` (of a head), ``rate``.
 """
 
 from __future__ import annotations
@@ -11,35 +11,34 @@ from torch import Tensor
 
 
 def rates_of(size: int, theta: float = 10000.0) -> Tensor:
-    """Return the rotary angles per position, float64 [size / 2]."""
+    """Return the rotary inverse frequencies in radians per position, float64 [size / 2]."""
     half = size // 2
     return theta ** -(torch.arange(half, dtype=torch.float64) / half)
 
 
 def table(rates: Tensor, positions: int, scale: float = 1.0) -> Tensor:
-    """Return cosines and signed sines [2, position, size] times ``scale``; float64, so that all number formats are rounded from
-    one table."""
+    """Return cosines and signed sines [2, position, size] times ``scale``, in float64, from which other dtypes are rounded."""
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * rates
     return halves(torch.stack((angle.cos(), angle.sin())) * scale)
 
 
 def halves(both: Tensor) -> Tensor:
-    """Return cosines and sines [2, position, rate] as a table [2, position, size]."""
+    """Convert cosines and sines [2, position, rate] to a table [2, position, size] with signed sines."""
     cosine, sine = both
     return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))
 
 
 def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate x [.., size] by a table's rows, which broadcast against it."""
+    """Rotate x [.., size] by rows of a table, which broadcast."""
     return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)
 
 
 def grid_rotary(places: int, grid: int, first: int, size: int, theta: float = 10000.0) -> Tensor:
     """Return two-dimensional cosines and sines, float64 [2, place, rate], as in LlamaGen (Sun et al. 2024, arXiv 2406.06525).
 
-    The first half of the rates rotates by the row of a picture's cell, the second by its column. The picture, ``grid`` cells per
-    row, starts at index ``first``; indices after its last cell continue in further rows. Earlier tokens have no position: their
-    factors are zero, not one, so that their queries and keys vanish and every later token attends to them with a score of zero.
+    The first half of the frequencies rotates by the row of an image's cell, the second by the column. The image has ``grid``
+    cells per row and starts at index ``first``; later indices continue in further rows. Earlier tokens have factor zero, not one,
+    so their queries and keys vanish and they are attended to with a score of zero.
     """
     rates = theta ** -(torch.arange(0, size // 2, 2, dtype=torch.float64) / (size // 2))
     cell = torch.arange(places) - first

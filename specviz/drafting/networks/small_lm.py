@@ -1,6 +1,6 @@
-"""Small autoregressive draft model: narrow layers between two projections onto the target's frozen embedding.
+"""Small autoregressive draft model: narrow layers between two projections to the target's frozen embedding.
 
-Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the target), ``draft`` (its vocabulary).
+Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the target), ``draft`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from specviz.errors import ContextFull
 
 @dataclass(frozen=True)
 class SmallConfig:
-    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is the number of tokens to which a token
-    attends, itself included."""
+    """Sizes of the network. ``hidden``, ``vocab_size``: those of the target. ``window``: number of tokens that a token attends
+    to."""
 
     vocab_size: int
     hidden: int
@@ -34,7 +34,7 @@ class SmallConfig:
 
 
 class SmallCache:
-    """Keys, values and token ids of one run, preallocated; cropping only reduces ``length``."""
+    """Preallocated keys, values and token ids of one run; cropping only lowers ``length``."""
 
     def __init__(self, config: SmallConfig, capacity: int, like: Tensor) -> None:
         shape = (config.layers, 1, config.heads, capacity, config.width // config.heads)
@@ -45,7 +45,7 @@ class SmallCache:
         self.length = 0
 
     def clear(self) -> None:
-        """Fill with zeros: a masked column still enters as 0 times its content, which must be finite."""
+        """Fill with zeros, because masked columns still enter products with weight 0 and must be finite."""
         for part in (self.keys, self.values, self.last):
             part.zero_()
 
@@ -57,8 +57,10 @@ class SmallCache:
 
 
 class Rows:
-    """Rows of a pass over ``ids`` [token] after the cached tokens: each with the token before it in ``pairs`` [token, 2], their
-    rotary factors ``turns``, and the columns that they see."""
+    """Rows of a pass over ``ids`` [token] after the cached tokens.
+
+    ``pairs`` [token, 2]: each token and the one before it. ``turns``: rotary factors. ``mask``: columns that the rows attend to.
+    """
 
     def __init__(self, ids: Tensor, cache: SmallCache, model: SmallLM) -> None:
         window, start = model.config.window, cache.length
@@ -74,17 +76,20 @@ class Rows:
             )
             self.mask = (distance >= 0) & (distance < window)
         self.causal = len(ids) > 1 and start == 0
-        """Whether the rows see a causal triangle, which needs no mask."""
+        """Whether plain causal attention suffices, without a mask."""
 
     def put(self, part: Tensor, fresh: Tensor) -> Tensor:
-        """Write ``fresh`` [.., token, size] into keys or values [.., column, size]; return the columns that the rows see."""
+        """Write ``fresh`` [.., token, size] into keys or values [.., column, size]. Returns the columns to attend to."""
         part[..., self._start : self._end, :] = fresh
         return part[..., self._low : self._end, :]
 
 
 class FixedRows:
-    """As :class:`Rows`, for CUDA graphs: the first row's position ``start`` [1] is on the device, and every pass reads as
-    many columns as the window has. Padding rows come last, so no other row sees them, and later passes overwrite them."""
+    """Variant of :class:`Rows` for CUDA graphs, with the first position ``start`` [1] on the device.
+
+    Each pass reads as many columns as the window has. Padding rows come last, so other rows do not attend to them, and later
+    passes overwrite them.
+    """
 
     causal = False
 
@@ -99,7 +104,7 @@ class FixedRows:
         self._columns = columns.clamp_min(0)
 
     def put(self, part: Tensor, fresh: Tensor) -> Tensor:
-        """As :meth:`Rows.put`."""
+        """See :meth:`Rows.put`."""
         part.index_copy_(part.ndim - 2, self._places, fresh)
         return part.index_select(part.ndim - 2, self._columns)
 
@@ -117,14 +122,15 @@ class SmallBlock(nn.Module):
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, mask: Tensor | None = None) -> Tensor:
-        """Map x [batch, token, width] with the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] hides padding."""
+        """Map x [batch, token, width] with the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] is False on
+        padding."""
         x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, mask)
         return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
 
     def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
         batch, token, width = x.shape
         mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
-        turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded attention logits keep the small net stable
+        turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded attention logits keep the small network stable
         turned = turn(turned, cosine, sine)
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
         if torch.is_grad_enabled():
@@ -135,8 +141,10 @@ class SmallBlock(nn.Module):
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
-    """Return attention [batch, head, token, size], computed as two products: on a CPU the fused kernel's backward pass took a
-    third of the training time."""
+    """Return the attention output [batch, head, token, size] from two products.
+
+    On a CPU, the fused kernel's backward pass took a third of the training time.
+    """
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
@@ -154,7 +162,7 @@ class SmallLM(Network):
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
         rates = rates_of(config.width // config.heads, config.theta)
         super().__init__(config, embedding, None, draft_ids, rates, config.window)
-        # Every token is paired with the previous one: copying a phrase then takes one attention layer instead of two.
+        # Each token enters with the previous one, so copying a phrase takes one attention layer instead of two.
         self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
@@ -162,11 +170,11 @@ class SmallLM(Network):
         self._stepper: Stepper | None = None
 
     def head(self) -> Tensor:
-        """Return the target's head in the draft's width, [draft, width]: one small matrix product instead of two."""
+        """Return the target's output head in the draft's width, [draft, width], which saves a matrix product."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, previous: Tensor, ids: Tensor) -> Tensor:
-        """Forward for training: map ids and the token before each, [batch, token], to features [batch, token, width]."""
+        """Map ids and previous tokens, each [batch, token], to features [batch, token, width]; for training."""
         self.reach(ids.shape[1])
         cosine, sine = self.turns(torch.arange(ids.shape[1], device=ids.device))
         x = self.enter(F.embedding(torch.stack((previous, ids), dim=-1), self.embedding).flatten(-2))
@@ -179,40 +187,42 @@ class SmallLM(Network):
         return SmallCache(self.config, capacity, self.embedding)
 
     def train(self, mode: bool = True) -> SmallLM:
-        """Invalidate the folded matrices when weights may change."""
+        """Drop the cached runtime, because its weights may change."""
         self._stepper = None
         return super().train(mode)
 
     def stepper(self) -> Stepper:
-        """Return the runtime for drafting."""
+        """Return the inference runtime."""
         if self._stepper is None:
             self._stepper = Stepper(self)
         return self._stepper
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
-        """Return logits [token, draft] of ids [token] after the cached ones (or of the last one only, [1, draft]). Raises
-        ContextFull if the cache is too small."""
+        """Return logits [token, draft] of ids [token] after the cached tokens, or only of the last one, [1, draft].
+
+        Raises ContextFull if the cache is too small.
+        """
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
         stepper = self.stepper()
-        # Prompts longer than the window run in pieces, so that no mask exceeds it.
+        # Prompts longer than the window run in chunks, so that masks stay small.
         logits = [stepper(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
         return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 
 def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a layer's matrices for :class:`Stepper`, those after a norm scaled by ``grown``."""
+    """Return a layer's matrices for :class:`Stepper`; those after a norm are scaled by ``grown``."""
     assert isinstance(block, SmallBlock)
     return block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T
 
 
 class Stepper:
-    """Runtime of the network for drafting: one sequence, a cache, and few operations per layer.
+    """Inference runtime: one sequence, a cache, and few operator calls per layer.
 
-    On a CPU, operation calls, not arithmetic, dominate the cost of a one-token pass. So each normalisation is a length and a
-    division, with the constant factor folded into the matrix after it, and sums are fused into the matrix products.
+    On a CPU, a one-token pass is bound by operator dispatch, not by arithmetic. A normalisation is therefore a norm and a
+    division, with constant factors folded into the next matrix, and additions are fused into matrix products.
     """
 
     def __init__(self, model: SmallLM) -> None:
@@ -224,7 +234,7 @@ class Stepper:
         self.head = (model.head() * grown).contiguous()
 
     def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
-        """See :meth:`SmallLM.forward`; the cache must have room, and the tokens must fit the window."""
+        """See :meth:`SmallLM.forward`. The cache must have room, and the tokens must fit the window."""
         x = self.outputs(Rows(ids, cache, self.model), cache)
         cache.length += len(ids)
         return self.logits(x[-1:] if last_only else x)
@@ -234,7 +244,7 @@ class Stepper:
         return F.linear(unit(x), self.head, self.model.bias)
 
     def outputs(self, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
-        """Return the last layer's outputs [token, width] of ``rows``, whose keys and values enter the cache."""
+        """Return the last layer's outputs [token, width] for ``rows``, whose keys and values are written to the cache."""
         x = F.linear(F.embedding(rows.pairs, self.model.embedding).flatten(-2), self.model.enter.weight)
         for place in range(len(self.layers)):
             x = self.layer(place, x, rows, cache)
@@ -255,12 +265,12 @@ class Stepper:
         return torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, rows: Rows | FixedRows) -> Tensor:
-        """Return attention [layer, head, token, size] of unit vectors."""
-        # The usual 1/sqrt(size) times both factors sqrt(size) that unit vectors leave out.
+        """Return the attention output [layer, head, token, size] of unit vectors."""
+        # The usual 1/sqrt(size), times the two factors sqrt(size) that unit vectors lack.
         scale = self.size**0.5
         return F.scaled_dot_product_attention(queries, keys, values, rows.mask, is_causal=rows.causal, scale=scale)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Scale the last axis of x to length one."""
+    """Scale the last axis of x to unit length."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Weight file format: safetensors with matrices as row-wise int8 and one scale per row, the rest as float16."""
+"""Weight file format: safetensors with matrices as row-wise int8 and one scale per row; other tensors are float16 or int32."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SCALE = ".row_scale"
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, str]) -> None:
-    """Write ``tensors`` by name: float matrices as int8 [row, column] with one scale per row, integers as int32.
+    """Write ``tensors`` by name, with ``card`` as metadata: float matrices as int8 [row, column] with one scale per row.
 
-    The file is replaced atomically: an interrupted write leaves the previous one.
+    The file is replaced atomically, so an interrupted write leaves the previous file.
     """
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -41,7 +41,7 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, 
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors (float32 or int64) and card of a file. Raises ModelUnavailable if it cannot be read."""
+    """Return a file's tensors (float32 or int64) and metadata. Raises ModelUnavailable if the file cannot be read."""
     try:
         with safe_open(path, framework="pt") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}

@@ -1,9 +1,9 @@
 """Best-first draft trees (DDTree): the most probable continuations under one distribution per depth.
 
-DDTree (Ringel and Romano, arXiv 2604.12989). Some drafters predict several tokens in one forward, each without knowledge of the
-others: a depth then has one distribution, whatever was drafted above it. A path's probability is the product of its tokens'
-probabilities, which never exceeds its parent's. So the n most probable paths form a tree, and a heap finds them in order. The
-tree of a smaller size is the first nodes of a larger one. No token is sampled: every node is a point mass.
+DDTree (Ringel and Romano, arXiv 2604.12989) is for drafters that predict several tokens in one forward, each independently of the
+others. A path's probability is the product of its tokens' probabilities, at most that of its parent. The n most probable paths
+thus form a tree, which a heap finds in order, and a smaller tree is a prefix of a larger one. Nothing is sampled: each node is a
+point mass.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from specviz.trace.schema import Note
 OFFERS = 6
 """Number of top tokens reported per depth."""
 SPARE = 24
-"""Number of pruned nodes reported: the next ones that a larger tree would hold."""
+"""Number of pruned nodes reported: those that a larger tree would add first."""
 WIDTH = 64
-"""Number of tokens per depth that are ranked at first; more are ranked only if the tree takes the last of them."""
+"""Number of tokens ranked per depth at first; more are ranked only if the tree uses the last of them."""
 PRIOR = 4.0
-"""Weight of the assumption, in expected acceptances per depth, that the drafter's probabilities are right."""
+"""Weight, in expected acceptances per depth, of the assumption that the drafter's probabilities are right."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """Tokens of one depth, most likely first, with their log-probabilities."""
+    """Tokens of one depth with their log-probabilities, most probable first."""
 
     tokens: Sequence[int]
     log_q: Sequence[float]
 
 
 class BlockMarginals(Drafter, Protocol):
-    """A drafter that predicts several depths in one forward, each independently of the tokens above."""
+    """Drafter that predicts several depths in one forward, each independently of the tokens above."""
 
     @property
     def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None for the target's own."""
+        """Ids of the drafter's vocabulary, int64 [support], or None for the target's vocabulary."""
 
     def marginals(self, context: Context) -> Tensor | None:
         """Return raw logits [depth, support], depth 1 first, or None if the drafter cannot draft."""
@@ -62,13 +62,13 @@ def ranked(logits: Tensor, support: Tensor | None, width: int, temperature: floa
     best = (wide if temperature == 1 else wide / temperature).log_softmax(-1).topk(min(width, wide.shape[-1]), dim=-1)
     ids = best.indices if support is None else support[best.indices]
     log_q = best.values.double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
-    tokens, values = torch.stack((ids.double(), log_q)).tolist()  # ids are exact in a double
+    tokens, values = torch.stack((ids.double(), log_q)).tolist()  # ids are exact in float64
     return [Depth([int(token) for token in row], values[depth]) for depth, row in enumerate(tokens)]
 
 
 @dataclass(frozen=True)
 class Path:
-    """A node below the root: the node above (0 is the root), its depth, its rank among the depth's tokens, and its log value."""
+    """Node below the root: parent (0 is the root), depth, rank among the tokens of its depth, and log probability of the path."""
 
     parent: int
     depth: int
@@ -101,11 +101,12 @@ def best_paths(depths: Sequence[Depth], most: int, least: float = -math.inf) -> 
 
 
 class BestFirst:
-    """Controller that drafts the ``nodes`` most probable paths of ``drafter``'s block; 0 leaves their number to ``pays``.
+    """Controller that drafts the ``nodes`` most probable paths of the drafter's block; if ``nodes`` is 0, ``pays`` chooses the
+    number.
 
-    Probabilities are those at the run's temperature, or at :data:`~specviz.drafting.trees.dynamic.SHARPER` if that is higher. As
-    deeper distributions ignore the tokens above, the products are too optimistic. So the policy receives them times the
-    ratio of accepted to expected nodes at that depth in the run's earlier rounds.
+    Probabilities are taken at the run's temperature, but at least at :data:`~specviz.drafting.trees.dynamic.SHARPER`. Deeper
+    distributions ignore the tokens above, so products are too optimistic: the policy receives them times the ratio of accepted to
+    expected nodes at that depth so far.
     """
 
     def __init__(self, drafter: BlockMarginals, nodes: int, pays: SizePolicy | None = None) -> None:
@@ -140,7 +141,7 @@ class BestFirst:
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), pruned=pruned, notes=notes)
 
     def _search(self, logits: Tensor, temperature: float) -> tuple[list[Depth], list[Path]]:
-        """Return each depth's top tokens and the best paths, including more than the tree keeps."""
+        """Return each depth's top tokens, and the best paths, more than the tree keeps."""
         most, least = (self._nodes + SPARE, -math.inf) if self._nodes else (MAX_NODES, WORTHLESS)
         width = WIDTH
         while True:
@@ -151,7 +152,7 @@ class BestFirst:
             width *= 4
 
     def _reach(self, deepest: int) -> list[float]:
-        """Return the ratio of accepted to expected nodes so far, by depth: 1 at first, at most 1, and never rising with depth."""
+        """Return the ratio of accepted to expected nodes so far by depth: initially 1, at most 1, never rising with depth."""
         ratios = [
             (accepted + PRIOR) / (expected + PRIOR) for expected, accepted in zip(self._expected, self._accepted, strict=True)
         ]

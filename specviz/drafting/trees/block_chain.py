@@ -1,8 +1,8 @@
 """Chains through a block drafter's slots, cut where the next slot is not worth its row (DSpark, arXiv 2607.05147).
 
-Whether slot k is verified may depend on the tokens before it, never on its own token, or the output would be biased (appendix A
-of the paper). So each slot's acceptance rate is predicted before its token is drafted. Slots are taken in order up to the first
-that does not pay off, never by comparing whole chains.
+Whether slot k is verified may depend on the tokens before it but not on its own token, or the output would be biased (appendix A
+of the paper). Each slot's acceptance rate is therefore predicted before its token is drafted. Slots are kept up to the first one
+that does not pay off; whole chains are never compared.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
 
 PRIOR, PRIOR_RATE = 4.0, 0.7
-"""Weight, in tokens, and value of the acceptance rate assumed for a depth without a confidence head."""
+"""Weight, in tokens, and value of the prior acceptance rate of a depth without a confidence head."""
 
 
 class BlockChain:
     """Controller that drafts a chain through the block.
 
-    It is cut at the first slot with a predicted acceptance rate below ``threshold``; with ``pays``, also at the first slot that
-    lowers the expected number of tokens per unit of time. Rates are the confidence head's; without one, those of the run so far
-    by depth. By default the whole block is verified. With ``ranked``, tokens are the likeliest at any temperature, as point
-    masses.
+    The chain ends before the first slot whose predicted acceptance rate is below ``threshold``. With ``pays``, it also ends
+    before the first slot that lowers the expected number of tokens per time. Rates come from the confidence head, or else from
+    the run so far, by depth. ``ranked``: whether tokens are the most probable ones, as point masses, at any temperature.
     """
 
     def __init__(
@@ -59,13 +58,12 @@ class BlockChain:
         return Draft(tree, proposals, whole.confidence[: size + 1], whole.calls, cut, notes)
 
     def rates(self) -> list[float]:
-        """Return the acceptance rates of the run so far by depth, given that all shallower tokens were accepted."""
+        """Return the acceptance rate of each depth in the run so far, given that the shallower tokens were accepted."""
         counts = zip(self._accepted, self._reached, strict=True)
         return [(accepted + PRIOR * PRIOR_RATE) / (reached + PRIOR) for accepted, reached in counts]
 
     def size(self, rates: Sequence[float]) -> int:
-        """Return the number of slots to verify, from each one's predicted acceptance rate. Slot k is decided by the rates up to
-        its own."""
+        """Return the number of slots to verify. The decision on slot k depends only on the predicted ``rates`` up to slot k."""
         sure = next((slot for slot, rate in enumerate(rates) if rate < self._threshold), len(rates))
         if self._pays is None:
             return sure
@@ -88,7 +86,7 @@ class BlockChain:
         self.drafter.close()
 
     def _notes(self, context: Context, rates: Sequence[float], drafted: int) -> list[Note]:
-        """Return each slot's likeliest tokens, by its marginal or given the tokens above, and its predicted acceptance rate."""
+        """Return a note with each slot's top tokens, by marginal or conditional probability, and predicted acceptance rate."""
         levels = self.drafter.last
         if levels is None:
             return []

@@ -1,4 +1,4 @@
-"""Calibrated static trees: the rank paths accepted most often, and the best n of them.
+"""Calibrated static trees: the best n of the rank paths that were accepted most often.
 
 STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) build fixed trees offline in this way.
 """
@@ -17,18 +17,18 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class CalibratedTree:
-    """Rank paths below the root with their measured probability of acceptance, best first and parents before children."""
+    """Rank paths below the root with measured acceptance probabilities, best first and parents before children."""
 
     paths: tuple[tuple[int, ...], ...]
     probability: tuple[float, ...]
     source: str = ""
 
     def best(self, nodes: int) -> TreeShape:
-        """Return the ``nodes`` most likely paths as a shape, or all if there are fewer."""
+        """Return the ``nodes`` most probable paths as a shape, or all paths if there are fewer."""
         return shape_from_paths(self.paths[:nodes])
 
     def save(self, path: Path, known: Mapping[int, CalibratedTree] | None = None) -> None:
-        """Save as JSON, one path per line. ``known`` holds trees by the length of the longest known context."""
+        """Save as JSON, one path per line. ``known`` maps the length of the longest known context to a tree."""
         parts = [f'"source": {json.dumps(self.source)}', f'"paths": {self._rows()}']
         if known:
             trees = [f"{json.dumps(str(evidence))}: {tree._rows()}" for evidence, tree in known.items()]
@@ -46,9 +46,9 @@ class CalibratedTree:
 
 
 def load_all(path: Path) -> dict[int, CalibratedTree]:
-    """Load the tree for all positions (key 0), and those by length of the longest known context (n-gram order).
+    """Load the tree for all positions (key 0), and the trees by length of the longest known context (n-gram order).
 
-    Raises BadInput as :meth:`CalibratedTree.load`.
+    Raises BadInput if the file is missing or invalid.
     """
     try:
         fields = json.loads(path.read_text())
@@ -65,10 +65,10 @@ def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
 
 
 def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:
-    """Return the tree for each path's number of acceptances in ``rounds`` rounds.
+    """Return the tree, given how often each path was accepted in ``rounds`` rounds.
 
-    A path is never more likely than its parent. So ordering by count, with shorter paths first if tied, keeps every parent before
-    its children.
+    A path is accepted at most as often as its parent. Ordering by count, with shorter paths first among equals, thus puts parents
+    before children.
     """
     ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
     probability = tuple(reached[path] / max(1, rounds) for path in ordered)

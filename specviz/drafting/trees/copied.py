@@ -1,4 +1,4 @@
-"""Chain builder of copied continuations."""
+"""Chain builder for copied continuations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specviz.engine.tree import DraftTree
 
 
 class Copied:
-    """Tree builder whose tree is the continuation as a chain, cut to the remaining room."""
+    """Tree builder that drafts the continuation as a chain, truncated to the remaining room."""
 
     def build(self, drafter: PromptCopy, context: Context) -> Draft:
         tokens, notes = drafter.continuation(context)

@@ -1,4 +1,4 @@
-"""Depth choice for dynamic trees, once before a run: each depth's calibrated acceptance over its cost on this machine."""
+"""Depth of a dynamic tree, chosen once before a run from calibrated acceptance and this machine's costs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from specviz.errors import BadInput
 from specviz.trace.notes.drafts import TreeDepth
 
 MIN_LEVELS = 2
-"""Minimum number of levels of a tree, if the profile has as many: reranking has no effect in a tree of one level."""
+"""Minimum number of levels of a tree, if the profile has as many; with one level, reranking has no effect."""
 
 
 @dataclass(frozen=True)
 class DepthProfile:
-    """Calibration. ``tau[temperature][depth - 1][index]`` is the number of emitted tokens per round, bonus included, with trees
-    of ``depth`` levels and their ``sizes[index]`` best nodes. ``drafter`` drafted for ``target`` with ``width`` nodes in the
-    beam."""
+    """Calibrated acceptance of a drafter's trees by depth and size.
+
+    ``tau[temperature][depth - 1][index]``: tokens per round, bonus included, with trees of ``depth`` levels cut to their
+    ``sizes[index]`` best nodes. The trees were drafted by ``drafter`` for ``target`` with beams of ``width`` nodes.
+    """
 
     drafter: str
     target: str
@@ -31,7 +33,7 @@ class DepthProfile:
     source: str = ""
 
     def nearest(self, temperature: float) -> float:
-        """Return the nearest measured temperature; if tied, the lower one."""
+        """Return the nearest measured temperature; the lower one wins ties."""
         return min(sorted(self.tau), key=lambda measured: abs(measured - temperature))
 
     def save(self, path: Path) -> None:
@@ -65,10 +67,10 @@ class DepthProfile:
 
 
 def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> TreeDepth:
-    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature; the shallowest if
-    tied, but at least :data:`MIN_LEVELS` levels.
+    """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature.
 
-    ``nodes`` fixes the size of every tree; 0 tries all measured sizes.
+    The shallowest depth wins ties; trees have at least :data:`MIN_LEVELS` levels. ``nodes``: size of the trees; 0 tries all
+    measured sizes.
     """
     table = profile.tau[profile.nearest(temperature)]
     sizes = (nodes,) if nodes else profile.sizes

@@ -1,4 +1,4 @@
-"""Tree builder for retrieval: the continuations expected from earlier text."""
+"""Tree builder for retrieval drafters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specviz.trace.schema import Note
 
 
 class Retrieved:
-    """Tree builder that drafts the best guess from the retrieval drafter's memories, truncated at the maximum depth."""
+    """Tree builder that drafts the best guess of the drafter's memories, truncated at the maximum depth."""
 
     def build(self, drafter: Retrieval, context: Context) -> Draft:
         guess, memory_notes = drafter.guess(context)
@@ -19,7 +19,7 @@ class Retrieved:
         shares: list[float | None] = [None]
         place = {0: 0}
         for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
-            # The last of the tokens that a round may add is reserved for the bonus token.
+            # The last token that the round may add is the bonus token.
             if above not in place or depth[place[above]] + 1 > context.max_depth - 1:
                 continue
             place[node] = len(tokens)
@@ -33,7 +33,7 @@ class Retrieved:
 
 
 def _renumber(note: Note, place: dict[int, int]) -> Note:
-    """Return the note with its rows renumbered as the tree's nodes are, without the rows of truncated nodes."""
+    """Return the note with rows renumbered like the tree's nodes, without the rows of truncated nodes."""
     rows: Sequence[dict[str, object]] = note.data.get("rows", ())
     kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
     return Note(note.type, {**note.data, "rows": kept_rows})

@@ -1,4 +1,4 @@
-"""Empty draft: the root alone, for an ordinary autoregressive step."""
+"""Empty draft: only the root, for an ordinary autoregressive step."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""Sampled dynamic trees: grown by the drafter's confidence like EAGLE-2's, with children sampled from its distribution.
+"""Sampled dynamic trees: grown by the drafter's confidence like EAGLE-2's trees, but with sampled children.
 
-They are verified against that distribution, and a sampling target accepts them far more often than the drafter's top tokens.
-Rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) requires that the decision to offer
-a child does not depend on the sampled token. So no child is ever pruned: a node's number of children is fixed before they are
-sampled, from the drafter's distribution there and the tokens above. A tree grows level by level and is not reranked.
+The target verifies the children against the distribution that they were sampled from, and under sampling accepts far more of them
+than of the drafter's top tokens. Rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077)
+requires that offering a child does not depend on the sampled token. The number of a node's children is therefore fixed before
+sampling, from distributions and the tokens above; children are never pruned and trees not reranked.
 
-Each level is sampled and numbered in the tree on the drafter's device; one copy goes to the host at the end. On an accelerator a
-level has the same shape in every round, padding rows included. Levels that the tree may not reach are computed too, which
-costs less than a copy to the host. A CPU computes only the necessary rows. Axis names: ``row`` (of a level), ``child`` (of a row,
-in sampling order), ``offer`` (a possible child, best first), ``place`` (index in the tree, the root not counted), ``support``.
+Each level is sampled and numbered on the drafter's device, with one copy to the host at the end. On an accelerator, a level has
+the same shape in each round, padding included, and levels beyond the tree are computed too, which is cheaper than a copy to the
+host. A CPU computes only the rows it needs.
+
+Axis names: ``row`` (of a level), ``child`` (of a row, in sampling order), ``offer`` (possible child, best first), ``place``
+(index in the tree without the root), ``support``.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ def decay(width: int) -> list[float]:
 
 
 def gains(likeliest: Tensor, decayed: Tensor) -> Tensor:
-    """Return the probability that a node's first, second, ... sampled child is the accepted one, float64 [row, child].
+    """Return the probability that a node's first, second, … sampled child is the accepted one, float64 [row, child].
 
-    ``likeliest`` [row] is the drafter's probability of its top token, ``decayed`` the :func:`decay` [child]. Linear fit to
-    measurements of EAGLE's and EAGLE-3's heads, which agree, at temperature 1 on sixty held-out answers. The first child is
-    accepted with probability 0.30 if the top token's is below 0.1, and 0.94 if it is above 0.9; the second, after the first was
-    rejected, with 0.08 and 0.37. The values determine the size of trees, not acceptance.
+    ``likeliest`` [row]: the drafter's probability of its top token. ``decayed``: :func:`decay` [child].
+
+    A linear fit to measurements of EAGLE's and EAGLE-3's heads at temperature 1 on sixty held-out answers. The first child is
+    accepted with probability 0.30 if the top token's is below 0.1, and 0.94 if it is above 0.9; the second child, after the first
+    was rejected, with 0.08 and 0.37. The values affect only the size of trees.
     """
     first, later = (start + slope * likeliest[:, None] for start, slope in (_FIRST, _LATER))
     accepted = torch.cat((first, later.expand(-1, len(decayed) - 1)), dim=1) * decayed
@@ -56,7 +59,7 @@ def gains(likeliest: Tensor, decayed: Tensor) -> Tensor:
 
 
 def gain_of(probability: Tensor) -> Tensor:
-    """Return the probability, float64, that a first child with this drafter's probability is accepted; measured as in
+    """Return the acceptance probability, float64, of a first child from the drafter's probability of it; measured as in
     :func:`gains`."""
     return (_OWN[0] + _OWN[1] * probability.sqrt()).clamp_max(1.0)
 
@@ -65,13 +68,15 @@ if TYPE_CHECKING:
     from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
 
 MOST = 64
-"""Maximum number of nodes of a tree without a given size."""
+"""Maximum number of nodes of a tree whose size is not given."""
 
 
 @lru_cache(maxsize=64)
 def expected_below(levels: int, width: int, most: int) -> tuple[list[float], list[int]]:
-    """Return the probabilities that a node's expected descendants are reached, given that the node is: the ``most`` largest, best
-    first, with the node itself first; and their depths below the node, at most ``levels``."""
+    """Return the probabilities, best first, that a node and its expected descendants are reached, given that the node is reached.
+
+    At most ``most`` values, the node itself first; and the depths below the node, at most ``levels``.
+    """
     typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
     waiting = [(-1.0, 0)]
     values: list[float] = []
@@ -88,8 +93,11 @@ def expected_below(levels: int, width: int, most: int) -> tuple[list[float], lis
 
 @dataclass(frozen=True)
 class _Constants:
-    """Constants of all rounds: ``below`` is :func:`expected_below` for each level from 1, float64 and int64 [descendant];
-    ``decay`` each child's factor in :func:`gains` [child]; ``numbers`` the integers from 0."""
+    """Constants of all rounds.
+
+    ``below``: :func:`expected_below` for each level from 1, float64 and int64 [descendant]. ``decay``: :func:`decay` [child].
+    ``numbers``: the integers from 0.
+    """
 
     below: Sequence[tuple[Tensor, Tensor]]
     decay: Tensor
@@ -98,8 +106,8 @@ class _Constants:
 
 @dataclass(frozen=True)
 class _Beam:
-    """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities that they are reached, and whether a row
-    is a node rather than padding."""
+    """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities of being reached, and whether a row is no
+    padding."""
 
     tokens: Tensor
     parents: Tensor
@@ -110,8 +118,10 @@ class _Beam:
 
 @dataclass(frozen=True)
 class _Places:
-    """The tree so far: ``values``, the probabilities that its nodes are reached, and their ``depths``, both [place + 1]. The
-    first ``count`` [] are valid; the last entry receives the values of children outside the tree."""
+    """Tree so far: probabilities ``values`` that its nodes are reached, and ``depths``, both [place + 1].
+
+    The first ``count`` [] entries are valid; the last entry receives children outside the tree.
+    """
 
     values: Tensor
     depths: Tensor
@@ -120,9 +130,11 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Level:
-    """A sampled level, and the ``beam`` below it. ``host_facts`` [row, 2 * child + 3] are copied to the host: tokens, the
-    drafter's probabilities, the number of children in the tree, the row's node, and whether the row is a node. ``held`` keeps a
-    tensor alive that a captured step reads."""
+    """Sampled level, and the ``beam`` below it.
+
+    ``host_facts`` [row, 2 * child + 3]: what the host needs: tokens, drafter probabilities, number of children in the tree, node
+    of the row, and whether the row is a node. ``held``: keeps a tensor alive that a captured step reads.
+    """
 
     q: Tensor
     perturbed: Tensor
@@ -134,8 +146,10 @@ class _Level:
 
 
 class SampledDynamicTree:
-    """Tree builder: at most ``depth`` levels and ``width`` children per node, sampled without replacement; ``nodes`` in total,
-    the root not counted. If ``nodes`` is 0, ``pays`` determines the numbers of nodes and levels in every round."""
+    """Tree builder that samples up to ``width`` children per node without replacement, in up to ``depth`` levels.
+
+    ``nodes``: total number of nodes without the root; if 0, ``pays`` chooses the numbers of nodes and levels in each round.
+    """
 
     def __init__(self, depth: int, width: int, nodes: int = 0, pays: SpeedupMaximising | CurrentCosts | None = None) -> None:
         if not nodes and pays is None:
@@ -154,14 +168,14 @@ class SampledDynamicTree:
 
     @torch.inference_mode()
     def _grow(self, growing: TreeInProgress, drafter: LevelDrafter, context: Context) -> tuple[list[list[int]], list[float]]:
-        """Grow the tree; return the beam's nodes at each level, and the probability that each node is reached."""
+        """Grow the tree. Returns the nodes of each level's beam, and the probability that each node is reached."""
         deepest, pays = min(self.depth, context.max_depth - 1), None if self._pays is None else self._pays.now()
         levels = drafter.levels(context) if deepest > 0 else None
         if levels is None:
             return [[0]], [1.0]
         constants = self._constants(deepest, context.device)
         key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
-        # Costs change between runs and within a run, so a captured step takes them as an input.
+        # Costs change between and within runs, so a captured step takes them as an input.
         costs = None if pays is None else levels.given("costs", self._costs_by_size(pays, context.device))
         name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
         drawn: list[_Level] = []
@@ -186,7 +200,7 @@ class SampledDynamicTree:
         return self._known[deepest, device]
 
     def _costs_by_size(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
-        """Return the cost of a tree by number of nodes, and last the cost of a drafter forward, float64 [place + 2]."""
+        """Return the cost of a tree by number of nodes, followed by the cost of a drafter forward, float64 [place + 2]."""
         if self._costs is None or self._costs[0] is not pays:
             numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
             self._costs = pays, to_device(numbers, device, torch.float64)
@@ -196,10 +210,9 @@ class SampledDynamicTree:
         self, levels: Levels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,
         key: Tensor, costs: Tensor | None,
     ) -> _Level:  # fmt: skip
-        """Return the next level: children sampled from each row's distribution, and the beam of those that are in the tree.
+        """Return the next level: children sampled from each row's distribution, and the beam of those in the tree.
 
-        The number of a row's children in the tree depends on distributions and on the tokens above, never on the sampled
-        children.
+        How many children of a row enter the tree depends on distributions and on the tokens above, never on the sampled children.
         """
         if above is None:
             nodes = key.new_zeros(1)
@@ -219,7 +232,7 @@ class SampledDynamicTree:
         wanted, deeper = self._select_offers(best.values, places, level, constants, costs)
         chosen = torch.zeros_like(wanted).scatter(0, best.indices, wanted)
         tokens = order if support is None else support[order]
-        confidence = q.gather(1, order).double()  # as ids are exact in a double
+        confidence = q.gather(1, order).double()  # float64, in which ids are exact
         facts = torch.stack((chosen.view_as(order).sum(1), beam.nodes, beam.alive.long()), dim=1)
         host_facts = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
         places, below = self._add_to_tree(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
@@ -231,8 +244,8 @@ class SampledDynamicTree:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return a mask of the ``best`` offers [offer] that enter the tree, and whether to go deeper.
 
-        Offers, and the nodes expected below each, compete for the free places in the order of their values. With ``costs``, the
-        tree has the size at which the expected length per unit of time is largest.
+        Offers and the nodes expected below them compete for the free places by value. With ``costs``, the tree has the size with
+        the largest expected length per time.
         """
         below, further = constants.below[level - 1]
         together = (best[: self.places, None] * below).flatten()
@@ -259,9 +272,10 @@ class SampledDynamicTree:
     def _add_to_tree(
         self, offers: Tensor, chosen: Tensor, confidence: Tensor, tokens: Tensor, beam: _Beam, places: _Places, level: int
     ) -> tuple[_Places, _Beam]:  # fmt: skip
-        """Return the tree with the ``chosen`` children [row * child], numbered row by row, and the most likely of them as a beam.
+        """Return the tree with the ``chosen`` children [row * child], numbered row by row, and the most probable of them as a
+        beam.
 
-        The value of a first sampled child is updated from its own probability, which is now known.
+        The probability of a first sampled child is updated from the drafter's probability of its token.
         """
         first = beam.reach[:, None] * gain_of(confidence[:, :1])
         reach = torch.cat((first, offers[:, 1:]), dim=1).flatten()
@@ -279,15 +293,17 @@ class SampledDynamicTree:
 
 
 def _without_padding(beam: _Beam) -> _Beam:
-    """Return the beam without its padding rows, which come last."""
+    """Return the beam without the padding rows, which come last."""
     rows = int(beam.alive.sum())
     return _Beam(beam.tokens[:rows], beam.parents[:rows], beam.nodes[:rows], beam.reach[:rows], beam.alive[:rows])
 
 
 def _perturb(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log q [row, support] with the nodes' Gumbel noise; the indices of its ``width`` largest, which are samples without
-    replacement in sampling order; and the counters from which the noise was generated. ``key`` [1] is the round's; small supports
-    share a block of noise for all ``places``."""
+    """Return log q [row, support] plus Gumbel noise, the indices of the ``width`` largest, and the counters that made the noise.
+
+    The largest are samples without replacement, in sampling order. ``key`` [1]: key of the round. Small supports share a block of
+    noise for all ``places``.
+    """
     size = q.shape[1]
     if size > NodeNoise.WIDTH:
         counts = counters(size, key.device)
@@ -300,8 +316,8 @@ def _perturb(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> 
 
 
 def _hang(growing: TreeInProgress, drawn: Sequence[_Level], support: Tensor | None) -> tuple[list[list[int]], list[float]]:
-    """Append the sampled levels to the tree, with one copy to the host; return the nodes of each beam, and each node's
-    probability of being reached."""
+    """Append the sampled levels to the tree, with one copy to the host. Returns the nodes of each beam and their reach
+    probabilities."""
     last = drawn[-1]
     waiting = last.beam.nodes * last.beam.alive  # a beam below which the drafter cannot continue
     parts = [*(level.host_facts.flatten() for level in drawn), last.places.values, waiting.double()]

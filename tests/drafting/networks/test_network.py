@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Te
     tensors, card = read_weights(path)
     name = next(iter(net.state_dict()))
     write_weights(path, {other: value for other, value in tensors.items() if other != name}, card)
-    with pytest.raises(ModelUnavailable, match="does not hold a .* weights: fetch the file again"):
+    with pytest.raises(ModelUnavailable, match="does not hold the weights of a .*: fetch the file again"):
         load(net, path, shared)
     write_weights(path, tensors, {})
     with pytest.raises(ModelUnavailable, match="choose a file that"):
