@@ -1,7 +1,7 @@
-"""Attention and key-value cache of one drafted sequence, with few operations.
+"""Attention and key-value cache of one draft sequence, written to minimise operator calls.
 
-On a CPU, operation calls and reading weights, not arithmetic, dominate the cost of a pass over a few rows. Axis names:
-``row``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
+On a CPU, a pass over a few rows is bound by operator dispatch and by reading weights, not by arithmetic. Axis names: ``row``,
+``head``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch import Tensor
 from specviz.engine.attention import attention_on_cpu
 
 Product = Callable[[Tensor], Tensor]
-"""Product of rows with a fixed matrix."""
+"""Function that multiplies rows by a fixed matrix."""
 Layout = Callable[[Tensor], Product]
-"""Layout of a matrix [out, in] for products."""
+"""Function that packs a matrix [out, in] and returns its product."""
 
 
 def plain(weight: Tensor) -> Product:
-    """Return the product with a matrix in its original layout."""
+    """Return the product with an unpacked matrix."""
     return partial(F.linear, weight=weight)
 
 
 class KeyValues:
-    """Keys and values [kv, column, size] of one run, with spare room; grows by doubling."""
+    """Keys and values [kv, column, size] of one run, with spare capacity; grows by doubling."""
 
     def __init__(self, kv_heads: int, size: int, capacity: int, like: Tensor) -> None:
         shape = (2, kv_heads, capacity, size)
         self._both = torch.empty(shape, dtype=like.dtype, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns and keep the existing ones."""
+        """Make room for this many columns; existing columns are kept."""
         capacity = self._both.shape[2]
         if columns > capacity:
             wider = torch.empty_like(self._both[:, :, :1]).repeat(1, 1, max(columns, 2 * capacity), 1)
@@ -47,18 +47,18 @@ class KeyValues:
         return self._both[0], self._both[1]
 
     def copy(self, other: KeyValues, columns: int) -> None:
-        """Copy the first columns of another cache."""
+        """Copy the first ``columns`` columns of another cache."""
         self._both[:, :, :columns] = other._both[:, :, :columns]
 
     def clear(self) -> None:
-        """Fill with zeros: a masked column still enters as 0 times its content, which must be finite."""
+        """Fill with zeros, because masked columns still enter products with weight 0 and must be finite."""
         self._both.zero_()
 
     def put(self, start: int | Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [row, kv, size] from column ``start`` on; return all up to and including them, [kv, column,
-        size].
+        """Write keys and values [row, kv, size] from column ``start`` on. Returns the columns up to the last written, [kv,
+        column, size].
 
-        If ``start`` is a tensor [row] with each row's column, all columns are returned, and a mask must exclude the unused ones.
+        If ``start`` is a tensor [row] of columns, the whole cache is returned, and a mask must exclude unused columns.
         """
         if isinstance(start, Tensor):
             self._both[0].index_copy_(1, start, keys.transpose(0, 1))
@@ -71,9 +71,10 @@ class KeyValues:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return attention of [row, head, size] as [row, head * size].
+    """Return the attention output [row, head * size] of queries [row, head, size] over keys and values [kv, column, size].
 
-    Heads that share keys become rows, so that keys are not repeated; on a CPU only for a single row, as in the target.
+    Query heads that share a key-value head are folded into rows, so keys are not repeated. On a CPU,
+    :func:`~specviz.engine.attention.attention_on_cpu` does this only for a single row.
     """
     rows, heads, size = queries.shape
     groups = len(keys)

@@ -1,12 +1,16 @@
 """Block-filling drafter: one pass over an anchor and masks yields the distributions of a block of tokens.
 
 DFlash (arXiv 2602.06036), DFlash 2 (z-lab's package ``dflash``), DSpark (arXiv 2607.05147). The network is a small decoder. Its
-context is the target's hidden states at a few layers, fused to one vector per token, which enter every layer as keys and values
-alone. Its rows are the embeddings of the *anchor* (the root) and of masks. A row predicts the token of its own place (*fill-in*),
-or of the next one (*from the anchor*). Rows of a block read each other, but not each other's tokens: their distributions are
-marginals. A small head may then correct them token by token: DSpark's Markov head adds a bias that depends on the previous token,
-DFlash 2's selector scores pairs of neighbours among the likeliest candidates. DSpark's confidence head predicts the acceptance
-rate of a token before it is drafted.
+context is the target's hidden states at a few layers, fused to one vector per token, which each layer reads only as keys and
+values.
+
+The rows are the embeddings of the *anchor* (the root) and of masks. A row predicts the token at its own position (*fill-in*) or
+at the next one (*from the anchor*). Rows of a block attend to each other but know no drafted tokens, so their distributions are
+marginals.
+
+A small head may then correct the marginals token by token. DSpark's Markov head adds a bias that depends on the previous token;
+DFlash 2's selector scores pairs of adjacent tokens among the top candidates. DSpark's confidence head predicts a token's
+acceptance rate before it is drafted.
 
 Axis names: ``block``, ``slot`` (of a block), ``row``, ``hidden``, ``head``, ``kv``, ``size`` (of a head), ``support`` (the draft
 vocabulary), ``rank``, ``tap``.
@@ -31,56 +35,58 @@ from specviz.drafting.networks.rotary import turn
 
 VANILLA, GATED, RECURRENT = "vanilla", "gated", "rnn"
 MARKOV = (VANILLA, GATED, RECURRENT)
-"""Kinds of Markov heads by their published names."""
+"""Published names of the kinds of Markov heads."""
 Around = tuple[Tensor, Callable[[Tensor], Tensor]]
-"""A sublayer's convolved input, and the convolution of its output."""
+"""Convolved input of a sublayer, and the convolution for its output."""
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Attention of a layer: from its number, queries [block, slot, head, size], and the block's own keys and values [block, slot, kv,
-size], to [block, slot, head * size]."""
+"""Attention of a layer: function of the layer's number, queries [block, slot, head, size], and the block's keys and values
+[block, slot, kv, size]; returns [block, slot, head * size]."""
 
 
 @dataclass(frozen=True)
 class FillConfig(HeadConfig):
-    """Sizes and conventions of a block drafter: ``block`` rows, the anchor included, and the token ``mask`` of all others."""
+    """Sizes and conventions of a block drafter with ``block`` rows, anchor included. ``mask``: token id of the other rows."""
 
     first_norm: bool = True
     head_norms: bool = True
     block: int = 16
     mask: int = 0
     from_anchor: bool = False
-    """Whether a row predicts the token after its own place, so that the anchor's row counts."""
+    """Whether a row predicts the token after its own position, so that the anchor's row counts too."""
     causal: tuple[bool, ...] = ()
-    """By layer, whether a row sees only earlier rows of its block; () for no layer."""
+    """Per layer, whether rows attend only to earlier rows of their block; () for no layer."""
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     softcap: float = 0.0
     """Soft bound of the logits, by tanh; 0 for none."""
     conv_taps: int = 0
-    """Rows that a convolution around each sublayer reads, its own included; 0 for none."""
+    """Number of rows that the convolution around a sublayer reads, its own row included; 0 for no convolution."""
     conv_group: int = 1
-    """Channels that share a convolution's dynamic part."""
+    """Number of channels that share the dynamic part of a convolution kernel."""
     candidates: int = 0
-    """Number of a slot's likeliest tokens from which the selector chooses; 0 for no selector."""
+    """Number of a slot's top tokens from which the selector chooses; 0 for no selector."""
     markov: str = ""
     """Kind of Markov head, one of :data:`MARKOV`; "" for none."""
     rank: int = 0
-    """Rank of the Markov head, or of the selector."""
+    """Rank of the Markov head or of the selector."""
     confidence: bool = False
     confidence_reads_token: bool = False
-    """Whether the confidence head reads the previous token besides the slot's output."""
+    """Whether the confidence head reads the previous token in addition to the slot's output."""
     scaled: bool = False
-    """Whether the entries of the target's hidden states are equalised by factors stored apart from ``fc``, which makes training
-    stable and the matrix fit for eight bits."""
+    """Whether the target's hidden states are scaled entry by entry by factors kept apart from ``fc``.
+
+    This stabilises training and lets the matrix be quantised to int8.
+    """
     draft_vocab: int = 0
-    """Size of the draft vocabulary; 0 for the target's own."""
+    """Size of the draft vocabulary; 0 for the target's vocabulary."""
 
     @property
     def slots(self) -> int:
-        """Number of tokens that a block of full length drafts."""
+        """Number of tokens that a full block drafts."""
         return self.block if self.from_anchor else self.block - 1
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return every learned tensor by its published name, with its shape."""
+        """Return the shapes of the learned tensors by published name."""
         hidden, rank, support = self.hidden, self.rank, self.draft_vocab or self.vocab_size
         shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, len(self.taps) * self.target_hidden)}
         shapes |= {"hidden_norm.weight": (hidden,), "norm.weight": (hidden,)}
@@ -108,8 +114,11 @@ class FillConfig(HeadConfig):
 
 
 class BlockFill(Network):
-    """The learned weights, by their published names. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the
-    drafter's own or the target's; ``dialect`` and ``notes`` are for the user."""
+    """Learned weights of a block drafter, by published name.
+
+    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the drafter's own or the target's. ``dialect``, ``notes``: texts
+    for the user.
+    """
 
     title, shape = "block-filling drafter", FillConfig
     head: Tensor
@@ -127,7 +136,7 @@ class BlockFill(Network):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The learned weights by their published names."""
+        """Learned weights by published name."""
         return dict(self.named_parameters())
 
     @property
@@ -136,7 +145,7 @@ class BlockFill(Network):
         return sum(value.nbytes for value in self.parameters())
 
     def read_as(self, fields: Mapping[str, Any] | None = None, **conventions: Any) -> BlockFill:
-        """Return the same weights under other conventions, or with other ``fields`` of the configuration."""
+        """Return the same weights under other conventions, or with other ``fields`` of the config."""
         other, config = copy.copy(self), self.config
         other.config = replace(config, how=replace(config.how, **conventions), **(fields or {}))
         return other
@@ -148,13 +157,13 @@ class BlockFill(Network):
         return other
 
     def runtime(self, layout: Layout = plain) -> FillRuntime:
-        """Return the network laid out for drafting."""
+        """Return the inference runtime."""
         return FillRuntime(self, layout)
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """One decoder layer: the products of queries, keys and values, and of keys and values alone; each norm's weight."""
+    """One decoder layer. ``entering``: product for queries, keys and values. ``context``: product for keys and values only."""
 
     before: Tensor
     entering: Product
@@ -171,7 +180,7 @@ class _Layer:
 
 
 class FillRuntime:
-    """A block drafter laid out for drafting, shared between runs. With plain matrices, gradients reach the network's weights."""
+    """Inference runtime of a block drafter, shared between runs. With plain matrices, gradients reach the network's weights."""
 
     def __init__(self, network: BlockFill, layout: Layout = plain) -> None:
         config: FillConfig = network.config
@@ -188,23 +197,23 @@ class FillRuntime:
         self.reach(1024)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = self.config.table(2 * positions).to(self.embedding)
 
     def fuse(self, states: Tensor) -> Tensor:
-        """Return the context's vectors [row, hidden] from the target's hidden states [row, tap * hidden]."""
+        """Return the context vectors [row, hidden] from the target's hidden states [row, tap * hidden]."""
         return self._norm(self._fc(states), self._context_norm)
 
     def keys_values(self, number: int, fused: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a layer's keys and values [row, kv, size] of the context at positions ``places`` [row]."""
+        """Return a layer's keys and values [row, kv, size] for the context vectors ``fused`` at positions ``places`` [row]."""
         layer, config = self._layers[number], self.config
         mixed = _add(layer.context(fused), None if layer.bias is None else layer.bias[config.heads * config.head_size :])
         keys, values = mixed.unflatten(-1, (2, config.kv_heads, config.head_size)).unbind(-3)
         return self._turned(keys, layer.keys_norm, places), values
 
     def fill(self, tokens: Tensor, places: Tensor, attend: Attend) -> Tensor:
-        """Return outputs [block, slot, hidden] of blocks at positions ``places`` [block, slot], by their anchors' ``tokens``
+        """Return outputs [block, slot, hidden] of blocks at positions ``places`` [block, slot], given their anchors' ``tokens``
         [block]."""
         config, blocks, slots = self.config, *places.shape
         masks = self.embedding[config.mask].expand(blocks, slots - 1, -1)
@@ -222,10 +231,10 @@ class FillRuntime:
         return self._norm(x, self._last)
 
     def visible(self, number: int, places: Tensor, columns: Tensor) -> Tensor | None:
-        """Return which positions ``columns`` [column] a layer's rows at ``places`` [.., row] see, bool [.., row, column]; None
-        for all.
+        """Return the positions ``columns`` [column] that rows at ``places`` [.., row] attend to, bool [.., row, column]; None for
+        all.
 
-        In a causal layer a row sees none after it; a window bounds the distance.
+        In a causal layer a row attends to no later row; a window limits the distance.
         """
         causal = bool(self.config.causal) and self.config.causal[number]
         window = self.config.how.windows[number] if self.config.how.windows else 0
@@ -236,10 +245,10 @@ class FillRuntime:
         return seen & (apart.abs() < window) if window else seen
 
     def blocks(self, fused: Tensor, tokens: Tensor, anchors: Tensor, begins: Tensor | None = None) -> Tensor:
-        """Return the outputs [block, slot, hidden] of the predicting rows of blocks after ``anchors`` [block], indices of the
-        text ``tokens`` [token], all in one pass.
+        """Return the outputs [block, slot, hidden] of the predicting rows of blocks, all in one pass.
 
-        ``fused`` [token, hidden] are the context's vectors. A block sees those before its anchor, from ``begins`` [block] on.
+        ``anchors`` [block]: indices into the text ``tokens`` [token]. ``fused`` [token, hidden]: context vectors. A block attends
+        to the context before its anchor, from ``begins`` [block] on.
         """
         config, context = self.config, torch.arange(len(tokens), device=tokens.device)
         self.reach(len(tokens) + config.block)
@@ -267,7 +276,7 @@ class FillRuntime:
         return self.fill(tokens[anchors], places, attend)[:, config.block - config.slots :]
 
     def conditional_logits(self, outputs: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
-        """Return the logits [block, slot, support] of outputs of :meth:`blocks`, given the true token before each slot."""
+        """Return the logits [block, slot, support] for outputs of :meth:`blocks`, given the true token before each slot."""
         state, found, logits = self.state(anchors), list[Tensor](), self.logits(outputs)
         for slot in range(logits.shape[1]):
             before = tokens[(anchors + slot).clamp_max(len(tokens) - 1)]
@@ -288,13 +297,13 @@ class FillRuntime:
         return bool(self.config.markov or self.config.candidates)
 
     def state(self, tokens: Tensor) -> Tensor:
-        """Return the Markov head's state [row, rank] before the first slot; of width 0 for a head without one."""
+        """Return the Markov head's state [row, rank] before the first slot; of width 0 if the head has none."""
         return self._last.new_zeros(len(tokens), self.config.rank if self.config.markov == RECURRENT else 0)
 
     def correct(self, logits: Tensor, outputs: Tensor, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return a slot's logits [row, support] given the ``tokens`` [row] before it, and the next state [row, rank].
 
-        ``logits`` [row, support] are the marginal's, ``outputs`` [row, hidden] the slot's.
+        ``logits`` [row, support]: logits of the marginal. ``outputs`` [row, hidden]: outputs of the slot.
         """
         small, config = self._small, self.config
         if config.candidates:
@@ -316,7 +325,7 @@ class FillRuntime:
         return logits + self._bias(word), state
 
     def confidence(self, outputs: Tensor, tokens: Tensor) -> Tensor:
-        """Return the logits [row] of the predicted acceptance rate of a slot, from its outputs and the ``tokens`` before it."""
+        """Return the logits [row] of a slot's predicted acceptance rate, from its ``outputs`` and the ``tokens`` before it."""
         words = [F.embedding(tokens, self._small["markov_head.markov_w1.weight"])] if self.config.confidence_reads_token else []
         return self._linear("confidence_head.proj", outputs, *words)[..., 0]
 
@@ -329,12 +338,12 @@ class FillRuntime:
         return turn(x if norm is None else self._norm(x, norm), cosine, sine)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        # Training may pass bfloat16: the norm is computed in the weight's number format.
+        # Training may pass bfloat16: the norm is computed in the weight's dtype.
         return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, self.config.how.eps)
 
 
 def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
-    """Lay out one layer, with channels in the order in which a head's two halves rotate together."""
+    """Pack one layer, with channels ordered so that a head's two halves rotate together."""
     start, channels = f"layers.{number}.", config.channels().to(tensors["fc.weight"].device)
     part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
@@ -378,8 +387,8 @@ def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, lay
 def _convolution(base: Tensor, projection: Product, group: int) -> Callable[[Tensor], Around]:
     """Return DFlash 2's causal convolution over the slots of a block, around a sublayer.
 
-    Its kernels [side, tap, hidden] are ``base`` plus a part that depends on the row, shared by ``group`` channels. Side 0 is for
-    the sublayer's input, from which both sides' kernels come; side 1 for its output.
+    The kernels [side, tap, hidden] are ``base`` plus a part that depends on the row and is shared by ``group`` channels. Side 0
+    is for the sublayer's input, from which both parts are computed; side 1 is for the output.
     """
 
     def around(x: Tensor) -> Around:

@@ -1,14 +1,17 @@
 """Semi-autoregressive network (Falcon): a recurrence over features, then one decoder layer over whole blocks of k positions.
 
-Falcon (Gao et al., arXiv 2412.12639). Axis names: ``batch``, ``token`` (an input), ``hidden`` (of the target), ``width``
-(of the recurrence), ``head``, ``size`` (of a head), ``draft`` (its vocabulary).
+Falcon (Gao et al., arXiv 2412.12639). Axis names: ``batch``, ``token`` (an input), ``hidden`` (of the target), ``width`` (of the
+recurrence), ``head``, ``size`` (of a head), ``draft`` (the draft vocabulary).
 
-Alignment, with k = ``block``. Input i pairs the target's feature f_i with the embedding of token i + 1. Output i predicts
-f_{i+k}, which yields the distribution of token i + k + 1. Inputs come in blocks of k, and a query sees its own block and all
-before it. While drafting, P inputs are committed (token P is the root) and the blocks end there. Inputs P-k … P-1 are the last
-block, and their outputs predict f_P … f_{P+k-1}: the distributions of the k tokens after the root. Only a query's mask depends on
-where blocks begin, since keys and values are computed position by position from a causal recurrence. So cached entries stay valid
-whatever number of tokens is committed next, and training may place its blocks at any phase.
+Alignment, with k = ``block``: input i pairs the target's feature f_i with the embedding of token i + 1. Output i predicts
+f_{i+k}, which yields the distribution of token i + k + 1. Inputs come in blocks of k, and a query attends to its own block and to
+earlier blocks.
+
+While drafting, P inputs are committed (token P is the root) and the last block is inputs P-k … P-1. The outputs of this block
+predict f_P … f_{P+k-1}, the distributions of the k tokens after the root.
+
+Only a query's mask depends on where blocks begin; keys and values come from a causal recurrence. Cached entries therefore stay
+valid however many tokens are committed, and training may begin blocks at any phase.
 """
 
 from __future__ import annotations
@@ -27,14 +30,17 @@ from specviz.drafting.networks.rotary import rates_of, turn
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of the recurrence, each [layer, batch, width]."""
 
-# Up to this many inputs, single steps are faster on a CPU than the fused kernel, which repacks all weights first.
+# Up to this many inputs, single steps are faster on a CPU than the fused kernel, which first repacks all weights.
 _SHORT = 4
 
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """The network's shape. ``tap`` is the hidden state of the target that it reads (transformers' numbering), the one read by the
-    target's head; widths, heads, rotary base and epsilon are the target's own."""
+    """Sizes of the network.
+
+    ``tap``: the target's hidden state that the network and the target's head read, as transformers numbers them. Hidden size,
+    heads, rotary base and epsilon are the target's.
+    """
 
     vocab_size: int
     hidden: int
@@ -52,7 +58,7 @@ class BlockConfig:
 
 
 class Layer(nn.Module):
-    """One Llama layer over rows [batch, token, hidden], with separate keys and values for a cache."""
+    """One Llama layer over rows [batch, token, hidden], split so that keys and values can be cached."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
@@ -66,7 +72,8 @@ class Layer(nn.Module):
         self.down = nn.Linear(config.inner, config.hidden, bias=False)
 
     def project(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [batch, head, token, size], and keys and values with fewer heads, rotated by ``turns``."""
+        """Return rotated queries [batch, head, token, size], rotated keys and plain values (fewer heads); ``turns``: rotary
+        factors."""
         config = self.config
         mixed = self.qkv(_norm(x, self.before, config.epsilon))
         mixed = mixed.view(*x.shape[:2], -1, config.head_size).transpose(1, 2)
@@ -75,7 +82,7 @@ class Layer(nn.Module):
         return query, key, value
 
     def finish(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the layer's output from its input and visible keys and values; ``mask`` is bool [.., token, kv]."""
+        """Return the layer's output from its input and the keys and values to attend to; ``mask`` is bool [.., token, column]."""
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
         x = x + self.out(attended.transpose(1, 2).reshape(*x.shape[:2], -1))
         gate, up = self.up(_norm(x, self.between, self.config.epsilon)).chunk(2, dim=-1)
@@ -83,7 +90,7 @@ class Layer(nn.Module):
 
 
 class FrozenLinear(nn.Module):
-    """A frozen linear layer whose matrix is laid out for the machine."""
+    """Frozen linear layer with a packed matrix."""
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -95,8 +102,10 @@ class FrozenLinear(nn.Module):
 
 @dataclass(frozen=True)
 class Step:
-    """A recurrent layer's weights for a few inputs: the matrices for the input and for the layer's previous output, and the sum
-    of both biases."""
+    """Weights of a recurrent layer for single steps.
+
+    ``enter``: product for the input. ``again``: product for the layer's previous output. ``bias``: sum of the two biases.
+    """
 
     enter: Product
     again: Product
@@ -104,7 +113,7 @@ class Step:
 
 
 class BlockNet(Network):
-    """Network on the target's embedding ``embedding`` [vocab, hidden]; its output features are read by the target's ``head``."""
+    """Network on the target's embedding [vocab, hidden], whose output features the target's ``head`` reads."""
 
     title, shape, needs_vocabulary = "block drafter", BlockConfig, True
     head: Tensor
@@ -112,12 +121,12 @@ class BlockNet(Network):
     scale: Tensor
 
     def __init__(self, config: BlockConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
-        """``head`` is the target's [vocab, hidden], of which the rows of ``draft_ids`` [draft] are used."""
+        """``head``: the target's [vocab, hidden]; only the rows of ``draft_ids`` [draft] are used."""
         super().__init__(config, embedding, head, draft_ids, rates_of(config.head_size, config.theta))
         self.recurrence = nn.LSTM(2 * config.hidden, config.width, config.recurrent_layers, batch_first=True)
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.layer = Layer(config)
-        # Some entries of a feature are ten times larger than others and far from zero: standardised, they train stably.
+        # Some entries of a feature are ten times larger than others and far from zero; standardising them stabilises training.
         self.register_buffer("centre", torch.zeros(2 * config.hidden))
         self.register_buffer("scale", torch.ones(2 * config.hidden))
         self._steps: tuple[Step, ...] = ()
@@ -125,7 +134,7 @@ class BlockNet(Network):
 
     @property
     def block(self) -> int:
-        """k: number of positions per forward."""
+        """Number of positions per forward (k)."""
         return self.config.block
 
     def inputs(self, tokens: Tensor, features: Tensor) -> Tensor:
@@ -139,9 +148,9 @@ class BlockNet(Network):
         return self.embedding.new_zeros(shape), self.embedding.new_zeros(shape)
 
     def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
-        """Forward for training, over whole texts: map inputs 0, 1, … to outputs [batch, token, hidden].
+        """Map inputs 0, 1, … of whole texts to outputs [batch, token, hidden]; for training.
 
-        Blocks begin at the inputs whose index is ``phase`` modulo k; the inputs before the first of these form a short block.
+        Blocks begin at inputs whose index is ``phase`` modulo k; earlier inputs form a short block.
         """
         token = tokens.shape[1]
         self.reach(token)
@@ -152,8 +161,10 @@ class BlockNet(Network):
         return self.layer.finish(x, query, key, value, number[None, :] <= number[:, None])
 
     def recur(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run more inputs [batch, token, 2 hidden] after ``state``; return the layer's inputs [batch, token, hidden] and the new
-        state."""
+        """Run the recurrence over further inputs [batch, token, 2 hidden] after ``state``.
+
+        Returns the decoder layer's inputs [batch, token, hidden] and the new state.
+        """
         if inputs.shape[1] > _SHORT:
             outputs, state = self.recurrence(inputs, state)
             return self.leave(outputs), state
@@ -169,13 +180,13 @@ class BlockNet(Network):
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
     def _step_by_step(self, layout: Layout | None = None) -> tuple[Step, ...]:
-        """Return the recurrence's layers with their current weights, in ``layout`` if given."""
+        """Return the recurrence's layers with their current weights, packed by ``layout`` if given."""
         keep = layout or plain
         weights = self.recurrence.all_weights
         return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
 
     def runtime(self, layout: Layout = plain) -> BlockNet:
-        """Return a copy for drafting, with frozen matrices in ``layout``."""
+        """Return a copy for inference, with frozen matrices packed by ``layout``."""
         network = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
         network._steps, network._speak = network._step_by_step(layout), layout(network.head)
         inner = ((network.layer, name) for name in ("qkv", "out", "up", "down"))
@@ -184,10 +195,10 @@ class BlockNet(Network):
         return network
 
     def logits(self, features: Tensor) -> Tensor:
-        """Apply the target's own head to features, restricted to the draft vocabulary: [.., draft]."""
+        """Map features to logits [.., draft] with the target's head, restricted to the draft vocabulary."""
         return F.linear(features, self.head) if self._speak is None else self._speak(features)
 
 
 def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """Return the root-mean-square norm in the weight's number format, since training may pass bfloat16."""
+    """Return the RMS norm of x in the weight's dtype, because training may pass bfloat16."""
     return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, epsilon)

@@ -1,9 +1,11 @@
-"""Feature drafter head, shipped or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and their successors.
+"""Feature draft head, shipped or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and their successors.
 
-A head continues a text from the target's hidden states. :class:`FeatureHead` holds its weights under its conventions,
-:class:`FeatureRuntime` drafts with them: norms' weights are folded into the matrices after them, matrices with a common input
-become one, and channels are ordered so that one rotation serves every convention. Axis names: ``row``, ``hidden``, ``kv`` (heads
-of keys), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft vocabulary), ``expert``, ``chosen``.
+:class:`FeatureHead` holds weights and conventions; :class:`FeatureRuntime` drafts with them. In the runtime, norm weights are
+folded into the next matrices, matrices with the same input are joined, and channels are ordered so that one rotation serves all
+conventions.
+
+Axis names: ``row``, ``hidden``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft
+vocabulary), ``expert``, ``chosen``.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ _LAYER_NORM_EPS = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class FeatureHead:
-    """Weights of a drafter head. ``tensors`` have the names of :meth:`HeadConfig.shapes`; ``embedding`` [vocab, hidden] and
-    ``head`` [support, hidden] are the drafter's own or the target's.
+    """Weights of a draft head.
 
-    ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary. ``notes`` are remarks for the user.
+    ``tensors``: learned tensors, named as in :meth:`HeadConfig.shapes`. ``embedding`` [vocab, hidden] and ``head`` [support,
+    hidden]: the drafter's own or the target's. ``draft_ids`` [support]: token ids of the head's rows, None for the whole
+    vocabulary. ``notes``: remarks for the user.
     """
 
     config: HeadConfig
@@ -45,7 +48,7 @@ class FeatureHead:
         return replace(self, config=replace(self.config, how=replace(self.config.how, **conventions)))
 
     def to(self, like: Tensor) -> FeatureHead:
-        """Return the same head on the device and in the number format of ``like``."""
+        """Return the same head on the device and in the dtype of ``like``."""
         tensors = {name: value.to(like) for name, value in self.tensors.items()}
         ids = None if self.draft_ids is None else self.draft_ids.to(like.device)
         return replace(self, tensors=tensors, embedding=self.embedding.to(like), head=self.head.to(like), draft_ids=ids)
@@ -56,38 +59,40 @@ class FeatureHead:
         return sum(value.nbytes for value in self.tensors.values())
 
     def runtime(self, layout: Layout = plain) -> FeatureRuntime:
-        """Return the head laid out for drafting."""
+        """Return the inference runtime."""
         return FeatureRuntime(self, layout)
 
 
 class HeadCache:
-    """Keys and values of one run by layer, and each column's position in the text, for windows."""
+    """Keys and values of one run by layer, and the text position of each column, for windows."""
 
     def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
         self.layers = [KeyValues(config.kv_heads, config.head_size, capacity, like) for _ in range(config.layers)]
         self.places = torch.zeros(capacity, dtype=torch.long, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns and keep the existing ones."""
+        """Make room for this many columns; existing columns are kept."""
         for layer in self.layers:
             layer.reserve(columns)
         if columns > len(self.places):
             self.places = F.pad(self.places, (0, max(columns, 2 * len(self.places)) - len(self.places)))
 
     def copy(self, other: HeadCache, columns: int) -> None:
-        """Copy the first columns of another cache."""
+        """Copy the first ``columns`` columns of another cache."""
         for layer, others in zip(self.layers, other.layers, strict=True):
             layer.copy(others, columns)
         self.places[:columns] = other.places[:columns]
 
     def clear(self) -> None:
-        """Fill with zeros: see :meth:`KeyValues.clear`."""
+        """See :meth:`KeyValues.clear`."""
         for layer in self.layers:
             layer.clear()
 
     def place(self, start: int | Tensor, places: Tensor) -> Tensor:
-        """Write the text positions of new rows [row]; return those of all columns up to and including theirs [column], or of the
-        whole cache if ``start`` is a tensor."""
+        """Write the text positions of new rows [row]. Returns the positions of the columns up to the last written, [column].
+
+        If ``start`` is a tensor of columns, the positions of the whole cache are returned.
+        """
         if isinstance(start, Tensor):
             return self.places.index_copy_(0, start, places)
         self.places[start : start + len(places)] = places
@@ -96,7 +101,7 @@ class HeadCache:
 
 @dataclass
 class _Layer:
-    """One decoder layer, with norms folded in and matrices laid out."""
+    """One decoder layer, with norms folded in and matrices packed."""
 
     entering: Product
     bias: Tensor | None
@@ -106,12 +111,12 @@ class _Layer:
     norm: Tensor | None
     """Weight of the norm of queries and keys [head + kv, size]."""
     norm_bias: Tensor | None
-    """Bias of that norm if it is a layer norm."""
+    """Bias of the norm of queries and keys, if it is a layer norm."""
     window: int
 
 
 class FeatureRuntime:
-    """A drafter head laid out for drafting, shared between runs, each with its own cache."""
+    """Inference runtime of a draft head, shared between runs, which keep their own caches."""
 
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.embedding = head.config, head.draft_ids, head.embedding
@@ -141,31 +146,31 @@ class FeatureRuntime:
 
     @property
     def captures(self) -> bool:
-        """Whether a forward runs without the host, so that it can be captured."""
+        """Whether a forward needs no host synchronisation, so that it can be captured."""
         return self.config.experts is None
 
     @property
     def axes(self) -> int:
-        """Number of positions per token: 3 (time, height, width) if rates are assigned to them, else 1."""
+        """Number of positions per token: 3 (time, height, width) with mrope, else 1."""
         return 3 if self.config.how.sections else 1
 
     @property
     def pictured(self) -> bool:
-        """Whether the network reads the picture's own embeddings at the picture's positions."""
+        """Whether image positions take the image embeddings."""
         return self.config.how.pictured
 
     @property
     def direct(self) -> bool:
-        """Whether a picture's embeddings enter the first layer unchanged."""
+        """Whether image embeddings enter the first layer without projection."""
         return self.config.how.direct
 
     @property
     def queries(self) -> int:
-        """Number of learned queries that compress a picture; 0 if every visual token is read."""
+        """Number of learned queries that compress an image; 0 if each image token is read."""
         return self.config.queries
 
     def compressed(self, picture: Tensor) -> Tensor:
-        """Return the learned queries' answers [query, hidden] to a picture's embeddings [visual, hidden]."""
+        """Return the learned queries' outputs [query, hidden] for image embeddings [visual, hidden]."""
         part, shape = self._tensors, (self.config.heads, -1)
         keys, values = (
             F.linear(picture, part[f"imadpt.{name}_proj.weight"], part.get(f"imadpt.{name}_proj.bias")).unflatten(-1, shape)
@@ -175,7 +180,7 @@ class FeatureRuntime:
         return F.linear(attended, part["imadpt.o_proj.weight"])
 
     def behind(self, whole: Tensor) -> Tensor:
-        """Return the projection's addition [hidden] to rows after a picture, from the last query's answer ``whole`` [hidden]."""
+        """Return the vector [hidden] that is added to rows after an image, from the last query's output ``whole`` [hidden]."""
         mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
         return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
@@ -184,12 +189,12 @@ class FeatureRuntime:
         return HeadCache(self.config, capacity, self.embedding)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = self.config.table(2 * positions).to(self.embedding)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """Return the network's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
+        """Return the head's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
         if not self.config.wide:
             return features
         kind = self.config.how.entry_norm
@@ -211,13 +216,13 @@ class FeatureRuntime:
         direct: Tensor | None = None,
         behind: Tensor | None = None,
     ) -> Tensor:
-        """Return outputs [row, hidden]; their keys and values enter the cache from column ``start`` on, or at these columns
-        [row].
+        """Return outputs [row, hidden]. Keys and values are written to the cache from column ``start`` on, or to columns
+        ``start`` [row].
 
-        ``positions`` are text positions [row], or [4, row]: the text position, and the position in time, height and width.
-        ``mask`` is bool [row, column] up to and including the new columns; None if every row sees all of them. ``embedded`` [row,
-        hidden] replaces the tokens' embeddings, for visual tokens; rows of ``direct``, bool [row], enter the first layer of a
-        narrow head without projection. ``behind`` [row, hidden] or [hidden] is added to the projection's output.
+        ``positions``: text positions [row], or [4, row] with the positions in time, height and width too. ``mask``: bool [row,
+        column] up to and including the new columns; None if each row attends to all of them. ``embedded`` [row, hidden]:
+        embeddings to use instead of the tokens' own. ``direct`` [row], bool: rows that enter the first layer without projection.
+        ``behind`` [row, hidden] or [hidden]: vector added to the projection's output.
         """
         config, how = self.config, self.config.how
         if embedded is None:
@@ -248,7 +253,7 @@ class FeatureRuntime:
         return residual if self._norm is None else self._unit(residual) * self._norm
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Map outputs [row, hidden] to logits [row, support], -inf for a token that is not among a row's candidates."""
+        """Map outputs [row, hidden] to logits [row, support]; -inf for tokens that are no candidates of a row."""
         return self._head(self._unit(outputs) if self._unit_before_head else outputs)
 
     def _attention(
@@ -270,7 +275,7 @@ class FeatureRuntime:
         return _add_bias(layer.leaving(attended), layer.leaving_bias)
 
     def _turns(self, positions: Tensor) -> Tensor:
-        """Return cosines and signed sines [2, row, 1, size] of positions [row] or [3, row]."""
+        """Return cosines and signed sines [2, row, 1, size] for positions [row] or [3, row]."""
         if positions.ndim == 1 or self._axis is None:
             return self.rotary.index_select(1, positions)[:, :, None]
         channels = torch.arange(len(self._axis), device=positions.device)
@@ -284,7 +289,7 @@ class FeatureRuntime:
 
 
 class _CandidateHead:
-    """Output head that scores each row's candidates only; the product of two ``narrow`` matrices chooses them (EAGLE-4)."""
+    """Output head that scores only each row's candidates, which a low-rank product chooses (EAGLE-4)."""
 
     def __init__(self, matrix: Tensor, narrow: Product, wide: Product, config: HeadConfig) -> None:
         self._matrix, self._narrow, self._wide, self._count = matrix, narrow, wide, config.candidates
@@ -298,7 +303,7 @@ class _CandidateHead:
 
 
 def _factors_of_norms(head: FeatureHead) -> dict[str, Tensor]:
-    """Return the tensors with every norm's weight as a factor: 1 is added to centred ones."""
+    """Return the tensors with norm weights as factors: 1 is added to weights stored as offsets from one."""
     how, tensors = head.config.how, dict(head.tensors)
     for name, value in head.tensors.items():
         entry = name in {"embedding_norm.weight", "state_norm.weight"}
@@ -308,7 +313,7 @@ def _factors_of_norms(head: FeatureHead) -> dict[str, Tensor]:
 
 
 def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Return the projection's matrix with its preceding norms or picture mixing folded in, and its bias."""
+    """Return the input projection's matrix, with preceding norms or image mixing folded in, and its bias."""
     kind, weight, bias = config.how.entry_norm, tensors["fc.weight"], tensors.get("fc.bias")
     if config.paired:
         norms = (tensors["embedding_norm.weight"], tensors["state_norm.weight"])
@@ -317,7 +322,7 @@ def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, T
         weight = weight * tensors["input_norm.weight"]
     elif kind == EACH:
         weight = weight * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(config.taps))])
-    if config.queries:  # the embedding's half, and the state's, which img_fc precedes
+    if config.queries:  # img_fc precedes only the half for the state
         words, states = _halves(weight, config)
         mixing = tensors["img_fc.weight"][:, : config.hidden]
         mixed = (states.float() @ mixing.float()).to(weight) if weight.dtype != torch.float64 else states @ mixing
@@ -328,7 +333,7 @@ def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, T
 
 
 def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
-    """Return a narrow projection's columns for the embedding, and for the state."""
+    """Return a narrow projection's columns for the embedding and for the state."""
     first, second = weight.chunk(2, dim=-1)
     return (first, second) if config.how.embedding_first else (second, first)
 
@@ -338,7 +343,7 @@ def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, lay
     part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
     def entering(kind: str) -> Tensor | None:
-        """Return the rows of queries and keys with their channels in order, of values, and of gates, which are stored with the
+        """Return the rows of queries and keys with reordered channels, of values, and of gates, which are stored with the
         queries."""
         if f"self_attn.q_proj.{kind}" not in part:
             return None
@@ -357,7 +362,7 @@ def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, lay
         weight = weight * part["input_layernorm.weight"]
 
     def norm(kind: str) -> Tensor | None:
-        """Return the norm's weight or bias of queries and keys, by head."""
+        """Return the weight or bias of the norm of queries and keys, per head."""
         if f"self_attn.q_norm.{kind}" not in part:
             return None
         sizes = {"q": config.heads, "k": config.kv_heads}
@@ -377,7 +382,7 @@ def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, lay
 
 
 def _feed(part: Mapping[str, Tensor], layout: Layout) -> Product:
-    """Return a dense feed-forward whose input is normalised without the norm's weight, which is folded in here."""
+    """Return a dense feed-forward with the weight of the preceding norm folded in."""
     widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
     widen, narrow = layout(widening.contiguous()), layout(part["mlp.down_proj.weight"])
     biases = [part[f"mlp.{name}_proj.bias"] for name in ("gate", "up") if f"mlp.{name}_proj.bias" in part]
@@ -395,9 +400,9 @@ def _add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class ExpertLayer:
-    """Sparse feed-forward: a router chooses a few experts for each row; a shared expert may process all rows.
+    """Mixture-of-experts feed-forward: a router chooses a few experts per row; a shared expert may process all rows.
 
-    Its input is normalised without the norm's weight, which is folded into the matrices here.
+    The weight of the preceding norm is folded into the matrices.
     """
 
     def __init__(self, experts: Experts, part: Mapping[str, Tensor], layout: Layout) -> None:
@@ -428,12 +433,12 @@ class ExpertLayer:
         return total + (shared if self._shared_gate is None else shared * F.linear(x, self._shared_gate).sigmoid())
 
     def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights and indices of the experts of each row, both [row, chosen]."""
+        """Return weights and indices of each row's experts, both [row, chosen]."""
         experts, wide = self._experts, torch.promote_types(x.dtype, torch.float32)
         logits = F.linear(x.to(wide), self._router.to(wide))
         scores = logits.softmax(-1) if experts.scores == "softmax" else logits.sigmoid()
         by = scores if self._correction is None else scores + self._correction.to(wide)
-        if experts.groups > 1:  # a group is ranked by the sum of its best two
+        if experts.groups > 1:  # a group is ranked by the sum of its best two scores
             grouped = by.unflatten(-1, (experts.groups, -1))
             best = grouped.topk(2, dim=-1).values.sum(-1).topk(experts.chosen_groups, dim=-1).indices
             kept = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=x.device).scatter(-1, best, True)

@@ -1,11 +1,13 @@
-"""One-layer feature drafter network on the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
+"""One-layer draft network over the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
 
-Input i pairs the target's hidden state at token i with the embedding of token i + 1, which removes the uncertainty about the
-sampled token. The output predicts the hidden state at token i + 1, so it can be fed back with token i + 2.
-Two kinds share the code. *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the
-target's head reads the output unchanged. *Wide*: a projection of several hidden states; the layer reads [norm(embedding);
-norm(feature)] at twice the width, adds the feature itself, and a norm precedes the head.
-Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``support`` (the draft vocabulary).
+Input i pairs the target's hidden state at token i with the embedding of token i + 1, so the sampled token is known. The output
+predicts the hidden state at token i + 1, and can be fed back with token i + 2.
+
+*Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the target's head reads the output.
+*Wide*: the feature is a projection of several hidden states. The layer reads [norm(embedding); norm(feature)], twice as wide; the
+feature is the residual; a norm precedes the head.
+
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (key-value heads), ``size`` (of a head), ``support`` (the draft vocabulary).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from specviz.drafting.networks.rotary import rates_of
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """The network's shape. ``taps`` are the target's hidden states that it reads (transformers' numbering)."""
+    """Sizes of the network. ``taps``: the target's hidden states that it reads, as transformers numbers them."""
 
     vocab_size: int
     hidden: int
@@ -38,23 +40,26 @@ class FeatureConfig:
     theta: float = 10000.0
     eps: float = 1e-6
     bias: bool = False
-    """Whether the entering projection has a bias."""
+    """Whether the input projection has a bias."""
     window: int = 1024
-    """Initial length of the rotary table in positions; it grows when needed."""
+    """Initial length of the rotary table in positions; the table grows when needed."""
     rates: tuple[float, ...] = ()
-    """Rotary angles per position, [size / 2], if not those of ``theta``."""
+    """Rotary inverse frequencies [size / 2]; empty: computed from ``theta``."""
     steps: int = 0
-    """Number of learned vectors for the steps of self-feeding; 0 for none."""
+    """Number of learned draft-step embeddings; 0 for none."""
 
     @property
     def angles(self) -> Tensor:
-        """Return the rotary angles per position, float64 [size / 2]."""
+        """Rotary inverse frequencies in radians per position, float64 [size / 2]."""
         return torch.tensor(self.rates, dtype=torch.float64) if self.rates else rates_of(self.head_size, self.theta)
 
 
 class Entry(nn.Linear):
-    """Entering projection. ``scale`` equalises its inputs, some of which are a thousand times larger than others. Stored
-    separately from the matrix, it makes training stable and the matrix fit for eight bits."""
+    """Input projection.
+
+    ``scale``: factors that equalise the inputs, some of which are a thousand times larger than others. Kept apart from the
+    matrix, the factors stabilise training and let the matrix be quantised to int8.
+    """
 
     scale: Tensor
 
@@ -67,7 +72,7 @@ class Entry(nn.Linear):
 
 
 class Norm(nn.Module):
-    """Root-mean-square normalisation with a learned weight."""
+    """RMS norm with a learned weight."""
 
     def __init__(self, hidden: int, eps: float) -> None:
         super().__init__()
@@ -75,7 +80,7 @@ class Norm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # Training may pass bfloat16: the norm is computed in the weight's number format.
+        # Training may pass bfloat16: the norm is computed in the weight's dtype.
         return F.rms_norm(x.to(self.weight.dtype), (x.shape[-1],), self.weight, self.eps)
 
 
@@ -118,8 +123,11 @@ class Layer(nn.Module):
 
 
 class FeatureNet(Network):
-    """The network for training. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and
-    shared; ``draft_ids`` [support] are the tokens of the head's rows, None for the whole vocabulary."""
+    """The network for training.
+
+    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``draft_ids``
+    [support]: token ids of the head's rows, None for the whole vocabulary.
+    """
 
     title, shape = "feature drafter", FeatureConfig
     head: Tensor
@@ -134,9 +142,10 @@ class FeatureNet(Network):
             self.steps = nn.Parameter(torch.zeros(config.steps, config.hidden))
 
     def as_head(self, dialect: str = "") -> FeatureHead:
-        """Return the same weights by their published names; the scale of the projection's inputs moves into its matrix.
+        """Return the same weights under their published names, with the input scale folded into the projection matrix.
 
-        Step vectors have no published name and are left out: drafters that use them add them.
+        Step embeddings have no published name and are left out; drafters that use steps add the embeddings to the features
+        themselves.
         """
         config = self.config
         how = HeadConventions(config.taps, head_norm=config.wide, theta=config.theta, rates=config.rates, eps=config.eps)
@@ -159,7 +168,7 @@ class FeatureNet(Network):
         return FeatureHead(sizes, tensors, self.embedding, self.head, self.draft_ids, dialect)
 
     def runtime(self, layout: Layout = plain) -> FeatureRuntime:
-        """Return the network laid out for drafting; at a picture's positions it reads the picture's own embeddings."""
+        """Return the inference runtime, which takes image embeddings at image positions."""
         return self.as_head().read_as(pictured=True).runtime(layout)
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -167,16 +176,18 @@ class FeatureNet(Network):
         return self.fc(features) if self.config.wide else features
 
     def stepped(self, features: Tensor, step: int) -> Tensor:
-        """Return features [row, hidden] with the vector for ``step`` steps of self-feeding added; step 0 is for the target's
-        own."""
+        """Return features [row, hidden] plus the embedding of draft step ``step``; step 0 marks the target's hidden states."""
         return features + self.steps[min(step, self.config.steps - 1)] if self.config.steps else features
 
     def inputs(self, tokens: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the attention's input and the residual from next tokens [row] and (fused or own) features [row, hidden]."""
+        """Return the attention's input and the residual, from the next tokens [row] and features [row, hidden].
+
+        Features are fused hidden states of the target, or outputs of this network.
+        """
         return self.mix(F.embedding(tokens, self.embedding), features)
 
     def mix(self, embedded: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`inputs`, with the embeddings [row, hidden]."""
+        """Like :meth:`inputs`, but takes token embeddings [row, hidden] instead of tokens."""
         if self.config.wide:
             pair = (self.layer.input_layernorm(embedded), self.layer.hidden_norm(features))
             return torch.cat(pair, dim=-1), features
@@ -189,18 +200,18 @@ class FeatureNet(Network):
         return self.turn(self.layer.self_attn.q_proj(x).view(-1, config.heads, config.head_size), positions)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys, rotated, and values, each [row, kv, size]."""
+        """Return rotated keys, and values, each [row, kv, size]."""
         config, attention = self.config, self.layer.self_attn
         keys = self.turn(attention.k_proj(x).view(-1, config.kv_heads, config.head_size), positions)
         return keys, attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
     def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
-        """Return the output [row, hidden] from the residual and the attention [row, head * size]."""
+        """Return the output [row, hidden] from the residual and the attention output [row, head * size]."""
         x = residual + self.layer.self_attn.o_proj(attended)
         return x + self.layer.mlp(self.layer.post_attention_layernorm(x))
 
     def ready(self, output: Tensor) -> Tensor:
-        """Return the head's input from an output."""
+        """Return the head's input for an output of the layer."""
         return self.norm(output) if self.config.wide else output
 
     def logits(self, output: Tensor) -> Tensor:
@@ -211,10 +222,11 @@ class FeatureNet(Network):
 def attend(
     queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor, own: list[tuple[Tensor, Tensor]] | None = None
 ) -> Tensor:
-    """Return grouped-query attention [row, head * size] of queries [row, head, size] over keys and values [column, kv, size].
+    """Return the grouped-query attention output [row, head * size] of queries [row, head, size] over keys and values [column, kv,
+    size].
 
-    ``hidden_from`` is bool [row, column]: the columns hidden from a row. ``own`` are further keys and values, one pair [row, kv,
-    size] per earlier self-fed step, each visible to its own row only.
+    ``hidden_from``: bool [row, column], True where the column is masked for the row. ``own``: further keys and values, one pair
+    [row, kv, size] per earlier draft step; each row attends only to its own.
     """
     rows, heads, size = queries.shape
     groups = keys.shape[1]

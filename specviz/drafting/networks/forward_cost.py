@@ -18,14 +18,14 @@ from specviz.engine.sampling import Noise, Warp
 
 REPEATS = 5
 LEVELS = 4
-"""Number of forwards per round. The first reads weights from memory, the others from faster caches."""
+"""Number of forwards per round. The first reads weights from memory, the others from the caches."""
 ELSEWHERE = 1 << 26
 """Bytes written before a round to evict the weights from the caches, as a target pass does."""
 
 
 def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
-    """Return milliseconds of a forward over ``rows`` nodes (of a block network: seeds), head included. Measured
-    once per network."""
+    """Return milliseconds of a forward over ``rows`` nodes (for a block network: seeds), head included; measured once per
+    network."""
 
     def measure() -> float:
         return _blocks(network, rows) if isinstance(network, BlockNet) else _measure(network, rows)
@@ -35,8 +35,10 @@ def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
 
 @torch.inference_mode()
 def _measure(network: FeatureRuntime, rows: int) -> float:
-    """Return a level's share of the fastest of a few rounds after 128 cached inputs: forwards over nodes that do not see each
-    other, each followed by the choice of the best children."""
+    """Return the time per level in the fastest of a few rounds after 128 cached inputs.
+
+    A level is a forward over nodes that do not attend to each other, followed by the choice of the best children.
+    """
     device, length = network.embedding.device, CONTEXT + rows
     tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
     states = network.embedding[tokens]
@@ -57,7 +59,7 @@ def _measure(network: FeatureRuntime, rows: int) -> float:
 
 @torch.inference_mode()
 def _blocks(network: BlockNet, rows: int) -> float:
-    """Measure the same for a block below each of ``rows`` seeds, each at the end of its own chain below the root."""
+    """Return the time of a block below each of ``rows`` seeds, each seed at the end of its own chain below the root."""
     device = network.embedding.device
     ids = [1] * (CONTEXT + 1)
     context = Context(ids, len(ids), 0, Warp(), Noise(0), device, CONTEXT)
@@ -79,8 +81,10 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 
 def _fastest(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
-    """Return milliseconds of the fastest of a few runs of ``forward``, since other programs only slow it down. ``before`` runs
-    untimed ahead of each, after a write that evicts the caches as a target pass would."""
+    """Return milliseconds of the fastest of a few runs of ``forward``, because other programs only slow it down.
+
+    Before each run, a write evicts the caches, and ``before`` runs untimed.
+    """
     times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
     for _ in range(REPEATS + 1):
         elsewhere.fill_(0)
@@ -92,4 +96,4 @@ def _fastest(forward: Callable[[], object], device: torch.device, before: Callab
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append((time.perf_counter() - started) * 1e3)
-    return min(times[1:])  # the first is warm-up
+    return min(times[1:])  # the first is a warm-up

@@ -1,8 +1,8 @@
-"""Fused decoder (Llama and Qwen architectures): a cheaper version of a model, with few operations per pass.
+"""Fused decoder for Llama and Qwen architectures: a cheaper copy of a model, with few operator calls per pass.
 
-Its matrices may be quantised, some layers left out, and the attention of several layers computed in parallel from one input.
-Norms' weights are not folded into the matrices after them, since they equalise a quantised matrix's inputs.
-Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache), ``layer``.
+Matrices may be quantised, layers left out, and the attention of several layers computed in parallel from one input. Norm weights
+are not folded into the next matrices, because they equalise a quantised matrix's inputs. Axis names: ``row``, ``hidden``,
+``head``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache), ``layer``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from specviz.drafting.networks.attention import Layout, Product
 from specviz.drafting.networks.rotary import table, turn
 
 _AT_ONCE = 512
-"""Initial length of the rotary table in positions; it grows when needed."""
+"""Initial length of the rotary table in positions; the table grows when needed."""
 
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """Sizes of a decoder. ``layers`` is the full model's number of layers; ``rates`` are the rotary angles per position."""
+    """Sizes of a decoder. ``layers``: number of layers of the full model. ``rates``: rotary inverse frequencies in radians per
+    position."""
 
     vocab_size: int
     hidden: int
@@ -39,10 +40,10 @@ class DecoderShape:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Layer ``number`` of its model. ``entering`` stacks queries, keys and values [head * size, hidden], ``widening`` gate and
-    up; ``before`` and ``between`` are the weights [hidden] of the norms that precede these two.
+    """Weights of layer ``number``.
 
-    ``turning`` are norms of queries and keys [head, size], if any; ``device`` is the layer's device.
+    ``entering``: queries, keys and values, stacked [.., hidden]. ``widening``: gate and up, stacked. ``before``, ``between``
+    [hidden]: weights of the norms before these two. ``turning`` [head, size]: norm weights of queries and keys, if any.
     """
 
     number: int
@@ -59,7 +60,7 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer's matrices in their layout."""
+    """Layer with packed matrices."""
 
     number: int
     before: Tensor
@@ -74,8 +75,11 @@ class _Layer:
 
 
 class LeanCache:
-    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling. If layers are on several devices, each
-    layer's entries are on its device; on one device a slice over layers is one tensor."""
+    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling.
+
+    If all layers are on one device, the entries of adjacent layers are one tensor; otherwise each layer's entries are on its
+    device.
+    """
 
     def __init__(self, decoder: LeanDecoder, capacity: int) -> None:
         shape, places = decoder.shape, [layer.device for layer in decoder.layers]
@@ -89,7 +93,7 @@ class LeanCache:
             self.layers = [torch.zeros(size, dtype=decoder.dtype, device=place) for place in places]
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns and keep the existing ones."""
+        """Make room for this many columns; existing columns are kept."""
         capacity = self.layers[0].shape[2]
         if columns <= capacity:
             return
@@ -113,7 +117,7 @@ class LeanCache:
 
 
 class LeanDecoder:
-    """Frozen weights, shared between runs, each with its own :class:`LeanCache`."""
+    """Frozen weights, shared between runs, which keep their own :class:`LeanCache`."""
 
     def __init__(
         self,
@@ -124,8 +128,10 @@ class LeanDecoder:
         dtype: torch.dtype,
         group: int = 1,
     ) -> None:
-        """``ends`` are the embedding, the last norm's weight and the head; ``layouts`` those of layers and head. ``dtype`` is
-        that of activations, ``group`` the maximum number of layers whose attention runs in parallel."""
+        """``ends``: embedding, last norm weight and head. ``layouts``: packing of the layers and of the head.
+
+        ``dtype``: dtype of activations. ``group``: maximum number of layers whose attention runs in parallel.
+        """
         self.shape, self.dtype = shape, dtype
         self._embedding, self._last = ends[0], ends[1].to(dtype)
         layout, self._head = layouts[0], layouts[1](ends[2])
@@ -149,7 +155,7 @@ class LeanDecoder:
         return LeanCache(self, capacity)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
         if self._table.shape[1] < positions:
             self._table = self._turns(2 * positions)
 
@@ -168,11 +174,11 @@ class LeanDecoder:
         together: bool = False,
         last: int = 0,
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return logits [row, vocab] (of the ``last`` rows if set) and the requested hidden states, in transformers' numbering
-        and in the embedding's number format.
+        """Return logits [row, vocab] (only of the ``last`` rows, if set) and the hidden states ``taps``.
 
-        Keys and values are written after the cache's ``length``, which is unchanged. ``mask`` is bool [row, column] up to and
-        including the new columns, None if every row sees all of them. With ``together``, each span's attention runs in parallel.
+        Keys and values are written after the cache's ``length``, which stays unchanged. ``mask``: bool [row, column] up to and
+        including the new columns; None if each row attends to all of them. ``together``: whether the attention of each span runs
+        in parallel. Hidden states are numbered as in transformers and have the embedding's dtype.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)
         turns, hidden, tap_queue = self._table[:, positions][:, :, None], {}, sorted(taps)
@@ -190,9 +196,9 @@ class LeanDecoder:
         return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, mask)), layer)
 
     def _parallel(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        """Run every layer's attention from the same input, then output and feed-forward layer by layer.
+        """Run the attention of several layers from the same input, then output and feed-forward layer by layer.
 
-        On one device all attentions are one call; on several, each layer's attention runs on its device, concurrently.
+        On one device, the attentions are one call; on several devices, they run concurrently.
         """
         layers, inputs = [self.layers[place] for place in span], x
         joint = self._joint.get(tuple(span))
@@ -216,7 +222,8 @@ class LeanDecoder:
         return self._attend(mixed[:, None], [place], turns.to(layer.device), cache, mask)[0]
 
     def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        """Return each layer's attention [layer, row, head * size] of mixed [row, layer, (head + 2 kv) * size]; fill the cache."""
+        """Return each layer's attention output [layer, row, head * size] of mixed [row, layer, (head + 2 kv) * size]; fills the
+        cache."""
         shape, rows = self.shape, len(mixed)
         heads, kv = shape.heads, shape.kv_heads
         split = mixed.view(rows, len(span), heads + 2 * kv, shape.head_size)
@@ -247,7 +254,7 @@ class LeanDecoder:
 
 
 def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
-    """Return spans of layers whose attention runs in parallel: those between the first and the last in groups of up to ``group``.
+    """Return spans of layers whose attention runs in parallel: groups of up to ``group`` between the first and the last layer.
 
     The first and the last layer are spans of one. Spans are in the order of the layers.
     """
@@ -274,9 +281,9 @@ def _lay_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
 
 
 def _join(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
-    """Return one matrix for layers with one input: a common norm weight, the product, and their biases [layer, …].
+    """Return a shared norm weight, one product for layers with the same input, and their biases [layer, …].
 
-    The remaining factor of each layer's own norm weight is folded into its rows.
+    What remains of each layer's norm weight is folded into the rows of the product.
     """
     place = layers[0].device
     befores = torch.stack([layer.before.to(place, dtype) for layer in layers])

@@ -1,4 +1,4 @@
-"""Decoding session of a fused decoder, which verifies drafts like a target's session."""
+"""Decoding session of a fused decoder, with the interface of a target's session."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PIECE = 128
 """Number of prompt tokens per pass."""
 TREE_ROOM = 64
 AT_FIRST = 1024
-"""Initial columns of a cache, which may grow."""
+"""Initial number of columns of a cache, which may grow."""
 
 
 class LeanSession:
-    """Session of one run. ``taps`` are the requested hidden states, numbered as in the full model."""
+    """Session of one run. ``taps``: hidden states to return, numbered as in the full model."""
 
     def __init__(self, decoder: LeanDecoder, capacity: int, taps: Sequence[int] = ()) -> None:
         self.decoder = decoder
@@ -34,11 +34,11 @@ class LeanSession:
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``: no pass is padded."""
+        """Return ``nodes``, since passes are not padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache; return logits [1, vocab] of the last one, hidden [position, hidden]."""
+        """Append ``ids`` to the cache. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
         passes = []
         for start, end in chunks(len(ids), PIECE):
             piece = list(ids[start:end])
