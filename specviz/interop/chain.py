@@ -17,11 +17,10 @@ from operator import eq
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from specviz.errors import BadInput, shown
+from specviz.errors import BadInput
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import (
     ACCEPTED,
-    MAX_NODES,
     MAX_STEPS,
     MAX_TEXT,
     REJECTED,
@@ -48,8 +47,6 @@ MOST_TOKENS = 40_000
 """Maximum number of tokens of a run, so that the end record fits on a line."""
 MOST_LETTERS = 120_000
 """Maximum number of characters in a step's texts, so that the step fits on a line."""
-MOST_PROMPT = 50_000_000
-LARGEST_TOKEN = 2**31 - 1
 _LINE_PART = 400_000
 """Maximum size of one text of a run or end record, in bytes of JSON."""
 _LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device": 256, "dtype": 64, "machine": 1024}
@@ -107,15 +104,13 @@ class ChainSteps:
     """
 
     def __init__(self, text: TokenText, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy") -> None:
-        if length > MOST_PROMPT:
-            raise BadInput(f"The prompt has {length} tokens; a trace holds at most {MOST_PROMPT}.")
         self._text, self._ends, self.rule = text, ends, rule
         self._last, self._prompt_length = root, length
         self.output: list[int] = []
         """Token ids emitted so far."""
         self.steps: list[Step] = []
 
-    def room(self, tokens: int = 1) -> bool:
+    def room(self, tokens: int) -> bool:
         """Whether a round of this many tokens still fits in the trace."""
         return len(self.steps) < MAX_STEPS and len(self.output) + tokens <= MOST_TOKENS
 
@@ -133,13 +128,9 @@ class ChainSteps:
                 f"Round {number} drafts {len(drafted)} and emits {len(emitted)} tokens; a trace holds at most "
                 f"{MOST_TOKENS} tokens in {MAX_STEPS} rounds, with drafts of {MAX_DEPTH}."
             )
-        for token in (*drafted, *emitted, *(token for best in round_.top for token, _ in best)):
-            if not 0 <= token <= LARGEST_TOKEN:
-                raise BadInput(f"A token id is {shown(token)}; it should be a whole number from 0 to {LARGEST_TOKEN}.")
         # A token resampled after a rejection may equal the rejected one, so the engine's count takes precedence.
         accepted = agreement(drafted, emitted) if round_.accepted is None else round_.accepted
         with_bonus, overruled = len(emitted) > accepted, accepted < len(drafted)
-        untold = max(0, min(round_.untold, MAX_NODES - 1 - len(drafted)))
         nodes = [Node(-1, self._last, self._of(self._last), status=ROOT)]
         known = (chain(round_.q, repeat(None)), chain(round_.p[: accepted + 1], repeat(None)))
         for depth, (token, q, p) in enumerate(zip(drafted, *known, strict=False)):
@@ -158,12 +149,12 @@ class ChainSteps:
             bonus=bonus,
             emitted=tuple(emitted),
             pieces=tuple("" if token in self._ends else piece[:MAX_TEXT] for token, piece in zip(emitted, pieces, strict=True)),
-            rule=rule if drafted or untold else "none",
+            rule=rule if drafted or round_.untold else "none",
             time=round_.time,
             cut=None if with_bonus else round_.cut,
-            draft_calls=round_.draft_calls if drafted or untold else 0,
-            verified=len(drafted) + untold,
-            padded=max(min(round_.padded, 1_000_000), len(drafted) + untold + 1),
+            draft_calls=round_.draft_calls if drafted or round_.untold else 0,
+            verified=len(drafted) + round_.untold,
+            padded=max(min(round_.padded, 1_000_000), len(drafted) + round_.untold + 1),
             rows=tuple(
                 TargetRow(node, tuple(Candidate(token, self._of(token), min(1.0, p)) for token, p in best[:64] if p > 0))
                 for node, best in enumerate(round_.top[: accepted + 1])
@@ -216,13 +207,13 @@ def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling()
 
     Names and texts are truncated to the limits of a trace.
     """
+    pieces = fields.get("prompt_pieces", ())
     found = {
-        "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "", "prompt": "",
-        "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,
+        "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "",
+        "prompt": "".join(pieces), "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,
         "target": target, "method": method, "title": title,
     }  # fmt: skip
     found |= {name: found[name][:most] for name, most in _LONGEST.items() if name in found}
-    pieces = fields.get("prompt_pieces", ())
     sizes = accumulate(_size(piece) + 1 for piece in pieces)
     found["prompt_pieces"] = tuple(piece[:MAX_TEXT] for piece, size in zip(pieces, sizes, strict=True) if size <= _LINE_PART)
     found |= {"prompt": fitted(found["prompt"]), "libraries": {"specviz": __version__, **fields.get("libraries", {})}}

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct
 
 from specviz.errors import BadInput, BadTrace, shown
-from specviz.interop.chain import MOST_LETTERS, MOST_PROMPT, ChainRound, ChainSteps, NumberedTokens, run_of
+from specviz.interop.chain import MOST_LETTERS, ChainRound, ChainSteps, NumberedTokens, run_of
 from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import CUTS, MAX_NODES, MAX_TEXT, Count, Line, Nanoseconds, Token, Trace
 from specviz.trace.validate import MAX_DEPTH
@@ -29,6 +29,7 @@ from specviz.trace.wire import strict_json, typed
 
 MOST_BYTES = 64 << 20
 MOST_TRACES = 256
+MOST_PROMPT = 50_000_000
 _RESPONSE = {"choices", "usage", "metrics", "model", "id", "object", "created", "prompt_token_ids"}
 NO_TIMES = "This file holds no times: every step shows 0."
 NO_ROUNDS = "The response does not report its rounds: every token is shown as its own round."
@@ -37,7 +38,7 @@ REASONS = {"stop": "eos", "tool_calls": "eos", "length": "budget"}
 """Trace end reasons by the server's ``finish_reason``."""
 NUMBERED = 1 << 30
 """First number assigned to tokens without an id; larger than any vocabulary."""
-_NAMED_BY_ID = re.compile(r"token_id:(\d{1,10})")
+_NAMED_BY_ID = re.compile(r"token_id:(\d{1,9})")
 _BROKEN = "\ufffd"
 
 

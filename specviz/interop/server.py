@@ -134,8 +134,6 @@ class Answer:
             yield run
             try:
                 for arrival in arrivals if first is None else chain([first], arrivals):
-                    if not steps.room(len(arrival.tokens)):
-                        raise BrokenOff(f"the response has more than {len(steps.output)} tokens.")
                     self._arrivals.append(arrival)
                     step = steps.add(chain_round(arrival))
                     yield step.replace(notes=(*step.notes, *sampler.news()))

@@ -97,7 +97,7 @@ class Sampler:
     The counts include other requests that the server handles in that time. A server without counts is queried only once.
     """
 
-    def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
+    def __init__(self, url: str, key: str, cancel: threading.Event) -> None:
         self._over = threading.Event()
         self._reported = 0
         self.samples: list[CounterSample] = []

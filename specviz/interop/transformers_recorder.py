@@ -294,7 +294,6 @@ class _Call:
         settings = {setting: getattr(chosen, setting, None), "assistant_ensemble_weight": loose}
         bound = f"Drafts are judged by a mixture of target and drafter, weight {loose}."
         relaxed = {} if loose is None else {"exactness": "relaxed", "bound": bound}
-        pieces = text.pieces([], self._prompt)
         return run_of(
             _name(model),
             "transformers_assisted" if generator else PLAIN,
@@ -308,8 +307,7 @@ class _Call:
             device=str(model.device),
             dtype=str(model.dtype).removeprefix("torch."),
             tier="eager",
-            prompt="".join(pieces),
-            prompt_pieces=pieces,
+            prompt_pieces=text.pieces([], self._prompt),
             draft="" if assistant in (None, model) else _name(assistant),
             libraries={"torch": torch.__version__, "transformers": transformers.__version__},
             warnings=(FIRST_PASS, UNTOLD) if isinstance(text, NumberedTokens) else (FIRST_PASS,),

@@ -124,5 +124,5 @@ def test_the_servers_run_has_the_methods_name_and_what_is_not_known_of_it(tmp_pa
         assert main([*asked, "--engine", "vllm", "--server", url, "--out", str(out)]) == 0
     trace = store.read(out)
     assert trace.run.title == "Prompt lookup in vLLM" and trace.run.parameters["copied"] == 5
-    assert any("does not report: method, " in word for word in trace.run.warnings)
+    assert any("does not report method, " in word for word in trace.run.warnings)
     assert trace.end is not None and trace.end.text == "".join(WORDS[:6])

@@ -145,14 +145,13 @@ class _File:
         self._most, self._least = asked["max_tokens"] or 1 << 30, asked["min_tokens"]
         self._over, self._batch = "", 1
         self._began, self._prefill = time.perf_counter_ns(), 0
-        top_k, pieces = max(0, asked["top_k"]), text.pieces([], prompt)
+        top_k = max(0, asked["top_k"])
         warped = asked["top_p"] < 1 or top_k or asked["min_p"] > 0
         self._write(run_of(
             **server,
             sampling=Sampling(asked["temperature"], top_k, asked["top_p"], asked["seed"]),
             max_new_tokens=self._most,
-            prompt="".join(pieces),
-            prompt_pieces=pieces,
+            prompt_pieces=text.pieces([], prompt),
             warnings=(FIRST, WARPED) if warped else (FIRST,),
         ))  # fmt: skip
 
