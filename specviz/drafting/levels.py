@@ -17,15 +17,15 @@ Result = TypeVar("Result")
 
 
 class Levels:
-    """One round's logits, level by level from the root. ``deepest`` is the maximum number of levels, unlimited by default."""
+    """Logits of one round, level by level from the root. ``deepest``: maximum number of levels, unlimited by default."""
 
     deepest: int = 1 << 30
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Run ``work``, which computes exactly the next level; return its result.
+        """Run ``work``, which computes exactly the next level. Returns its result.
 
-        On CUDA it may be captured once and replayed in later rounds. So it must not read from the host, only from tensors with
-        fixed addresses, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
+        On CUDA the work may be captured once and replayed in later rounds, so it may read only tensors with fixed addresses, such
+        as an earlier step's result. ``key``: distinguishes this work from other work at this level.
         """
         return work()
 
@@ -34,27 +34,30 @@ class Levels:
         raise LookupError(f"{type(self).__name__} does not implement first()")
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both
-        int64."""
+        """Return raw logits [row, support] after ``tokens`` [row]; ``parents`` [row] are rows of the level above (int64)."""
         raise LookupError(f"{type(self).__name__} does not implement below()")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """Return the next level's raw logits in a separate step: those of :meth:`first` without arguments, else of
-        :meth:`below`.
+        """Return the next level's raw logits in a step of its own: :meth:`first` without arguments, else :meth:`below`.
 
         For rows chosen outside captured work, for example with the round's noise.
         """
         return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """Return ``values``, which change from round to round, in a form that captured steps can read: at an address that
-        stays the same for each ``name``."""
+        """Return ``values``, which change from round to round, at an address that is fixed for each ``name``.
+
+        Captured steps can read such tensors.
+        """
         return values
 
 
 class ChainLevels(Levels):
-    """Levels of one row each. ``after`` returns raw logits [support] after a token [1] that extends the chain so far, or after
-    the root for None. ``asked`` counts the levels so far."""
+    """Levels of one row each.
+
+    ``after``: function that returns raw logits [support] after a token [1] that extends the chain, or after the root for None.
+    ``asked``: number of levels so far.
+    """
 
     def __init__(self, after: Callable[[Tensor | None], Tensor], deepest: int) -> None:
         self._after, self.deepest, self.asked = after, deepest, 0
@@ -69,11 +72,11 @@ class ChainLevels(Levels):
 
 
 class LevelDrafter(Protocol):
-    """A drafter that returns logits level by level, all over one vocabulary."""
+    """Drafter that returns logits level by level over one vocabulary."""
 
     @property
     def support(self) -> Tensor | None:
-        """Token ids of its vocabulary, int64 [support]; None if it is the target's."""
+        """Token ids of the drafter's vocabulary, int64 [support]; None for the target's vocabulary."""
 
     def levels(self, context: Context) -> Levels | None:
         """Return this round's levels, or None if the drafter cannot draft."""

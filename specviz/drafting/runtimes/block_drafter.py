@@ -1,8 +1,8 @@
 """Block drafter: one forward of a semi-autoregressive network gives the distributions of a tree's next k levels.
 
-The committed text is stored as keys, values and one recurrent state, computed from the target's true features alone. Everything
-computed from the network's own features is dropped after the round. A *seed* is a node whose depth is a multiple of k and whose
-block was computed; the root is the first seed. See :mod:`specviz.drafting.networks.block_net` for the alignment.
+The committed text is stored as keys, values and a recurrent state, computed only from the target's features. What is computed
+from the network's own features is dropped after the round. A *seed* is a node whose depth is a multiple of k and whose block was
+computed; the root is the first seed. See :mod:`specviz.drafting.networks.block_net` for the alignment.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ _FIRST_COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Seeds:
-    """A level: its rows' seeds [row] and the tokens from each seed down to the row, ``chains`` [row, token]. Of the seeds' block:
-    recurrent ``state`` [layer, seed, width], ``features`` [seed, k, hidden], ``logits`` [seed, k, support] and the drafted blocks
-    that each sees, bool [seed, block]. ``recent`` [k, hidden] are the last committed inputs of the decoder layer."""
+    """A level of the tree.
+
+    ``seeds`` [row]: seed of each row. ``chains`` [row, token]: tokens from the seed down to the row. Of the seeds' block:
+    recurrent ``state`` [layer, seed, width], ``features`` [seed, k, hidden], ``logits`` [seed, k, support], and ``seen``, bool
+    [seed, block], the drafted blocks that a seed attends to. ``recent`` [k, hidden]: last committed inputs of the decoder layer.
+    """
 
     seeds: Tensor
     chains: Tensor
@@ -44,7 +47,7 @@ class _Seeds:
 
 
 class BlockLevels(CapturedLevels[_Seeds]):
-    """One run's cache and its rounds, level by level, with tokens on the device: one forward per block."""
+    """Cache and rounds of one run, level by level, with tokens on the device: one forward per block."""
 
     def __init__(self, network: BlockNet, columns: int) -> None:
         super().__init__(network.embedding.device)
@@ -59,8 +62,10 @@ class BlockLevels(CapturedLevels[_Seeds]):
         return 1 + (self.trail[-1].depth // self._network.block if self.trail else 0)
 
     def commit(self, tokens: Tensor, features: Tensor, start: Any, state: State) -> tuple[Tensor, State]:
-        """Append inputs, ``tokens`` [input] and ``features`` [input, hidden] from ``start`` on; return the decoder layer's
-        inputs [input, hidden] and the recurrent state after them."""
+        """Append inputs: ``tokens`` [input] and ``features`` [input, hidden], from column ``start`` on.
+
+        Returns the decoder layer's inputs [input, hidden] and the recurrent state after them.
+        """
         network = self._network
         x, state = network.recur(network.inputs(tokens[None], features[None]), state)
         _, key, value = network.layer.project(x, network.turns(self._places(start, len(tokens))))
@@ -68,7 +73,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
         return x[0], state
 
     def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
-        """Set this round's committed inputs, as of :meth:`commit`, and the last inputs of the layer before them."""
+        """Set this round's committed inputs, as for :meth:`commit`, and the layer's last inputs ``recent`` before them."""
         self.trail = []
         self._round = (tokens, features, start, state, recent)
 
@@ -93,7 +98,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
         return self.trail[0].logits[0]
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row]; ``parents`` [row] are rows of the level above."""
         above, k = self.trail[-1], self._network.block
         seeds, chains = above.seeds[parents], torch.cat((above.chains[parents], tokens[:, None]), dim=1)
         here = replace(above, seeds=seeds, chains=chains, depth=above.depth + 1)
@@ -121,33 +126,38 @@ class BlockLevels(CapturedLevels[_Seeds]):
         return torch.arange(int(start), int(start) + count, device=self._device)
 
     def _put(self, start: int | Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [1, kv, row, size] from column ``start`` on; return all up to them [1, kv, column, size]."""
+        """Write keys and values [1, kv, row, size] from column ``start`` on. Returns the columns up to the last written."""
         keys, values = self.cache.put(start, key[0].transpose(0, 1), value[0].transpose(0, 1))
         return keys[None], values[None]
 
     def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the committed keys and values, and a mask of the columns among them."""
+        """Return the committed keys and values, and a mask for columns that are not committed, if any."""
         keys, values = self.cache.both
         return keys[None, :, :end], values[None, :, :end], None
 
     def _drafted(
         self, end: Any, drafted: int, key: Tensor, value: Tensor, own: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Write a block's keys and values after the ``drafted`` columns; return those visible, and the mask [row, column] from
-        the rows' ``own`` [row, drafted column]."""
+        """Write a block's keys and values after the ``drafted`` columns.
+
+        Returns the columns to attend to, and the mask [row, column], made from the rows' ``own`` [row, drafted column].
+        """
         keys, values = self._put(end + drafted, key, value)
         return keys, values, torch.cat((own.new_ones(len(own), end), own), dim=1)
 
 
 class FixedBlocks(BlockLevels):
-    """As :class:`BlockLevels`, for CUDA graphs: shapes and addresses are the same in every round with equally many committed
-    inputs, and a mask hides the columns after the block."""
+    """Variant of :class:`BlockLevels` for CUDA graphs.
+
+    Shapes and addresses are the same in all rounds with the same number of committed inputs; a mask hides the columns after the
+    block.
+    """
 
     def __init__(self, network: BlockNet, columns: int) -> None:
         super().__init__(network, columns)
         self.cache.clear()
         network.reach(columns + ROOM)
-        self._held = network.rotary  # captured steps read this table even after the network has replaced its own
+        self._held = network.rotary  # captured steps read this table even if the network replaces its own
         self._column = torch.arange(columns, device=self._device)
 
     def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
@@ -177,8 +187,10 @@ class FixedBlocks(BlockLevels):
 
 
 class BlockDrafter(NullDrafter):
-    """Drafter with ``network``, from the target's hidden state ``network.config.tap``. ``fixed`` gives rounds fixed shapes and
-    addresses for CUDA graphs; by default on CUDA only."""
+    """Drafter with ``network``, which reads the target's hidden state ``network.config.tap``.
+
+    ``fixed``: whether rounds have fixed shapes and addresses for CUDA graphs; by default only on CUDA.
+    """
 
     def __init__(self, network: BlockNet, fixed: bool | None = None) -> None:
         self.network = network
@@ -193,7 +205,7 @@ class BlockDrafter(NullDrafter):
         """Inputs that no pass has read: tokens, and the target's features of the tokens before them."""
         self._committed = self._counted = 0
         self._drafting: BlockLevels | None = None
-        """This round's levels, which read the waiting inputs when they are asked for."""
+        """This round's levels, which read the waiting inputs with the first level."""
         self._state = self.network.zero()
         self._recent = self.network.embedding.new_empty(0, self.network.config.hidden)
 
@@ -234,7 +246,7 @@ class BlockDrafter(NullDrafter):
         return self._levels
 
     def _commit(self, tokens: Tensor, features: Tensor) -> None:
-        """Append inputs to the committed text: ``features`` [input, hidden] and the ``tokens`` [input] after them."""
+        """Append inputs to the committed text: ``features`` [input, hidden], and the ``tokens`` [input] after them."""
         levels = self._room(self._committed + len(tokens))
         x, self._state = BlockLevels.commit(levels, tokens, features, self._committed, self._state)
         self._committed += len(tokens)

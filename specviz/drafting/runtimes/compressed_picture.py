@@ -1,7 +1,7 @@
-"""Compressed picture in a drafter's prompt: a few learned queries' answers replace it (ViSpec, arXiv 2509.15235).
+"""Compressed image in a drafter's prompt: outputs of a few learned queries replace it (ViSpec, arXiv 2509.15235).
 
-All answers but the last take the picture's last positions and enter the first layer unchanged; the last one is added to every
-state after the picture. Positions remain those of the whole prompt.
+All outputs but the last take the image's last positions and enter the first layer without projection. The last output is added to
+the states after the image. Positions remain those of the whole prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specviz.trace.schema import Note
 
 
 class _Rows(FeatureDrafter[Any]):
-    """Drafter on the shortened prompt. ``stands`` are the answers' indices in it, ``end`` is the first index after them."""
+    """Drafter on the shortened prompt. ``stands``: indices of the query outputs in it. ``end``: first index after them."""
 
     def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)
@@ -31,7 +31,7 @@ class _Rows(FeatureDrafter[Any]):
         self._behind: Tensor | None = None
 
     def look(self, picture: Tensor | None) -> None:
-        """Set the picture's embeddings [visual, hidden], or None for no picture."""
+        """Set the image embeddings [visual, hidden], or None for no image."""
         self._answers = self._behind = None
         if picture is not None:
             self._answers = self._network.compressed(picture)
@@ -55,7 +55,7 @@ class _Rows(FeatureDrafter[Any]):
 
 
 class CompressedPicture(TextAlone):
-    """Drafter with a published head's learned queries on a prompt with a picture."""
+    """Drafter that uses a published head's learned queries on a prompt with an image."""
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         kept = layout.visual[len(layout.visual) - network.queries + 1 :] if network.queries > 1 else ()
@@ -83,7 +83,7 @@ class CompressedPicture(TextAlone):
 
 
 def with_picture(network: FeatureRuntime, layout: Layout) -> AllRows | CompressedPicture:
-    """Return the drafter of ``network`` on a prompt with a picture."""
+    """Return the drafter of ``network`` for a prompt with an image."""
     if network.queries:
         return CompressedPicture(network, layout)
     return AllRows(network, layout)

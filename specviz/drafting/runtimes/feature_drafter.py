@@ -1,8 +1,8 @@
 """Feature drafter (EAGLE): drafts a tree level by level from the target's hidden states.
 
-Committed tokens enter the cache with the target's own features. Drafted tokens enter it with the network's own features, and are
-dropped after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the distribution of its children comes
-from the feature of token P - 1 and the root's embedding; below a child, from its parent's output and its own embedding.
+Committed tokens enter the cache with the target's features, drafted tokens with the network's own features until the end of the
+round (Li et al., EAGLE, arXiv 2401.15077). With the root at position P, its children's distribution comes from the feature of
+token P - 1 and the root's embedding. Below a child, the distribution comes from the parent's output and the child's embedding.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
-# Rows of a prompt per forward: the mask's size is their number times the prompt's length.
+# Rows of a prompt per forward; the mask has this number times the prompt's length entries.
 PIECE = 512
 _FIRST_COLUMNS = 512
 _TOGETHER = 32
-"""Maximum number of committed inputs in a round's first level with fixed shapes; earlier ones are run before it."""
+"""Maximum number of committed inputs in a round's first level of fixed shape; earlier inputs are run before it."""
 
 
 class DraftCache(Protocol):
@@ -37,7 +37,7 @@ class DraftCache(Protocol):
 
 
 class TapsLayers(Protocol):
-    """Configuration that names the target's layers read by the network."""
+    """Config that names the target's layers that the network reads."""
 
     @property
     def taps(self) -> tuple[int, ...]: ...
@@ -47,19 +47,19 @@ Cache = TypeVar("Cache", bound=DraftCache)
 
 
 class Stepper(Protocol[Cache]):
-    """A network laid out for drafting, shared between runs, each with its own cache."""
+    """Inference runtime of a network, shared between runs, which keep their own caches."""
 
     draft_ids: Tensor | None
 
     @property
     def config(self) -> TapsLayers:
-        """Configuration of the network."""
+        """Config of the network."""
 
     def open(self, capacity: int) -> Cache:
         """Return an empty cache with initial room for ``capacity`` inputs."""
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
 
     def fuse(self, features: Tensor) -> Tensor:
         """Return the network's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
@@ -71,14 +71,14 @@ class Stepper(Protocol[Cache]):
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Return outputs [row, hidden]; their keys and values enter the cache from column ``start`` on."""
+        """Return outputs [row, hidden]; keys and values are written to the cache from column ``start`` on."""
 
 
 class FeatureDrafter(NullDrafter, Generic[Cache]):
-    """Drafter of one run, with a cache and features; ``stepper`` is shared between runs.
+    """Drafter of one run; ``stepper`` is shared between runs.
 
-    ``context_length`` is the drafter's maximum context in tokens, None for the target's own limit. ``fixed`` gives levels fixed
-    shapes and addresses for CUDA graphs; by default on CUDA only.
+    ``context_length``: maximum context in tokens, None for the target's limit. ``fixed``: whether levels have fixed shapes and
+    addresses for CUDA graphs; by default only on CUDA.
     """
 
     def __init__(self, stepper: Stepper[Cache], context_length: int | None = None, fixed: bool | None = None) -> None:
@@ -94,7 +94,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     def _restart(self) -> None:
         self._committed = 0
-        """Number of inputs in the cache with the target's own features."""
+        """Number of inputs in the cache with the target's features."""
         self._waiting: list[Tensor] = []
         """Features [row, hidden] of the tokens from ``_committed`` on, from the target's states."""
         self._end_round()
@@ -114,7 +114,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         if prefill is not None:
             self._waiting.append(self._features(prefill, None))
             self._commit(context.ids, context.position - 1)
-        self._calls = 0  # the prompt's forwards are part of the prefill
+        self._calls = 0  # the prompt's forwards count as prefill
 
     def _open_cache(self, context: Context) -> None:
         """Open this run's cache."""
@@ -132,7 +132,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._cache = cast("Cache", self._fixed.cache)
 
     def _allows_fixed_shapes(self) -> bool:
-        """Whether levels may have fixed shapes and addresses; by default only in this class itself."""
+        """Whether levels may have fixed shapes and addresses; by default only in this class, not in subclasses."""
         return type(self) is FeatureDrafter and self._captures
 
     @property
@@ -159,9 +159,9 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._end_round()
 
     def _drafted(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
-        """Return the network's own outputs after the nodes of ``path``, for target passes that return no hidden states.
+        """Return the network's outputs after the nodes of ``path``, for target passes without hidden states.
 
-        A node that no level contained, which is the path's last one, is run now.
+        The last node of the path, if no level contained it, is run now.
         """
         levels, tree, outputs = self._levels, finished.draft.tree, list[Tensor]()
         if levels is None:
@@ -179,7 +179,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return self._committed, list(self._waiting)
 
     def back(self, bookmark: tuple[int, list[Tensor]]) -> None:
-        """Restore the state. Cache entries after it are overwritten by later inputs."""
+        """Restore a state; later inputs overwrite the cache entries after it."""
         self._committed, self._waiting = bookmark[0], list(bookmark[1])
         self._end_round()
 
@@ -202,7 +202,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
     def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
         """Return this round's levels, from the root down.
 
-        None if the context is full, or no token has a feature yet (a prompt of one token).
+        None if the context is full, or if no token has a feature yet (a prompt of one token).
         """
         deepest = 1 + self._context_length - context.position
         if self._fixed is None:
@@ -230,8 +230,11 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._rows = rows
 
     def extend(self, context: Context, tokens: Tensor, features: Tensor, depth: int, start: int, mask: Tensor) -> Tensor:
-        """Return outputs [row, hidden] after drafted ``tokens`` [row] of one depth, which enter the cache from column ``start``
-        on; ``features`` [row, hidden] are their parents' outputs."""
+        """Return outputs [row, hidden] after drafted ``tokens`` [row] of one depth, written to the cache from column ``start``
+        on.
+
+        ``features`` [row, hidden]: outputs of the tokens' parents.
+        """
         rows = len(tokens)
         self._room(start + rows)
         self._stepper.reach(context.position + depth)
@@ -243,14 +246,14 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return outputs
 
     def _after_root(self, context: Context) -> Tensor | None:
-        """Return the output [1, hidden] after the root, once all inputs committed since are in the cache."""
+        """Return the output [1, hidden] after the root, once the newly committed inputs are in the cache."""
         known = self._committed + sum(map(len, self._waiting))
         if self._root is None and 0 < context.position <= min(self._context_length, known):
             self._root = self._commit(context.ids, context.position)
         return self._root
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
-        """Run the inputs from ``_committed`` up to ``until``; return the last output [1, hidden]."""
+        """Run the inputs from ``_committed`` up to ``until``. Returns the last output [1, hidden]."""
         assert self._cache is not None
         features = torch.cat(self._waiting)
         device, last = features.device, features[:0]
@@ -276,18 +279,18 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return self._stepper.fuse(features)
 
     def _own(self, outputs: Tensor, depth: int) -> Tensor:
-        """Return the features [row, hidden] of drafted nodes at this depth, from the outputs of their parents."""
+        """Return the features [row, hidden] of drafted nodes at this depth, from their parents' outputs."""
         return outputs
 
     def _own_at(self, levels: FixedLevels) -> Callable[[Tensor, int], Tensor]:
-        """Return :meth:`_own` over tensors at fixed addresses of ``levels``, which outlive this drafter."""
+        """Return :meth:`_own` as a function over tensors of ``levels``, which outlive this drafter."""
         return lambda outputs, depth: outputs
 
     def _opened(self, cache: Any) -> None:
-        """Fill a fresh cache before the first row; nothing by default."""
+        """Fill a fresh cache before the first row; by default, do nothing."""
 
     def _places(self, places: Tensor) -> Tensor:
-        """Return the positions of rows, by default their indices in the cache [row]."""
+        """Return the positions [row] of rows, by default their indices in the cache."""
         return places
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
@@ -295,15 +298,17 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         return list(ids[start + 1 : until + 1])
 
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
-        """Return further arguments of the network for committed tokens from index ``first`` on, such as ``embedded`` [row,
-        hidden] for tokens of a picture."""
+        """Return further arguments of the network for committed tokens from index ``first`` on.
+
+        For example ``embedded`` [row, hidden] for image tokens.
+        """
         return {}
 
     def _beside_drafted(self) -> dict[str, Tensor]:
-        """As :meth:`_beside`, for drafted tokens."""
+        """Return further arguments of the network for drafted tokens."""
         return {}
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """Return the network's features from a target pass, for these rows or for all, [row, hidden]."""
+        """Return the network's features [row, hidden] from a target pass, for these rows or for all."""
         states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
         return self._true(torch.cat(states, dim=-1))

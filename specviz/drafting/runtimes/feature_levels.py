@@ -1,9 +1,10 @@
-"""Levels of a feature drafter's round on its device, whose tokens the host does not know.
+"""Levels of a feature drafter's round on the device; the host does not know the tokens.
 
-A level's rows are children in the beam; ``parents`` are rows of the level above. *Eager*: keys and values are a view of the
-cache's valid content. *Fixed*, for CUDA graphs: shapes and addresses are the same in every round. Attention covers the whole
-cache under a mask, positions are computed from numbers on the device, and padding rows write after the valid columns. Axis names:
-``row``, ``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns after the committed ones).
+The rows of a level are children in the beam; ``parents`` are rows of the level above. *Eager*: keys and values are a view of the
+cache's valid columns. *Fixed*, for CUDA graphs: shapes and addresses are the same in each round, attention covers the whole cache
+under a mask, positions are computed on the device, and padding rows write after the valid columns.
+
+Axis names: ``row``, ``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns after the committed ones).
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import copy_into, device_cache, to_device
 
 Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
-"""One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
+"""One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend` with its context)."""
 ROOM = 256
-"""Number of columns in a fixed cache after the committed ones, for drafted rows and padding."""
+"""Number of columns in a fixed cache after the committed columns, for drafted rows and padding."""
 LEAST = 8
 """Minimum number of rows for a round's inputs, enough for most rounds."""
 Here = TypeVar("Here")
-"""A level's state for the next one."""
+"""State of a level that the next level reads."""
 
 
 @device_cache(64)
 def _own(rows: int, device: torch.device) -> Tensor:
-    """Return bool [row, row]: each row's own column; read-only."""
+    """Return bool [row, row], True for each row's own column; read-only."""
     with torch.inference_mode(False):
         return torch.eye(rows, dtype=torch.bool, device=device)
 
 
 class EagerLevels(Levels):
-    """One round with unpadded rows; ``root`` [1, hidden] is the output after the root, with ``committed`` columns in the cache.
+    """One round with unpadded rows.
 
-    ``extend`` runs the network over a level's rows, ``logits`` is the network's head. ``deepest`` is the number of levels that
-    fit the context.
+    ``extend``: function that runs the network over a level's rows. ``logits``: the network's head. ``root`` [1, hidden]: output
+    after the root. ``committed``: number of committed columns. ``deepest``: number of levels that fit the context.
     """
 
     def __init__(self, extend: Extend, logits: Callable[[Tensor], Tensor], root: Tensor, committed: int, deepest: int) -> None:
         self._extend, self._logits, self._committed, self.deepest = extend, logits, committed, deepest
         self._seen = [torch.ones(1, 0, dtype=torch.bool, device=root.device)]
-        """Drafted columns that each level's rows see, [row, drafted]."""
+        """Drafted columns that each level's rows attend to, [row, drafted]."""
         self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
         self._outputs = [root]
         self.rows: list[tuple[Tensor, Tensor]] = []
@@ -79,7 +80,7 @@ class EagerLevels(Levels):
         return self._logits(self._outputs[0])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row]; ``parents`` [row] are rows of the level above."""
         rows, depth = len(tokens), len(self._outputs)
         self.rows.append((tokens, parents))
         above = self._seen[-1].index_select(0, parents)
@@ -93,8 +94,11 @@ class EagerLevels(Levels):
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's state for the next one: outputs [row, hidden], the drafted columns that its rows see [row, drafted], the number
-    of committed inputs [1], the number of drafted columns so far, the level's depth, and its rows' tokens and parents."""
+    """State of a level that the next level reads.
+
+    ``outputs`` [row, hidden]; ``seen`` [row, drafted]: drafted columns that the rows attend to; ``committed`` [1]: number of
+    committed inputs; ``drafted``: number of drafted columns so far; ``rows``: tokens and parents.
+    """
 
     outputs: Tensor
     seen: Tensor
@@ -105,12 +109,12 @@ class _Level:
 
 
 class CapturedLevels(Levels, Generic[Here]):
-    """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the level for later ones."""
+    """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the state for later levels."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._asked: dict[tuple[int, int], Tensor] = {}
-        """Tokens and parents of a level in a separate step (:meth:`ask`), int64 [2, row], by level and number of rows."""
+        """Tokens and parents of a level asked for separately (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._given: dict[Hashable, Tensor] = {}
         self._numbers: dict[int, Tensor] = {}
         self._captured: dict[Hashable, tuple[Callable[[], None], Any, Here]] = {}
@@ -119,7 +123,7 @@ class CapturedLevels(Levels, Generic[Here]):
         self.trail: list[Here] = []
         self._here: Here | None = None
         self.calls = 0
-        """Forwards since the last reset to 0."""
+        """Number of forwards since the last reset to 0."""
 
     @property
     def asked(self) -> int:
@@ -132,8 +136,10 @@ class CapturedLevels(Levels, Generic[Here]):
         return len(self._captured)
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Run ``work``, which computes a level; on CUDA, replay its graph. ``key`` distinguishes it from other work after the
-        same levels."""
+        """Run ``work``, which computes a level; on CUDA, replay its graph.
+
+        ``key``: distinguishes this work from other work after the same levels.
+        """
         full, self.calls = (self._shape, self.asked, key), self.calls + 1
         if self._device.type != "cuda":
             result = work()
@@ -150,7 +156,7 @@ class CapturedLevels(Levels, Generic[Here]):
         return result
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """As :meth:`EagerLevels.ask`."""
+        """See :meth:`EagerLevels.ask`."""
         if tokens is None or parents is None:
             return self.step("ask", self.first)
         place = (self.asked, len(tokens))
@@ -161,21 +167,21 @@ class CapturedLevels(Levels, Generic[Here]):
         return self.step(("ask", *place), partial(self.below, *self._asked[place]))
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """Return ``values`` at the fixed address of this name and shape."""
+        """Return ``values`` at the fixed address for this name and shape."""
         place = (name, values.shape)
         if place not in self._given:
             self._given[place] = torch.empty_like(values)
         return self._given[place].copy_(values)
 
     def padded(self, name: str, values: Tensor, rows: int) -> Tensor:
-        """Return ``values`` [row, ...] at the fixed address of this name and number of ``rows``, padding included."""
+        """Return ``values`` [row, ...], padded to ``rows``, at the fixed address for this name and number of rows."""
         if (name, rows) not in self._given:
             self._given[name, rows] = values.new_zeros(rows, *values.shape[1:])
         self._given[name, rows][: len(values)] = values
         return self._given[name, rows]
 
     def numbers(self, values: Sequence[int]) -> Tensor:
-        """Return ``values`` int64 at the fixed address of as many numbers of the host."""
+        """Return ``values`` as int64 at the fixed address for this count of numbers."""
         if len(values) not in self._numbers:
             self._numbers[len(values)] = torch.zeros(len(values), dtype=torch.long, device=self._device)
         copy_into(self._numbers[len(values)], values)
@@ -183,10 +189,10 @@ class CapturedLevels(Levels, Generic[Here]):
 
 
 class FixedLevels(CapturedLevels[_Level]):
-    """One run's tensors at fixed addresses, the cache included, and the steps captured over them."""
+    """Tensors of one run at fixed addresses, the cache included, and the steps captured over them."""
 
     positions: Callable[[Tensor], Tensor] = staticmethod(lambda places: places)
-    """Maps rows' indices in the cache [row] to their positions."""
+    """Function from indices of rows in the cache [row] to positions."""
 
     def __init__(self, stepper: Any, columns: int) -> None:
         super().__init__(stepper.embedding.device)
@@ -194,20 +200,22 @@ class FixedLevels(CapturedLevels[_Level]):
         self.cache.clear()
         self.columns = columns
         self.count: int
-        """Number of a round's committed inputs."""
+        """Number of committed inputs of the round."""
         self.own: Callable[[Tensor, int], Tensor]
-        """Maps the outputs [row, hidden] of drafted nodes' parents to the nodes' features, at a depth."""
+        """Function from the outputs [row, hidden] of drafted nodes' parents, and the depth, to the nodes' features."""
         self._stepper = stepper
         stepper.reach(columns + ROOM)
-        self._held = stepper.rotary  # captured steps read this table even after the stepper has replaced its own
+        self._held = stepper.rotary  # captured steps read this table even if the stepper replaces its own
         self._column = torch.arange(columns, device=self._device)
         self._inputs: Tensor
         """Tokens of the padded rows, the number of committed inputs before them, and the number of valid rows."""
         self._features: Tensor
 
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
-        """Set this round's committed inputs, the root last; they run with the first level. For a network with several rows per
-        input, each input has that number of tokens."""
+        """Set this round's committed inputs, the root last, which run with the first level.
+
+        For a network with several rows per input, each input has as many tokens.
+        """
         count = self.count = len(features)
         rows, each = max(LEAST, padded_width(count)), len(tokens) // count
         self._shape, self.trail, self.deepest = rows, [], deepest
@@ -215,7 +223,7 @@ class FixedLevels(CapturedLevels[_Level]):
         self._features = self.padded("features", features, rows)
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
-        """As :meth:`EagerLevels.output_below`."""
+        """See :meth:`EagerLevels.output_below`."""
         below = self.numbers([token, row])
         # The step reads this round's levels at their addresses, which differ between kinds of trees.
         key = ("below", id(self.trail[level]), id(self.trail[-1]))
@@ -223,12 +231,12 @@ class FixedLevels(CapturedLevels[_Level]):
         return self.output(-1, 0)
 
     def output(self, level: int, row: int) -> Tensor:
-        """As :meth:`EagerLevels.output`, until the next round."""
+        """See :meth:`EagerLevels.output`; valid until the next round."""
         return self.trail[level].outputs[row : row + 1]
 
     @property
     def rows(self) -> list[tuple[Tensor, Tensor]]:
-        """As :attr:`EagerLevels.rows`, until the next round."""
+        """See :attr:`EagerLevels.rows`; valid until the next round."""
         return [level.rows for level in self.trail if level.rows]
 
     def again(self, stepper: Any) -> None:
@@ -251,12 +259,12 @@ class FixedLevels(CapturedLevels[_Level]):
         return self._stepper.logits(root)
 
     def below(self, tokens: Tensor, parents: Tensor, level: int = -1) -> Tensor:
-        """As :meth:`EagerLevels.below`; ``parents`` are rows of ``level``, by default the last one."""
+        """See :meth:`EagerLevels.below`; ``parents`` are rows of ``level``, by default the last level."""
         above, drafted, rows = self.trail[level], self.trail[-1].drafted, len(tokens)
         depth, committed = above.depth + 1, above.committed
         seen = above.seen[parents]
         seen.diagonal(drafted)[:rows].fill_(True)
-        # The drafted columns follow the committed ones; of these a row sees its ancestors and itself.
+        # The drafted columns follow the committed ones; a row attends to its ancestors and itself among them.
         mask = (self._column < committed).repeat(rows, 1)
         mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
         columns = committed + (drafted + self._column[:rows])
@@ -267,15 +275,17 @@ class FixedLevels(CapturedLevels[_Level]):
 
 
 MOST_STEPS = 128
-"""Maximum captured steps for which a finished run's tensors are reused: every temperature and tree shape adds some."""
+"""Maximum number of captured steps with which a finished run's tensors are reused; temperatures and tree shapes add steps."""
 _SPARE = "_spare_levels"
-"""Name of a stepper's attribute for them: a table keyed by stepper would keep steppers alive."""
+"""Attribute of a stepper that holds its spare levels; a table keyed by stepper would keep steppers alive."""
 _LOCK = threading.Lock()
 
 
 def acquire(stepper: Any, inputs: int, kind: Callable[[Any, int], Any] = FixedLevels) -> Any:
-    """Return fixed tensors of this ``kind`` for this many committed inputs: the last run's if large enough and without too many
-    captured steps, else new ones."""
+    """Return fixed tensors of this ``kind`` for this many committed inputs.
+
+    The last run's tensors are reused if they are large enough and have few captured steps.
+    """
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
     columns = bucket(inputs + ROOM)
@@ -284,6 +294,6 @@ def acquire(stepper: Any, inputs: int, kind: Callable[[Any, int], Any] = FixedLe
 
 
 def release(stepper: Any, levels: Any) -> None:
-    """Keep a finished run's tensors for the next one."""
+    """Keep a finished run's tensors for the next run."""
     with _LOCK:
         setattr(stepper, _SPARE, levels)

@@ -1,7 +1,7 @@
 """Drafter that fills a block after the root in one pass (DFlash, DSpark): one forward yields all levels of a tree.
 
-The committed text is stored as keys and values of the target's hidden states; those of a block's rows are overwritten in the next
-round. With the root at position P, hidden states are cached up to P - 1, and the block's rows are at P, P + 1, …
+The committed text is stored as keys and values computed from the target's hidden states; those of a block's rows are overwritten
+in the next round. With the root at position P, the cache covers positions up to P - 1, and the block's rows are at P, P + 1, …
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ PIECE = 512
 """Number of prompt tokens whose keys and values are computed at once."""
 _FIRST_COLUMNS = 512
 _TOGETHER = 32
-"""Maximum number of committed tokens in a round's block pass of fixed shape; earlier ones are run before it."""
+"""Maximum number of committed tokens in a round's block pass of fixed shape; earlier tokens are run before it."""
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A level: the block's outputs [slot, hidden] and marginals [slot, support], this slot's number, logits [row, support] and
-    state of the Markov head [row, rank], and the predicted acceptance rates [row], known before the level's tokens are chosen."""
+    """A level of the chain or tree.
+
+    ``outputs`` [slot, hidden] and ``marginals`` [slot, support]: those of the block. ``number``: this slot. ``logits`` [row,
+    support]. ``state`` [row, rank]: state of the Markov head. ``rates`` [row]: acceptance rates predicted before the level's
+    tokens are chosen.
+    """
 
     outputs: Tensor
     marginals: Tensor
@@ -42,8 +46,10 @@ class _Slot:
 
 
 class FillLevels(CapturedLevels[_Slot]):
-    """One run's cache and its blocks, slot by slot: the same marginal for all rows of a level, corrected by the token above each
-    if the network has such a head."""
+    """Cache and blocks of one run, slot by slot.
+
+    The rows of a level share a marginal; a correcting head adapts it to the token above each row.
+    """
 
     def __init__(self, network: FillRuntime, columns: int) -> None:
         super().__init__(network.embedding.device)
@@ -58,19 +64,19 @@ class FillLevels(CapturedLevels[_Slot]):
             cache.reserve(columns)
 
     def commit(self, states: Tensor, places: Tensor, start: int | Tensor) -> None:
-        """Append the keys and values of the target's hidden ``states`` [row, tap * hidden] at ``places`` [row]."""
+        """Append keys and values of the target's hidden ``states`` [row, tap * hidden] at positions ``places`` [row]."""
         fused = self._network.fuse(states)
         for number, cache in enumerate(self.cache):
             cache.put(start, *self._network.keys_values(number, fused, places))
 
     def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
-        """Set this round's inputs: the ``states`` committed since, from position ``start`` on, the root's token, and the number
-        of slots."""
+        """Set this round's inputs: newly committed ``states`` from position ``start`` on, the root's token, and the number of
+        slots."""
         self.trail, self.deepest = [], slots
         self._round = (states, to_device([anchor], self._device), start)
 
     def _block(self) -> tuple[Tensor, Tensor]:
-        """Commit this round's states and fill its block; return the outputs [row, hidden] and the root's token [1]."""
+        """Commit this round's states and fill the block. Returns the outputs [row, hidden] and the root's token [1]."""
         states, anchor, start = self._round
         end, rows = start + len(states), self._rows
         columns = torch.arange(end + rows, device=self._device)
@@ -95,7 +101,7 @@ class FillLevels(CapturedLevels[_Slot]):
         return self._slot(outputs, self._network.logits(outputs), 0, anchor, self._network.state(anchor))
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row]; ``parents`` [row] are rows of the level above."""
         above = self.trail[-1]
         return self._slot(above.outputs, above.marginals, above.number + 1, tokens, above.state[parents])
 
@@ -108,35 +114,37 @@ class FillLevels(CapturedLevels[_Slot]):
 
     @property
     def logits(self) -> Tensor:
-        """Logits [slot, support] of the block's marginals, once it is filled."""
+        """Logits [slot, support] of the block's marginals, once the block is filled."""
         return self.trail[0].marginals
 
     @property
     def conditional(self) -> list[Tensor]:
-        """Logits [row, support] of each level asked for."""
+        """Logits [row, support] of the levels asked for so far."""
         return [slot.logits for slot in self.trail]
 
     @property
     def rates(self) -> list[Tensor]:
-        """Predicted acceptance rates [row] of each level asked for; empty without a confidence head."""
+        """Predicted acceptance rates [row] of the levels asked for so far; empty without a confidence head."""
         return [slot.rates for slot in self.trail if slot.rates is not None]
 
     def marginals(self) -> Tensor:
-        """Return raw logits [slot, support] of the block, the first corrected by the root."""
+        """Return raw logits [slot, support] of the block, the first slot corrected by the root."""
         first = self.ask()
         return torch.cat((first, self.logits[1:])) if self._network.corrects else self.logits
 
 
 class FixedFill(FillLevels):
-    """As :class:`FillLevels`, for CUDA graphs: shapes and addresses are the same in every round. Padding rows write where the
-    block's rows or later rounds write again; a mask hides the columns after the block."""
+    """Variant of :class:`FillLevels` for CUDA graphs, with the same shapes and addresses in each round.
+
+    Padding rows write where the block's rows or later rounds write again; a mask hides the columns after the block.
+    """
 
     def __init__(self, network: FillRuntime, columns: int) -> None:
         super().__init__(network, columns)
         for cache in self.cache:
             cache.clear()
         network.reach(columns + ROOM)
-        self._held = network.rotary  # captured steps read this table even after the network has replaced its own
+        self._held = network.rotary  # captured steps read this table even if the network replaces its own
         self._column = torch.arange(columns, device=self._device)
         self._inputs: Tensor
         """The root's token, the first position, and the number of valid rows."""
@@ -166,8 +174,10 @@ class FixedFill(FillLevels):
 
 
 class FillDrafter(NullDrafter):
-    """Drafter of blocks of up to ``slots`` tokens, by default the length that the network was trained for. ``fixed`` gives blocks
-    fixed shapes and addresses for CUDA graphs; by default on CUDA only."""
+    """Drafter of blocks of up to ``slots`` tokens, by default as many as the network was trained for.
+
+    ``fixed``: whether blocks have fixed shapes and addresses for CUDA graphs; by default only on CUDA.
+    """
 
     def __init__(self, network: FillRuntime, slots: int = 0, fixed: bool | None = None) -> None:
         self.network, self.slots = network, min(slots or network.config.slots, network.config.slots)
@@ -175,7 +185,7 @@ class FillDrafter(NullDrafter):
         self.taps = network.config.taps
         self._fixed = network.embedding.device.type == "cuda" if fixed is None else fixed
         self.last: FillLevels | None = None
-        """Levels of the current round, None without room for a drafted token."""
+        """Levels of the current round; None if no drafted token fits."""
         self._restart()
 
     def _restart(self) -> None:
@@ -204,7 +214,7 @@ class FillDrafter(NullDrafter):
         self._restart()
 
     def _commit(self, most: int) -> Tensor:
-        """Append the waiting tokens' keys and values, but for at most ``most`` of the last ones, whose states are returned."""
+        """Append keys and values of the waiting tokens except up to ``most`` last ones, whose states are returned."""
         assert self._levels is not None
         width = len(self.taps) * self.network.config.target_hidden
         states = torch.cat(self._waiting) if self._waiting else self.network.embedding.new_empty(0, width)
@@ -229,7 +239,7 @@ class FillDrafter(NullDrafter):
 
     @torch.inference_mode()
     def levels(self, context: Context) -> FillLevels | None:
-        """Return this round's levels; None without room for a drafted token. Near the end of the context a block is shorter."""
+        """Return this round's levels, or None if no drafted token fits. Near the end of the context, a block is shorter."""
         slots = min(self.slots, context.max_depth - 1)
         self.last = None
         if slots < 1:
@@ -246,11 +256,11 @@ class FillDrafter(NullDrafter):
 
     @torch.inference_mode()
     def marginals(self, context: Context) -> Tensor | None:
-        """Return logits [depth, support] of the block; None without room."""
+        """Return logits [depth, support] of the block, or None if no drafted token fits."""
         levels = self.levels(context)
         return None if levels is None else levels.marginals()
 
     def confidence(self) -> Sequence[float]:
-        """Return the predicted acceptance rate of each level asked for so far in a chain, empty without such a head."""
+        """Return the predicted acceptance rates of a chain's levels so far; empty without a confidence head."""
         rates = [] if self.last is None else self.last.rates
         return torch.cat(rates).tolist() if rates else []

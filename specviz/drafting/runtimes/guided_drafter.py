@@ -1,9 +1,10 @@
-"""Feature drafter under classifier-free guidance: conditional and unconditional rows side by side in one cache.
+"""Feature drafter under classifier-free guidance: conditional and unconditional rows in one cache.
 
-Each input occupies two neighbouring columns: one with the features of the row that read the prompt, one with those of the row
-that read an empty prompt. A row sees only columns of its own kind; logits are mixed as in the target. One tree serves both rows,
-and a level is one forward. If the empty prompt is shorter, it is preceded by PADDING, which no row sees; its positions then count
-from its first token.
+Each input occupies two adjacent columns: one with the features of the row that read the prompt, one with those of the row that
+read an empty prompt. A row attends only to columns of its own kind, and logits are mixed as in the target. One tree serves both
+rows, and a level is one forward. A shorter empty prompt is preceded by PADDING, which no row attends to and positions do not
+count.
+
 Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """
 
@@ -24,12 +25,12 @@ TWO = 2
 PADDING = -1
 """Placeholder for a missing token of the empty prompt."""
 _LAST = "_guided"
-"""Attribute of a network: the :class:`GuidedStepper` of its last run."""
+"""Attribute of a network that holds the :class:`GuidedStepper` of its last run."""
 
 
 @dataclass
 class GuidedCache:
-    """A network's cache with two columns per input."""
+    """Cache of a network, with two columns per input."""
 
     columns: Any
 
@@ -38,17 +39,19 @@ class GuidedCache:
         self.columns.reserve(TWO * inputs)
 
     def copy(self, other: GuidedCache, inputs: int) -> None:
-        """Copy the first inputs of another cache."""
+        """Copy the first ``inputs`` inputs of another cache."""
         self.columns.copy(other.columns, TWO * inputs)
 
     def clear(self) -> None:
-        """Clear the network's own cache."""
+        """Fill with zeros."""
         self.columns.clear()
 
 
 class GuidedStepper:
-    """A network over inputs of two rows. ``scale`` is the guidance: logits are u + scale (c - u). The first ``padding`` inputs of
-    the unconditional row are missing."""
+    """Network over inputs of two rows.
+
+    ``scale``: guidance; logits are u + scale (c - u). ``padding``: number of leading inputs that the unconditional row lacks.
+    """
 
     def __init__(self, network: FeatureRuntime, scale: float, padding: int) -> None:
         self.network: Any = network
@@ -57,13 +60,13 @@ class GuidedStepper:
 
     @property
     def config(self) -> TapsLayers:
-        """Configuration of the network."""
+        """Config of the network."""
         config: TapsLayers = self.network.config
         return config
 
     @property
     def embedding(self) -> Tensor:
-        """The network's embedding [vocab, hidden], whose device and number format all states share."""
+        """The network's embedding [vocab, hidden], which has the device and dtype of the states."""
         embedding: Tensor = self.network.embedding
         return embedding
 
@@ -78,7 +81,7 @@ class GuidedStepper:
         return GuidedCache(self.network.open(TWO * capacity))
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
         self.network.reach(positions)
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -95,11 +98,10 @@ class GuidedStepper:
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: GuidedCache, start: int | Tensor, mask: Tensor | None
     ) -> Tensor:  # fmt: skip
-        """Return outputs [input, row, hidden] of ``tokens`` [input], or [input * row] if those of the two rows differ, over
-        ``features`` [input, row, hidden].
+        """Return outputs [input, row, hidden] over ``features`` [input, row, hidden].
 
-        Keys and values enter the cache from input ``start`` on, or at these inputs [input]; ``mask`` is bool [input, column],
-        None if every input sees them all.
+        ``tokens``: [input], or [input * row] if the two rows differ. ``start``: first input to write in the cache, or the inputs
+        [input]. ``mask``: bool [input, column], None if each input attends to all columns.
         """
         count, device = len(features), features.device
         words = tokens if len(tokens) == TWO * count else tokens.repeat_interleave(TWO)
@@ -109,10 +111,10 @@ class GuidedStepper:
         seen, places = mask[:, None], positions.repeat_interleave(TWO)
         if self.padding:
             column = torch.arange(mask.shape[1], device=device)
-            own = column == column[start:, None]  # a padding input must see at least itself
+            own = column == column[start:, None]  # a padding input must attend at least to itself
             seen = torch.stack((mask, mask & (column >= self.padding) | own), dim=1)
             places = torch.stack((positions, (positions - self.padding).clamp_min(0)), dim=1).flatten()
-        # A row of one kind sees the columns of its own kind only.
+        # A row attends only to columns of its own kind.
         kind = torch.eye(TWO, dtype=torch.bool, device=device)[:, None]
         both = (seen[..., None] & kind).reshape(TWO * count, -1)
         at = TWO * start
@@ -124,10 +126,10 @@ class GuidedStepper:
 
 
 class GuidedDrafter(FeatureDrafter[GuidedCache]):
-    """Feature drafter over two rows. ``unconditional`` is the second row's prompt, ``scale`` the guidance."""
+    """Feature drafter over two rows. ``unconditional``: prompt of the second row. ``scale``: guidance."""
 
     def __init__(self, network: FeatureRuntime, scale: float, unconditional: Sequence[int]) -> None:
-        # Reuse the last run's stepper if it has the same settings, with its captured steps.
+        # Reuse the last run's stepper and its captured steps if the settings are the same.
         stepper: Any = vars(network).get(_LAST)
         if stepper is None or (stepper.scale, stepper.padding) != (scale, padding(unconditional)):
             stepper = GuidedStepper(network, scale, padding(unconditional))
@@ -140,13 +142,13 @@ class GuidedDrafter(FeatureDrafter[GuidedCache]):
         return stepper.network.captures and not stepper.padding
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
-        """Return two tokens per input: the second row reads the empty prompt where the first reads the prompt."""
+        """Return two tokens per input; the second row reads the empty prompt in place of the prompt."""
         other = [max(0, token) for token in self._unconditional[start + 1 : until + 1]]
         pairs = zip(ids[start + 1 : until + 1], [*other, *ids[start + 1 + len(other) : until + 1]], strict=True)
         return [token for pair in pairs for token in pair]
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """Return the network's features from a target pass, for these nodes or for all, [node, row, hidden]."""
+        """Return the network's features [node, row, hidden] from a target pass, for these nodes or for all."""
         states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
         return self._true(torch.cat([state.unflatten(-1, (TWO, -1)) for state in states], dim=-1))
 

@@ -1,4 +1,4 @@
-"""Intermediate models of a cascade: each drafts for the model above it and verifies the drafter below."""
+"""Intermediate models of a cascade: each drafts for the model above it and verifies the drafter below it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class IntermediateModel:
-    """An intermediate model. ``states`` is True if its passes return the requested hidden states, ``branches`` if it scores
-    trees, not only chains; ``cost`` measures its passes."""
+    """Intermediate model.
+
+    ``states``: whether passes return the requested hidden states. ``branches``: whether the model scores trees, not only chains.
+    ``cost``: function that returns the cost curve of a pass.
+    """
 
     name: str
     title: str
@@ -38,7 +41,7 @@ class IntermediateModel:
 
 
 class SmallSession:
-    """Session of the small draft model that verifies chains. Tokens outside its vocabulary have no probability."""
+    """Session in which the small draft model verifies chains; tokens outside its vocabulary have no probability."""
 
     def __init__(self, model: SmallLM, capacity: int, room: int = 64) -> None:
         self._small, self._config = SmallModel(model, capacity + room), model.config
@@ -51,18 +54,18 @@ class SmallSession:
         return self._committed
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``: the cost of a pass is that of its nodes."""
+        """Return ``nodes``, since passes are not padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache; return logits [1, vocab] of the last one."""
+        """Append ``ids`` to the cache. Returns logits of the last position, [1, vocab]."""
         self._small.rewind(self._committed)
         logits = self._small.extend(ids)
         self._committed += len(ids)
         return TargetPass(self._wide(logits[None]))
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Run one pass over a chain. Raises BadInput for a tree with branches."""
+        """Score a chain in one pass. Raises BadInput if the tree has branches."""
         if any(parent != place - 1 for place, parent in enumerate(tree.shape.parents)):
             raise BadInput("The small draft model verifies only chains; let the drafter below it draft one token per level.")
         self._small.rewind(self._committed)
@@ -82,15 +85,15 @@ class SmallSession:
         self._committed = min(length, self._committed)
 
     def close(self) -> None:
-        """As :meth:`SmallModel.close`."""
+        """See :meth:`SmallModel.close`."""
         self._small.close()
 
 
 class FittedSession:
-    """Another model's session over the target's vocabulary; ids that only one of the two models has are padding."""
+    """Session of another model over the target's vocabulary; ids that only one of the two has are padding."""
 
     def __init__(self, session: Session, rows: int, vocab_size: int) -> None:
-        """``rows`` is the size of this model's vocabulary, ``vocab_size`` that of the target's."""
+        """``rows``: size of this model's vocabulary. ``vocab_size``: size of the target's."""
         self._session, self._rows, self._vocab = session, rows, vocab_size
 
     @property
@@ -107,7 +110,7 @@ class FittedSession:
         return self._fit(self._session.prefill([min(token, self._rows - 1) for token in ids]))
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Run one pass over the tree."""
+        """Score the tree in one pass."""
         if self._rows < self._vocab:
             tree = DraftTree(tree.shape, tree.tokens.clamp_max(self._rows - 1))
         return self._fit(self._session.score(tree))

@@ -1,6 +1,6 @@
-"""Autoregressive draft model: a smaller language model, one token at a time (speculative sampling).
+"""Autoregressive draft model: a smaller language model that drafts one token at a time (speculative sampling).
 
-The model's cache follows the committed text; rejected drafts are rewound. Committed tokens that the model has not yet processed
+The model's cache follows the committed text; rejected drafts are rewound. Committed tokens that the model has not processed yet
 are fed before the next draft: the bonus token and, after full acceptance, the last drafted token.
 """
 
@@ -23,7 +23,7 @@ from specviz.engine.tiers import TREE_ROOM, GraphRunner, Inputs, bucket, padded_
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
-# Longer inputs run as a prefill; up to this length a padded (and on CUDA captured) pass is used.
+# Longer inputs run as a prefill, up to this length as a padded (on CUDA, captured) pass.
 SHORT = 32
 
 
@@ -31,14 +31,16 @@ class ChainModel(Protocol):
     """Interface of the drafter's model, which extends or rewinds a text."""
 
     support: Tensor | None
-    """Ids of its output vocabulary, int64 [support], or None for the target's own."""
+    """Ids of the output vocabulary, int64 [support], or None for the target's vocabulary."""
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
-        """Append ``ids`` (a sequence, or int64 [token] on the model's device); return logits [support] after them."""
+        """Append ``ids`` (a sequence, or int64 [token] on the model's device). Returns logits [support] after them."""
 
     def chain(self, ids: Sequence[int], deepest: int) -> Chain:
-        """Return a round's levels, one row each and at most ``deepest``: the first one appends ``ids``, every later one a token.
-        ``asked`` counts those computed so far."""
+        """Return a round's levels, one row each and at most ``deepest``: the first level appends ``ids``, each later one a token.
+
+        ``asked`` counts the levels computed so far.
+        """
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -48,17 +50,17 @@ class ChainModel(Protocol):
 
 
 class TaughtModel(ChainModel, Protocol):
-    """A model that also returns logits after every token of a text."""
+    """Model that also returns logits after each token of a text."""
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Append ``ids``; return logits [token, support] after each of them."""
+        """Append ``ids``. Returns logits [token, support] after each of them."""
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model: its name, its context length, and a function that opens it with a capacity in tokens.
+    """Loaded draft model: name, context length, and a function that opens it with a capacity in tokens.
 
-    ``target`` is the same model as a tree-scoring target, None if it can only extend a chain.
+    ``target``: the same model as a target that scores trees; None if it can only extend chains.
     """
 
     name: str
@@ -69,10 +71,10 @@ class DraftModel:
 
 
 class SessionModel:
-    """A target's session as a draft model. Ids that only one of the two models has are padding."""
+    """Session of a target as a draft model; ids that only one of the two models has are padding."""
 
     def __init__(self, session: Session, target: Target, vocab_size: int | None = None) -> None:
-        """``vocab_size`` is the verifying target's, if it may differ from the draft model's own."""
+        """``vocab_size``: size of the verifying target's vocabulary, if it may differ from the draft model's."""
         self.session = session
         self._device = target.device
         self._rows = target.vocab_size
@@ -104,7 +106,7 @@ class SessionModel:
         return logits
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Append ``ids`` in passes over chains of at most SHORT; return logits [token, support] after each of them."""
+        """Append ``ids`` in chains of at most SHORT. Returns logits [token, support] after each of them."""
         ids, rows = [min(token, self._rows - 1) for token in ids], []
         for start in range(0, len(ids), SHORT):
             piece = ids[start : start + SHORT]
@@ -124,13 +126,13 @@ class SessionModel:
 
 
 class FixedChain(CapturedLevels[Tensor]):
-    """Chains of a draft model at fixed addresses, for CUDA graphs. A level's state is the position [1] of the row below it."""
+    """Chains of a draft model at fixed addresses, for CUDA graphs. A level's state is the position [1] of the next row."""
 
     def __init__(self, device: torch.device, columns: int, cache: Any) -> None:
         super().__init__(device)
         self.columns, self.cache = columns, cache
         self._inputs: Tensor
-        """Tokens of the padded rows, the first one's position, and the number of valid rows."""
+        """Tokens of the padded rows, the position of the first, and the number of valid rows."""
 
     def take(self, ids: Sequence[int], deepest: int) -> None:
         """Set the tokens that the first level appends to the cache."""
@@ -140,7 +142,7 @@ class FixedChain(CapturedLevels[Tensor]):
         self._count = count
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """As :meth:`CapturedLevels.step`; the cache's length follows."""
+        """See :meth:`CapturedLevels.step`; also updates the cache's length."""
         result = super().step(key, work)
         self.cache.length += 1 if self.asked > 1 else self._count
         return result
@@ -154,21 +156,21 @@ class FixedChain(CapturedLevels[Tensor]):
         return self._outputs(self._inputs[:-2], self._inputs[-2:-1])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """As :meth:`Levels.below`; as the first level, ``tokens`` are those that were taken, known on the device alone."""
+        """See :meth:`Levels.below`; as the first level, ``tokens`` are the ones taken, known only on the device."""
         place = self.trail[-1] if self.trail else self._inputs[-2:-1]
         self._here = place + len(tokens)
         return self._logits(self._outputs(tokens, place)[-1:])
 
     @abstractmethod
     def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
-        """Run a chain of ``tokens`` [token] from position ``start`` [1] on; return outputs [token, width]."""
+        """Run a chain of ``tokens`` [token] from position ``start`` [1] on. Returns outputs [token, width]."""
 
     def _logits(self, outputs: Tensor) -> Tensor:
         return outputs
 
 
 def session_levels(session: Session, device: torch.device, vocab: int | None = None) -> SessionLevels | None:
-    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None without captured passes."""
+    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None if the session has no captured passes."""
     if (graph := getattr(session, "graph", None)) is None:
         return None
     levels: SessionLevels = acquire(graph.pooled, 0, lambda pooled, _: SessionLevels(device, ROOM, pooled.cache))
@@ -177,9 +179,10 @@ def session_levels(session: Session, device: torch.device, vocab: int | None = N
 
 
 class SessionLevels(FixedChain):
-    """Chains of a target in the graph tier, over a pooled cache; logits are of the first ``vocab`` tokens.
+    """Chains of a target in the graph tier, over a pooled cache, with logits of the first ``vocab`` tokens.
 
-    ``graph`` is the current session's, None between runs: the cache outlives it, and must not keep the target alive.
+    ``graph``: runner of the current session, None between runs. The cache outlives the session and must not keep the target
+    alive.
     """
 
     graph: GraphRunner | None
@@ -208,13 +211,13 @@ class SessionLevels(FixedChain):
 
 
 class SmallLevels(FixedChain):
-    """Chains of the small draft model. ``steppers`` run the first level and the later ones."""
+    """Chains of the small draft model. ``steppers``: one for the first level, and one for later levels."""
 
     def __init__(self, model: SmallLM, columns: int, steppers: tuple[Stepper, Stepper]) -> None:
         super().__init__(model.draft_ids.device, columns, model.open(columns))
         self.cache.clear()
         model.reach(columns)
-        self._model, self._held = model, model.rotary  # captured steps read this table even after the model has replaced its own
+        self._model, self._held = model, model.rotary  # captured steps read this table even if the model replaces its own
         self._steppers = steppers
 
     def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
@@ -228,7 +231,7 @@ class SmallLevels(FixedChain):
         return self._steppers[self.asked > 0]
 
     def after_each(self, ids: Sequence[int]) -> Tensor:
-        """Append ``ids``; return logits [token, support] after each of them."""
+        """Append ``ids``. Returns logits [token, support] after each of them."""
         self.take(ids, 0)
 
         def work() -> Tensor:
@@ -239,12 +242,15 @@ class SmallLevels(FixedChain):
 
 
 Chain = ChainLevels | FixedChain
-"""Levels of one row each; ``asked`` counts those computed so far."""
+"""Levels of one row each. ``asked`` counts the levels computed so far."""
 
 
 class SmallModel:
-    """Per-run state of the small draft model. ``fixed`` gives its passes fixed shapes and addresses for CUDA graphs; by default
-    on CUDA only. ``steppers`` are those of :class:`SmallLevels`, by default the model's own."""
+    """Per-run state of the small draft model.
+
+    ``fixed``: whether passes have fixed shapes and addresses for CUDA graphs; by default only on CUDA. ``steppers``: as for
+    :class:`SmallLevels`, by default the model's own.
+    """
 
     def __init__(
         self, model: SmallLM, capacity: int, fixed: bool | None = None, steppers: tuple[Stepper, Stepper] | None = None
@@ -262,7 +268,7 @@ class SmallModel:
         self._cache.length = 0
 
     def _prefill(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """Append all but at most ``most`` of the last ``ids``, which are returned."""
+        """Append all ``ids`` except up to ``most`` last ones, which are returned."""
         if len(ids) > most:
             self._model(to_device(list(ids[:-most]), self._device), self._cache, last_only=True)
         return ids[-most:]
@@ -289,7 +295,7 @@ class SmallModel:
 
     @torch.inference_mode()
     def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Append ``ids``; return logits [token, support] after each of them."""
+        """Append ``ids``. Returns logits [token, support] after each of them."""
         if self._levels is not None and len(ids) <= SHORT:
             return self._levels.after_each(ids)
         return self._model(to_device(list(ids), self._device), self._cache)
@@ -298,14 +304,14 @@ class SmallModel:
         self._cache.keep(length)
 
     def close(self) -> None:
-        """Release the fixed tensors for the next run; an eager cache is freed with this object."""
+        """Keep the fixed tensors for the next run; an eager cache is freed with this object."""
         if self._levels is not None:
             release(self._steppers[1], self._levels)
             self._levels = None
 
 
 class LanguageModelDrafter(NullDrafter):
-    """Chain drafter. ``open_model(capacity)`` opens a new :class:`ChainModel`, one per run."""
+    """Chain drafter. ``open_model(capacity)`` opens a new :class:`ChainModel` for each run."""
 
     def __init__(self, open_model: Callable[[int], ChainModel], context_length: int) -> None:
         self._open = open_model
@@ -314,9 +320,9 @@ class LanguageModelDrafter(NullDrafter):
         self._fed: list[int] = []
         self._agreed = 0
         self._chain: Chain | None = None
-        """Levels of the round's chain, while their tokens are not yet on the host."""
+        """Levels of the round's chain, while the tokens are not on the host yet."""
         self._counted = 0
-        """Levels of that chain that :meth:`calls` has counted."""
+        """Levels of the current chain that :meth:`calls` has counted."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._context_length, len(context.ids) + context.max_depth)
@@ -327,14 +333,14 @@ class LanguageModelDrafter(NullDrafter):
         self._calls = 0
 
     def _feed(self, text: list[int]) -> Tensor:
-        """Make the model's cache match ``text``; return the logits after it. At least the last token is always run."""
+        """Make the model's cache match ``text``. Returns the logits after it. The last token is always run."""
         assert self._model is not None
         same = self._rewind(text)
         self._calls += 1
         return self._model.extend(text[same:])
 
     def _rewind(self, text: list[int]) -> int:
-        """Keep the cached prefix that ``text`` shares, and record that the rest of ``text`` follows; return the shared length."""
+        """Keep the cached prefix that ``text`` shares, and record ``text`` as fed. Returns the shared length."""
         assert self._model is not None
         same = self._same(text)
         if same < len(self._fed) + self._unseen:
@@ -344,11 +350,11 @@ class LanguageModelDrafter(NullDrafter):
 
     @property
     def _unseen(self) -> int:
-        """Number of tokens in the cache after ``_fed`` that are not yet on the host."""
+        """Number of tokens in the cache after ``_fed`` that are not on the host yet."""
         return max(0, self._chain.asked - 1) if self._chain is not None else 0
 
     def _same(self, text: list[int]) -> int:
-        """Return the number of cached tokens that match ``text``, its last token excluded."""
+        """Return the number of cached tokens that match ``text``, without its last token."""
         same = min(self._agreed, len(text) - 1)
         while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
             same += 1
@@ -356,12 +362,12 @@ class LanguageModelDrafter(NullDrafter):
 
     @property
     def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None for the target's own."""
+        """Ids of the drafter's vocabulary, int64 [support], or None for the target's vocabulary."""
         assert self._model is not None
         return self._model.support
 
     def levels(self, context: Context) -> Chain | None:
-        """Return this round's chain; None if the context is full. Its tokens reach the host after the round."""
+        """Return this round's chain, whose tokens reach the host after the round; None if the context is full."""
         deepest = self._context_length - len(context.ids)
         if deepest <= 0:
             return None
@@ -372,19 +378,19 @@ class LanguageModelDrafter(NullDrafter):
         """Return the levels of a chain after the committed ``text``."""
         assert self._model is not None
         same = self._rewind(text)
-        self._agreed = len(text)  # committed and fed: no need to compare it again
+        self._agreed = len(text)  # committed and fed: no need to compare again
         return self._model.chain(text[same:], deepest)
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """Return the warped distribution after the chain of ``tokens`` so far; the plain softmax at temperature 0."""
+        """Return the warped distribution after the chain of ``tokens`` so far, or the plain softmax at temperature 0."""
         assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         text = [*context.ids, *tokens[1:]]
         if len(text) >= self._context_length:
             return [None]
         distribution = context.warp.log_probabilities(self._feed(text)).exp()
-        self._agreed = len(context.ids)  # committed and fed: no need to compare it again
+        self._agreed = len(context.ids)  # committed and fed: no need to compare again
         return [Proposal(distribution, self._model.support)]
 
     def calls(self) -> int:
@@ -393,7 +399,7 @@ class LanguageModelDrafter(NullDrafter):
         return made
 
     def observe(self, finished: Round) -> None:
-        """Record the chain's tokens that entered the cache: some of them may have been committed."""
+        """Record the chain's tokens that entered the cache, since some may have been committed."""
         tokens, unseen = finished.draft.tree.host_tokens, self._unseen
         if unseen and self._fed == list(finished.context.ids) and len(tokens) > unseen:
             self._fed, self._chain, self._counted = [*self._fed, *tokens[1 : 1 + unseen]], None, 0

@@ -1,4 +1,4 @@
-"""Null drafter: no proposals, for autoregressive decoding through the same loop; also the base class of other drafters."""
+"""Null drafter: no proposals, for autoregressive decoding through the same loop. Also the base class of other drafters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.trace.schema import Note
 
 
 class NullDrafter:
-    """Drafter whose only state is the number of its forwards, which a subclass counts in ``_calls``."""
+    """Drafter whose only state is the number of its forwards; subclasses count them in ``_calls``."""
 
     _calls = 0
 
@@ -28,5 +28,5 @@ class NullDrafter:
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Return no notes on the picked children."""
+        """Return no notes."""
         return ()

@@ -1,8 +1,8 @@
-"""Visual context of a drafter: none, or every image token.
+"""Visual context of a drafter: none, or each image token.
 
-*Text alone*: visual tokens are removed from the drafter's prompt and the others renumbered. The target's states at text tokens
-still depend on the picture (HiViS, arXiv 2509.23928). *All rows*: visual tokens stay, embedded as the target embeds the picture
-or as the prompt's placeholder token, as in feature drafters adapted from language models.
+*Text alone*: image tokens are removed from the drafter's prompt and the others renumbered. The target's states at text tokens
+still depend on the image (HiViS, arXiv 2509.23928). *All rows*: image tokens stay, embedded as in the target or as the
+placeholder token, as in feature drafters adapted from language models.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
 
 EMBEDDINGS = 0
-"""Index of the hidden state that is the target's input: token embeddings, with the pictures' own."""
+"""Index of the hidden state that is the target's input: token embeddings and image embeddings."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a prompt in target and drafter. ``visual`` are the indices of its visual tokens, ``hidden`` those of the tokens
-    removed in the text-only view.
+    """Layout of a prompt in target and drafter.
 
-    ``positions`` [3, 1, token] are the target's positions if it uses three per token (time, height, width). After the prompt,
-    all three are the token's index plus ``shift``.
+    ``visual``: indices of image tokens. ``hidden``: indices of tokens removed in the text-only view. ``positions`` [3, 1, token]:
+    the target's positions in time, height and width, if it uses three. After the prompt, all three are the index plus ``shift``.
     """
 
     length: int
@@ -55,8 +54,10 @@ class Layout:
         return torch.cat((places[None], three))
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
-        """Return the note on both prefills: ``kept_places`` are the visual tokens that the drafter reads, ``unseen`` the other
-        tokens hidden from it."""
+        """Return the note on both prefills.
+
+        ``kept_places``: image tokens that the drafter reads. ``unseen``: other tokens hidden from the drafter.
+        """
         return VisualTokensNote(
             target=self.length,
             drafter=self.length - len(self.visual) + len(kept_places) - len(unseen),
@@ -67,7 +68,7 @@ class Layout:
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:
-    """Return ascending indices as [first, count] of each contiguous run."""
+    """Return the contiguous runs of ascending indices as [first, count]."""
     runs: list[list[int]] = []
     for place in places:
         if runs and sum(runs[-1]) == place:
@@ -78,8 +79,10 @@ def spans(places: Sequence[int]) -> list[list[int]]:
 
 
 def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, table: Tensor) -> Tensor:
-    """Return embeddings [row, hidden] of the prompt's ``tokens`` [row], which begin at index ``first``. Text is looked up in
-    ``table`` [vocab, hidden], visual tokens in the target's input ``embeddings`` [token, hidden]."""
+    """Return embeddings [row, hidden] of the prompt's ``tokens`` [row], which begin at index ``first``.
+
+    Text is looked up in ``table`` [vocab, hidden], image tokens in the target's input ``embeddings`` [token, hidden].
+    """
     visual = torch.tensor([place - first for place in layout.visual if 0 <= place - first < len(tokens)], device=tokens.device)
     embedded = F.embedding(tokens, table)
     embedded[visual.long()] = embeddings[visual.long() + first].to(embedded)
@@ -87,8 +90,10 @@ def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, tab
 
 
 class View:
-    """View of a run without some tokens of its prompt. ``kept_places`` are the indices of the prompt tokens that remain;
-    everything after the prompt does."""
+    """View of a run without some tokens of its prompt.
+
+    ``kept_places``: indices of the prompt tokens that remain. Tokens after the prompt all remain.
+    """
 
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
@@ -114,7 +119,7 @@ class View:
 
 
 class TextAlone:
-    """Wrapper that runs ``drafter`` on the text without the prompt's picture."""
+    """Wrapper that runs ``drafter`` on the text without the prompt's image."""
 
     def __init__(self, drafter: Any, layout: Layout) -> None:
         self._drafter = drafter
@@ -152,8 +157,10 @@ class TextAlone:
 
 
 class AllRows(FeatureDrafter[Any]):
-    """Feature drafter over the whole prompt. The network determines whether visual tokens use the picture's embeddings or the
-    placeholder's, and whether they use the target's three positions."""
+    """Feature drafter over the whole prompt.
+
+    The network determines whether image tokens use the image embeddings, and whether they use the target's three positions.
+    """
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         super().__init__(network)
@@ -163,8 +170,7 @@ class AllRows(FeatureDrafter[Any]):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Indices of the target's hidden states that the drafter reads: the network's taps, and the target's input if the
-        network uses the pictures' embeddings."""
+        """The target's hidden states that the drafter reads: the network's taps, and the target's input for image embeddings."""
         return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
