@@ -17,7 +17,7 @@ from specviz.engine.sampling import Noise
 from specviz.methods.registry import build, get
 from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
-from tests.support.dispatch import CALLS, MOST_WAITS, StepCounts, count
+from tests.support.dispatch import CALLS, MOST_WAITS, PICTURE_CALLS, StepCounts, count
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, parts_for, tiny_llama
 from tests.support.worlds import hybrid, vision
@@ -200,8 +200,10 @@ def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: fl
     ],
 )
 def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], warped: str, guidance: float) -> None:
-    for step in counted_picture(name, values, warped, guidance):
+    steps = counted_picture(name, values, warped, guidance)
+    for step in steps:
         assert step.total("waits") <= MOST_WAITS
+    assert sum(step.total("calls") for step in steps) / len(steps) <= PICTURE_CALLS
 
 
 @pytest.mark.slow
