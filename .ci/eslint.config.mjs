@@ -1,6 +1,7 @@
 // What ESLint asks of the JavaScript. Imports and exports that do not meet are errors of specviz/viewer/modules.py.
 const PAGE = [
-  "CustomEvent", "EventSource", "Image", "IntersectionObserver", "KeyboardEvent", "MutationObserver", "ResizeObserver", "URL",
+  "Blob", "CustomEvent", "EventSource", "Image", "HTMLCanvasElement", "IntersectionObserver", "KeyboardEvent", "MediaRecorder",
+  "MutationObserver", "ResizeObserver", "URL", "URLSearchParams", "XMLSerializer",
   "atob", "cancelAnimationFrame", "clearTimeout", "devicePixelRatio", "document", "getComputedStyle", "history", "innerWidth",
   "fetch", "localStorage", "location", "navigator", "matchMedia", "performance", "requestAnimationFrame", "sessionStorage",
   "setInterval", "setTimeout", "window",

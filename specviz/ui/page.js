@@ -233,8 +233,6 @@
     return undefined;
   }
 
-  let fading = 0;
-
   /** The address to pass on. A Space's frame adds a visitor's own token to it. */
   function link() {
     clearTimeout(writing);
@@ -244,43 +242,42 @@
     return url.href;
   }
 
-  /** Ask the server to keep the visitor's own run on the visible stage; what it says of it, and nothing for any other run. */
-  async function share() {
-    const seen = ROOMS.map(stage).find(isSeen);
-    if (!seen || seen.last < 0 || isShared(seen)) return "";
-    const name = nameOf(seen);
-    const answer = await fetch(`${base()}/specviz/share?run=${name}`, { method: "POST" });
-    const said = await answer.text();
-    if (!answer.ok) throw new Error(answer.status === 400 ? said : "The server did not answer; try again.");
-    kept.add(name);
-    return `Your run is kept here until ${said}; whoever has the link sees it and its prompt. `;
+  // What the Share menu needs of the page; its script is fetched when it is first opened.
+  const lent = {
+    link,
+    copy,
+    address: (path) => `${base()}/${path}`,
+    /** The visible stage that has a run. @returns {Stage | null} */
+    stage: () => [...document.querySelectorAll(".specviz-host")].map((host) => host.specviz?.stage)
+      .find((viewer) => isSeen(viewer) && viewer.last >= 0) || null,
+    /** The name of its run, if others can open it. */
+    name: () => { const viewer = lent.stage(); return viewer && isShared(viewer) ? nameOf(viewer) : ""; },
+    /** The name of its run, if it is the visitor's own and not shared yet. */
+    own: () => { const viewer = lent.stage(); return viewer && !isShared(viewer) ? nameOf(viewer) : ""; },
+    /** Have the server keep the visitor's own run; until when, in a sentence. */
+    keep: async () => {
+      const name = lent.own();
+      if (!name) return "";
+      if (lent.stage()?.trace.baseline) throw new Error("Its autoregressive run is being timed still. Share it in a moment.");
+      const answer = await fetch(`${base()}/specviz/share?run=${name}`, { method: "POST" });
+      const said = await answer.text();
+      if (!answer.ok) throw new Error(answer.status === 400 ? said : "The server did not answer; try again.");
+      kept.add(name);
+      return `Your run is kept here until ${said}. `;
+    },
+  };
+
+  /** Fetch a script of the viewer. @param {string} path @param {() => void} then */
+  function load(path, then) {
+    const script = Object.assign(document.createElement("script"), { src: `${base()}/${path}` });
+    script.onload = then;
+    document.head.append(script);
   }
 
-  /** Copy the address of the visible content, and say so. */
-  async function copyLink() {
-    let said = "";
-    try {
-      said = await share();
-    } catch (error) {
-      said = `${Object(error).message} The link does not open your run. `;
-    }
-    const own = ["#sp-left", "#sp-right"].map(stage).some((viewer) => isSeen(viewer) && viewer.last >= 0 && nameOf(viewer).startsWith("mine:"));
-    if (own) said = "Your own run is not in a link to a pair: share it from its tab. ";
-    const href = link();
-    try {
-      await copy(href);
-      said += "Link copied.";
-    } catch {
-      said += `The browser does not let this page copy. The link is ${href}`;
-    }
-    const status = find("#sp-linked");
-    if (!status) return;
-    status.textContent = said;
-    clearTimeout(fading);
-    fading = setTimeout(() => { status.textContent = ""; }, 60 * said.length);
-  }
-
-  document.addEventListener("click", (event) => { if (closest(event, "#sp-link")) copyLink(); });
+  find("#sp-link")?.addEventListener("click", (event) => {
+    const button = /** @type {HTMLElement} */ (event.currentTarget);
+    load(String(button.dataset.script), () => window.SpecvizViewer?.share?.(/** @type {HTMLElement} */ (find("#sp-sharing")), button, lent));
+  }, { once: true });
 
   /** Show a step and a panel on a stage; on one without a run, as soon as its run is loaded. */
   function goTo(id, at) {
@@ -371,11 +368,7 @@
     go: goTo,
     address: (path) => `${base()}/${path}`,
     /** Fetch the Play tab's script, which then fills the element. */
-    play: (element, path) => {
-      const script = Object.assign(document.createElement("script"), { src: `${base()}/${path}` });
-      script.onload = () => window.SpecvizViewer?.play?.(element);
-      document.head.append(script);
-    },
+    play: (element, path) => load(path, () => window.SpecvizViewer?.play?.(element)),
     stage,
     remember: (prefix, values) => { forms[prefix] = values; },
   };

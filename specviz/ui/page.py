@@ -111,11 +111,12 @@ VISION, IMAGE = "Vision-language", "Image"
 MASTHEAD = """
 <a class="sp-skip" href="#stage">Skip to the stage</a>
 <h1 class="sp-brand">specviz</h1>
-<button type="button" id="sp-link" class="sp-theme" aria-label="Share" title="Share what is shown: copies its link">
+<button type="button" id="sp-link" class="sp-theme" aria-label="Share" title="Share what is shown"
+aria-expanded="false" data-script="%s">
 <svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"
 aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 8.7"/>
 <path d="M9 11.5l-1.6 1.6a2.9 2.9 0 0 1-4.1-4.1L5 7.3"/></svg></button>
-<p id="sp-linked" class="sp-linked" role="status"></p>
+<div id="sp-sharing" class="sp-sharing" hidden></div>
 <button type="button" id="sp-theme" class="sp-theme" aria-label="Use dark colours">
 <span aria-hidden="true">◐</span></button>
 """
@@ -131,7 +132,7 @@ window.specvizPage.play(element, "%s");
 def build(shared: AppState) -> gr.Blocks:
     """Build the page, ready to launch."""
     with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
-        theme.html(MASTHEAD, elem_classes="sp-masthead")
+        theme.html(MASTHEAD % script_address(bundle.share), elem_classes="sp-masthead")
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = TextTab(shared)
@@ -209,6 +210,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 downloads.share_route(shared.archive, shared.presence.address_in),
                 script_route(),
                 script_route(bundle.play),
+                script_route(bundle.share),
                 examples.route(),
             ],
             "middleware": [

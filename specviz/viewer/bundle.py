@@ -37,6 +37,8 @@ def _slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
+LATER = ("play/", "share/")
+"""Folders of the parts that a page loads when they are opened."""
 SOURCES = sorted(HERE.rglob("*.js"))
 """The script's files: every module below ``js/``."""
 
@@ -83,20 +85,30 @@ def script() -> str:
 
 def written(lengths: list[LengthCurves]) -> str:
     """The same script, with these curves of tokens per pass by length."""
-    return _wrapped(lengths, False) + "SpecvizViewer.modules = modules;\n})();\n"
+    return _wrapped(lengths) + "SpecvizViewer.modules = modules;\n})();\n"
 
 
 @cache
 def play() -> str:
     """Script of the Play tab with its stylesheet, which a page with ``script`` loads once the tab is opened."""
-    return _wrapped([], True) + "Object.assign(SpecvizViewer.modules, modules);\n})();\n"
+    return _later("play")
 
 
-def _wrapped(lengths: list[LengthCurves], playing: bool) -> str:
-    """The modules of the Play tab, or all others, in a function that is still open."""
+@cache
+def share() -> str:
+    """Script of the Share menu, loaded likewise once it is opened."""
+    return _later("share")
+
+
+def _later(part: str) -> str:
+    return _wrapped([], part) + "Object.assign(SpecvizViewer.modules, modules);\n})();\n"
+
+
+def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
+    """The modules of a part that is loaded later, or all others, in a function that is still open."""
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
     made = modules.ordered({"generated": _generated(lengths), "play/measured": _measured()} | sources)
-    body = modules.classic([one for one in made if one.name.startswith("play/") == playing])
+    body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
     return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body))
 
 

@@ -183,9 +183,16 @@ def test_a_live_run_is_shared_by_a_link_that_opens_its_step(browser: Browser, vi
     address(visitor, trace=None)
     visitor.page.evaluate(f"{stage}.go(4)")
     visitor.button("Share").click()
+    ways = visitor.page.locator("#sp-sharing")
+    expect(ways).to_contain_text("keeps your run, with its prompt")
+    ways.get_by_role("button", name="Copy link").click()
     said = visitor.page.locator("#sp-linked")
     expect(said).to_contain_text("kept here until")
-    until = said.inner_text().split("until ")[1].split(";")[0]
+    until = said.inner_text().split("until ")[1].split(". ")[0]
+    expect(ways.get_by_role("button", name="Copy link")).to_be_focused()
+    visitor.page.keyboard.press("Escape")
+    expect(ways).to_be_hidden()
+    expect(visitor.button("Share")).to_be_focused()
     copied = visitor.page.evaluate("navigator.clipboard.readText()")
     text = visitor.page.evaluate(f"{stage}.trace.lines.join('\\n')")
     address(visitor, trace=visitor.page.evaluate(f"'mine:' + {stage}.feed.name"), step="5", tab=None)

@@ -15,7 +15,7 @@ from tests.support.viewer.node import Evaluate
 
 
 def test_the_script_is_safe_to_inline() -> None:
-    script = bundle.script() + bundle.play()
+    script = bundle.script() + bundle.play() + bundle.share()
     assert "</script" not in script.lower()
     assert "<!--" not in script
     assert bundle.style().count("{") == bundle.style().count("}")
@@ -37,7 +37,7 @@ def test_text_never_becomes_markup() -> None:
 
 
 def test_nothing_asks_the_network() -> None:
-    whole = bundle.script() + bundle.play()
+    whole = bundle.script() + bundle.play() + bundle.share()
     addresses = set(re.findall(r"https?://[^\s\"'`)]+", whole))
     assert addresses == {"http://www.w3.org/2000/svg"}
     for way in ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon", "@import", "import("):
@@ -53,6 +53,7 @@ def test_every_file_is_in_the_bundle_and_small() -> None:
     assert len(gzip.compress(bundle.script().encode())) < 125_200 and len(bundle.script()) < 442_200
     # Fetched when its tab is first opened, and in no replay.
     assert "svp-" not in bundle.script() and len(gzip.compress(bundle.play().encode())) < 27_000
+    assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.share().encode())) < 4_800
 
 
 def test_slimming_takes_comments_only() -> None:

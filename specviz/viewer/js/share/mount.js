@@ -1,0 +1,121 @@
+// @ts-check
+// The Share menu: a link, the step as a picture or a clip, and the run as one page. SpecvizViewer.share(page)
+// fills it when it is first opened.
+import * as dom from "../kit/dom.js";
+import { clip, clips, picture, png, svg } from "./picture.js";
+
+/** What the page lends: its visible stage, if it has a run, the run's name, links, the clipboard, and a promise to keep the run. @typedef {{ stage: () => Stage | null, name: () => string, own: () => string, keep: () => Promise<string>, link: () => string, address: (path: string) => string, copy: (text: string) => Promise<void> }} Page */
+
+/** @param {Blob} blob @param {string} name */
+function save(blob, name) {
+  const href = URL.createObjectURL(blob);
+  dom.h("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10000);
+  return `${name}, ${Math.ceil(blob.size / 1024)} kB.`;
+}
+
+/** @param {Stage} stage */
+const stem = ({ trace, cursor }) => `${(trace.run ? trace.run.method : "run").replace(/[^a-z0-9]+/gi, "-")}-step-${cursor + 1}`;
+
+/** @param {HTMLElement} box @param {HTMLElement} button @param {Page} page */
+function share(box, button, page) {
+  const status = dom.h("p", { class: "sp-linked", id: "sp-linked", role: "status" });
+  const field = /** @type {HTMLInputElement} */ (dom.h("input", { readonly: "", "aria-label": "Copied text", class: "sp-shared" }));
+  const own = dom.h("p", { class: "sp-summary" });
+
+  /** Copy a text and show it, for browsers that refuse. @param {string} text @param {string} what @param {string} before */
+  async function copied(text, what, before) {
+    field.value = text;
+    field.hidden = false;
+    try {
+      await page.copy(text);
+      return `${before}${what} copied.`;
+    } catch {
+      field.select();
+      return `${before}The browser does not let this page copy: copy it from the field.`;
+    }
+  }
+
+  async function link() {
+    // The address of a pair names recorded runs only.
+    const pair = page.stage()?.root.closest(".sp-pair");
+    const before = pair ? "" : await page.keep();
+    return copied(page.link(), "Link", pair && page.own() ? "Your own run is not in a link to a pair: share it from its tab. " : before);
+  }
+
+  /** @param {(stage: Stage) => Promise<string>} work */
+  const drawn = (work) => async () => {
+    const stage = page.stage();
+    if (!stage) return "";
+    stage.player.pause();
+    stage.set({ table: false });
+    stage.flush();
+    return work(stage);
+  };
+  const asSvg = drawn(async (stage) => save(svg(picture(stage)), `${stem(stage)}.svg`));
+  const asPng = drawn(async (stage) => save(await png(picture(stage)), `${stem(stage)}.png`));
+  const asClip = drawn(async (stage) => save(await clip(stage, (done) => dom.say(status, `Drawing, ${Math.round(100 * done)} %`)), `${stem(stage)}.webm`));
+
+  async function asPage() {
+    const query = new URLSearchParams({ run: page.own() || page.name(), kind: "html" });
+    dom.h("a", { href: page.address(`specviz/file?${query}`), download: "" }).click();
+    return "The page is being made; the browser saves it.";
+  }
+
+  /** @type {[string, string, () => Promise<string>, "any" | "stage" | "run"][]} */
+  const items = [
+    ["Copy link", "opens what you see", link, "any"],
+    ["Picture, SVG", "this step, at any size", asSvg, "stage"],
+    ["Picture, PNG", "this step, for slides", asPng, "stage"],
+    ["One-file page", "the run, plays offline", asPage, "run"],
+  ];
+  if (clips()) items.splice(3, 0, ["Clip, WebM", "this step in motion", asClip, "stage"]);
+  const buttons = items.map(([name, about, work, needs]) => {
+    const item = /** @type {HTMLButtonElement} */ (dom.h("button", { type: "button", "data-needs": needs }, name, dom.h("span", {}, about)));
+    item.addEventListener("click", async () => {
+      for (const one of buttons) one.disabled = true;
+      field.hidden = true;
+      dom.say(status, "One moment …");
+      try {
+        dom.say(status, await work());
+      } catch (error) {
+        dom.say(status, Object(error).message || "That did not work.");
+      }
+      refresh();
+      item.focus();
+    });
+    return item;
+  });
+  box.append(dom.h("div", { class: "sp-ways", role: "group", "aria-label": "Ways to share" }, buttons), own, field, status);
+
+  function refresh() {
+    const stage = page.stage();
+    const has = { any: true, stage: Boolean(stage), run: Boolean(page.name() || page.own()) };
+    for (const one of buttons) one.disabled = !has[/** @type {keyof typeof has} */ (one.dataset.needs)];
+    own.textContent = page.own() ? "A link keeps your run, with its prompt, on this server for some days, for whoever has it." : "";
+  }
+
+  /** @param {boolean} open */
+  function toggle(open) {
+    box.hidden = !open;
+    button.setAttribute("aria-expanded", String(open));
+    if (!open) return;
+    field.hidden = true;
+    status.textContent = "";
+    refresh();
+    buttons[0].focus();
+  }
+
+  button.addEventListener("click", () => toggle(box.hidden));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || box.hidden) return;
+    toggle(false);
+    button.focus();
+  });
+  document.addEventListener("pointerdown", ({ target }) => {
+    if (!box.hidden && !box.contains(/** @type {Node} */ (target)) && !button.contains(/** @type {Node} */ (target))) toggle(false);
+  });
+  toggle(true);
+}
+
+Object.assign(globalThis.SpecvizViewer || {}, { share });

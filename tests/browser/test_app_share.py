@@ -1,0 +1,90 @@
+"""The Share menu in the browser: pictures of the step without the server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect
+
+from specviz.ui.app_state import make
+from specviz.ui.settings import Settings
+from tests.support.fakes.ui import FakeEngine, gallery
+from tests.support.pages.app import AppPage, served
+
+pytestmark = pytest.mark.browser
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "stand"))
+    with served(make(Settings(traces=folder), FakeEngine())) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
+    permissions = ["clipboard-read", "clipboard-write"]
+    with closing(AppPage(browser, url, "?trace=stand&step=3", permissions=permissions, reduced_motion="reduce")) as found:
+        found.until(f"{found.stage()}.feed.name === 'stand' && {found.stage()}.cursor === 2")
+        found.button("Share").click()
+        yield found
+
+
+def saved(visitor: AppPage, way: str, folder: Path) -> Path:
+    with visitor.page.expect_download() as download:
+        visitor.page.locator("#sp-sharing").get_by_role("button", name=way).click()
+    expect(visitor.page.locator("#sp-linked")).to_contain_text(" kB.")
+    download.value.save_as(folder / download.value.suggested_filename)
+    return folder / download.value.suggested_filename
+
+
+def test_the_picture_is_the_tree_on_the_stage_with_its_title_legend_and_looks(visitor: AppPage, tmp_path: Path) -> None:
+    asked: list[str] = []
+    visitor.page.on("request", lambda request: asked.append(request.url))
+    file = saved(visitor, "Picture, SVG", tmp_path)
+    assert not [one for one in asked if not one.startswith("blob:")], "a picture asked the server"
+    assert file.name == "stand-step-3.svg"
+    root = ElementTree.parse(file).getroot()
+    said = [text.text or "" for text in root.iter(f"{SVG}text")]
+    assert said[0].startswith("STAND on ") and said[1].startswith("Step 3 of ")
+    nodes = visitor.page.locator("#sp-stage svg.sv-tree .sv-node text").all_text_contents()
+    assert nodes and all(text in said for text in nodes)
+    legend = visitor.page.locator("#sp-stage .sv-tree-card .sv-legend > span:not(.sv-legend-extra)").all_text_contents()
+    assert legend and all(text in said for text in legend)
+    whole = file.read_text(encoding="utf-8")
+    assert "class=" not in whole and "var(" not in whole and "foreignObject" not in whole and "href" not in whole
+    accepted = visitor.page.evaluate("getComputedStyle(document.querySelector('#sp-stage .sv-edge.sv-is-accepted')).stroke")
+    assert any(f"stroke: {accepted}" in (path.get("style") or "") for path in root.iter(f"{SVG}path"))
+
+
+def test_the_same_as_pixels_and_in_motion(visitor: AppPage, tmp_path: Path) -> None:
+    assert saved(visitor, "Picture, PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
+    clip = saved(visitor, "Clip, WebM", tmp_path)
+    assert clip.read_bytes().startswith(b"\x1a\x45\xdf\xa3") and clip.stat().st_size > 10_000
+    assert visitor.run("cursor") == 2 and visitor.run("within") == 1
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_menu_has_no_barriers(visitor: AppPage, width: int) -> None:
+    visitor.page.set_viewport_size({"width": width, "height": 800})
+    expect(visitor.page.locator("#sp-sharing")).to_be_visible()
+    box = visitor.page.locator("#sp-sharing").bounding_box()
+    assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
+    if not (axe := os.environ.get("AXE_JS", "")):
+        pytest.skip("AXE_JS names no axe.min.js")
+    visitor.page.add_script_tag(path=axe)
+    for _ in ("light", "dark"):
+        found = visitor.page.evaluate("axe.run('#sp-sharing', { resultTypes: ['violations'] })")["violations"]
+        assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+        visitor.page.evaluate("document.querySelector('#sp-theme').click()")
