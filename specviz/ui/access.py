@@ -1,9 +1,7 @@
-"""Access to the app: visitors' addresses, host names, proxies, concurrent requests, which readers are still connected, and the
-sessions of open pages.
+"""Access control: visitors' addresses, host names, limits on concurrent requests, connected clients and page sessions.
 
-Gradio runs an event whether or not a client reads its answers, and drops the oldest session when many new ones arrive. So this
-module counts the streams that a page holds open. A run whose reader left or never connected gives up its place in the queue, and
-an open page keeps its state however many requests other sessions send.
+Gradio runs an event even if the client has disconnected, and drops the oldest session when many new ones arrive. This module
+tracks the open streams of each page, so that runs without a client leave the queue and open pages keep their state.
 """
 
 from __future__ import annotations
@@ -33,28 +31,28 @@ from specviz.ui.settings import Settings, is_loopback
 from specviz.ui.widgets.downloads import PATH
 
 FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-host", "cf-connecting-ip", "via")
-"""Headers that proxies and tunnels add and browsers never send."""
+"""Headers set by proxies and tunnels but not by browsers."""
 COMING_SECONDS = 10.0
-"""Seconds that a run waits for its reader's first connection; a page connects moments after its request."""
+"""Time in seconds for a client to connect after requesting a run."""
 
 LEAVING_SECONDS = 1.0
-"""Seconds that a run goes on after its reader has disconnected."""
+"""Time in seconds before a run ends after its client has disconnected."""
 
 MOST_CLOSED = 8
-"""Number of closed pages whose state is kept."""
+"""Maximum number of closed pages whose state is kept."""
 
 MOST_KEPT = 64
-"""Number of open sessions per address that are protected from eviction: more than a class behind one router opens."""
+"""Maximum number of open sessions per address that are protected from eviction, enough for a class behind one router."""
 FOREIGN_HOST = (
-    "This app answers only on its own machine, as localhost or 127.0.0.1. To let others reach it, start it with "
+    "This app accepts only requests to localhost or 127.0.0.1. To allow access from other machines, start the app with "
     "GRADIO_SERVER_NAME=0.0.0.0."
 )
 
 
 def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
-    """Return the visitor's address behind proxies: the last public one in X-Forwarded-For, or ``peer`` without that header.
+    """Return the visitor's address: the last public address in X-Forwarded-For, or ``peer`` without this header.
 
-    Earlier entries may be forged by the visitor; later ones are proxies.
+    Later entries are proxies, and earlier entries may be forged.
     """
     forwarded = ",".join(value for name, value in headers if name.lower() == "x-forwarded-for")
     entries = [entry for part in forwarded.split(",") if (entry := part.strip())]
@@ -62,7 +60,7 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
         try:
             address = ipaddress.ip_address(_without_port(entry))
         except ValueError:
-            return entry[:64]  # a proxy wrote something other than an address: no earlier entry can be trusted
+            return entry[:64]  # not an address, so earlier entries cannot be trusted
         address = getattr(address, "ipv4_mapped", None) or address
         if address.is_global:
             return str(address)
@@ -75,8 +73,10 @@ def _without_port(host: str) -> str:
 
 @dataclass(eq=False)
 class Gate:
-    """Middleware of a private app: refuses foreign host names, through which another site's page could reach the app, and calls
-    ``expose`` when a request comes through a proxy."""
+    """Middleware of a private app that refuses foreign host names (DNS rebinding).
+
+    Calls ``expose`` when a request arrives through a proxy.
+    """
 
     app: ASGIApp
     settings: Callable[[], Settings]
@@ -87,11 +87,11 @@ class Gate:
             headers = Headers(scope=scope)
             if any(name in headers for name in FORWARDING):
                 logging.getLogger(__name__).warning(
-                    "Requests arrive through a proxy or tunnel, so the settings for public access now apply. If the proxy adds "
-                    "visitors' addresses, start the app with SPECVIZ_PROXIED=1."
+                    "A request arrived through a proxy or tunnel, so the settings for public access now apply. If the proxy "
+                    "sets X-Forwarded-For, start the app with SPECVIZ_PROXIED=1."
                 )
                 self.expose()
-            # A program may omit the Host header.
+            # Requests without a Host header are allowed.
             elif scope["type"] == "http" and (host := headers.get("host")) and not is_loopback(_without_port(host).rstrip(".")):
                 return await PlainTextResponse(FOREIGN_HOST, 421)(scope, receive, send)
         await self.app(scope, receive, send)
@@ -99,27 +99,28 @@ class Gate:
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests that share a limit per address: ``at_once`` of them run concurrently. After ``seconds`` without an answer,
-    the next request starts."""
+    """A kind of request with a limit per address.
+
+    ``at_once``: number of concurrent requests; ``seconds``: time without a response after which the next request starts.
+    """
 
     at_once: int
     seconds: float
 
 
 PAGE = Kind(2, 5.0)
-"""The page and its configuration, which take a thread 50 ms to render."""
+"""The page and its configuration, which take 50 ms to render."""
 EVENT = Kind(4, 1.0)
-"""POST requests, and files made on demand. A burst would block the event loop for seconds; a request that waits for a job lets
-the next one in after a second."""
+"""POST requests and generated files, a burst of which would block the event loop for seconds."""
 WAITING = 256
 """Maximum number of waiting requests per kind and address, enough for several classes behind one router."""
 LEAST_BODY = 8_000_000
-"""Bytes that any request may always send: a page sends back the runs that it stored."""
+"""Request size in bytes that is always allowed, because a page may send a stored run."""
 CROWDED = f"{WAITING} requests from your address are already waiting. Try again in a minute."
 
 
 def kind(scope: Scope) -> Kind | None:
-    """Return the kind of a costly request; None for uploads, static files and streams."""
+    """Return the kind of a request, or None for unlimited ones: uploads, static files and streams."""
     if scope["type"] != "http":
         return None
     path = scope["path"].rstrip("/")
@@ -131,7 +132,7 @@ def kind(scope: Scope) -> Kind | None:
 
 @dataclass
 class Line:
-    """Requests of one kind and address; ``present`` counts those running and those waiting."""
+    """Requests of one kind from one address. ``present``: number of running and waiting requests."""
 
     turns: asyncio.Semaphore
     present: int = 0
@@ -139,8 +140,10 @@ class Line:
 
 @dataclass(eq=False)
 class Turns:
-    """Middleware that shares the event loop fairly: a few requests per address run at once, others wait, and those
-    beyond a bound are refused. A request's body is read before its turn, up to ``most_bytes``."""
+    """Middleware that limits concurrent requests per address. Further requests wait, and those above a maximum are refused.
+
+    ``most_bytes``: maximum size of a request body.
+    """
 
     app: ASGIApp
     address: Callable[[Scope], str]
@@ -150,8 +153,8 @@ class Turns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (wanted := kind(scope)) is None:
             return await self.app(scope, receive, send)
-        if (body := await self._body(receive)) is None:  # read first: a slow sender delays nobody else
-            detail = f"This request sends more than {self.most_bytes:,} bytes, the maximum. Send less."
+        if (body := await self._body(receive)) is None:  # before the turn, so that a slow client does not delay other requests
+            detail = f"The request exceeds the maximum of {self.most_bytes:,} bytes."
             return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
         key = self.address(scope), wanted
         line = self._lines.setdefault(key, Line(asyncio.Semaphore(wanted.at_once)))
@@ -182,7 +185,7 @@ class Turns:
             del self._lines[key]
 
     async def _body(self, receive: Receive) -> deque[Message] | None:
-        """Read all messages of a body; return None if it is too long."""
+        """Read the body of a request; return None if the body is too long."""
         messages: deque[Message] = deque()
         size = 0
         while not messages or messages[-1].get("more_body"):
@@ -195,7 +198,7 @@ class Turns:
 
 @dataclass(eq=False)
 class Caller:
-    """Sender of a run request: the page's session, its address, and whether it reads the events."""
+    """Client that requested a run. ``hears``: function that returns whether the client is connected."""
 
     session: str | None = None
     address: str = ""
@@ -205,7 +208,7 @@ class Caller:
 
     @property
     def connected(self) -> bool:
-        """Whether it is connected now."""
+        """Whether the client is connected."""
         if self.hears():
             self._came, self._last = True, time.monotonic()
             return True
@@ -213,24 +216,24 @@ class Caller:
 
     @property
     def gone(self) -> bool:
-        """Whether it has left, or did not connect in time."""
+        """Whether the client has disconnected, or did not connect in time."""
         return not self.connected and time.monotonic() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
 
 
 @dataclass(eq=False)
 class Presence:
-    """Open streams, by the session or event that they serve. Used from the event loop and from threads."""
+    """Open streams of the pages, by session or event id. Thread-safe."""
 
     proxied: bool = False
-    """Whether requests come through a proxy that names the visitor's address, as on a Space."""
+    """Whether requests come through a proxy that sets X-Forwarded-For, as on a Space."""
     _open: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    """Number of open streams by address, name, and whether they carry events."""
+    """Number of open streams by address, name, and whether the stream carries events."""
     _closed: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def connected(self, name: str, address: str, reading: bool) -> Iterator[None]:
-        """Count a stream of that name as open in this context; ``reading`` means that it carries events, not only a heartbeat."""
+        """Count a stream as open in this context. ``reading``: whether the stream carries events rather than a heartbeat."""
         with self._lock:
             self._open[address, name, reading] += 1
         try:
@@ -240,12 +243,12 @@ class Presence:
                 self._open -= Counter([(address, name, reading)])
 
     def hears(self, *names: str | None) -> bool:
-        """Whether a reader is connected under one of these names."""
+        """Return whether an event stream with one of these names is open."""
         with self._lock:
             return any(reading and name in names for _, name, reading in self._open)
 
     def sessions_to_keep(self) -> list[str]:
-        """Names of open sessions, at most :data:`MOST_KEPT` per address."""
+        """Return the names of open sessions, at most :data:`MOST_KEPT` per address."""
         with self._lock:
             opened = dict.fromkeys((address, name) for address, name, _ in self._open)
         counts, names = Counter[str](), []
@@ -256,10 +259,10 @@ class Presence:
         return names
 
     def leave(self, holder: Any, session: str | None) -> None:
-        """Record that this session's page was closed, and drop the state of all but the last few closed pages.
+        """Record that a page was closed, and drop the state of all but the last :data:`MOST_CLOSED` closed pages.
 
-        ``holder`` is Gradio's state by  Gradio would keep several megabytes per page until many more sessions have
-        opened. The last few stay, in case a page lost its connection only for a moment.
+        ``holder``: Gradio's state by session, several megabytes each. The last pages are kept because a page may have lost the
+        connection only for a moment.
         """
         with self._lock:
             if session:
@@ -273,23 +276,23 @@ class Presence:
                         holder.time_last_used.pop(gone, None)
 
     def caller(self, request: gr.Request) -> Caller:
-        """Return this event's sender. A program may read the stream of the event's id instead of its session's."""
+        """Return the client that sent an event. API clients read the stream of the event rather than of the session."""
         session, event = request.session_hash, LocalContext.event_id.get(None)
         return Caller(session, self.address_of(request), lambda: self.hears(session, event))
 
     def address_of(self, request: gr.Request | HTTPConnection) -> str:
-        """Address from which an event or another request comes."""
+        """Return the visitor's address for an event or request."""
         peer = request.client.host if request.client else ""
         return visitor(request.headers.items(), peer) if self.proxied else peer
 
     def address_in(self, scope: Scope) -> str:
-        """Address from which a request comes, before Gradio has turned it into an event."""
+        """Return the visitor's address for an ASGI scope."""
         return self.address_of(HTTPConnection(scope))
 
 
 @dataclass(eq=False)
 class Watch:
-    """Middleware that reports open streams to :class:`Presence`."""
+    """Middleware that registers open streams with :class:`Presence`."""
 
     app: ASGIApp
     presence: Presence
@@ -305,7 +308,10 @@ class Watch:
 
 
 def stream(scope: Scope) -> tuple[str, bool]:
-    """The session or event whose stream a request opens, and whether it carries events; an empty name for any other request."""
+    """Return the session or event id of the stream that a request opens, and whether the stream carries events.
+
+    The name is empty if the request opens no stream.
+    """
     parts = scope["path"].rstrip("/").split("/")
     if scope["method"] != "GET":
         return "", False
@@ -319,9 +325,9 @@ def stream(scope: Scope) -> tuple[str, bool]:
 
 
 def refresh(app: Any, names: list[str]) -> None:
-    """Mark these sessions as the last used, so that Gradio drops the state and unread events of others first.
+    """Mark these sessions as recently used, so that Gradio drops other sessions first.
 
-    The unread events are in a private attribute: Gradio has no public setting for how many sessions keep them.
+    Uses a private attribute for the unread events, because Gradio has no public setting.
     """
     state, unread = app.state_holder, app.get_blocks()._queue.pending_messages_per_session
     for name in names:
@@ -332,18 +338,18 @@ def refresh(app: Any, names: list[str]) -> None:
 
 
 MOST_PAGES = 256
-"""Maximum number of pages whose memory of earlier runs the server keeps; beyond it, the page idle longest is dropped."""
+"""Maximum number of page sessions; above, the longest idle page is dropped."""
 
 MOST_EACH = 40
-"""Maximum number of these pages per address; the app sets it to two thirds of its queue, enough for a class behind one router."""
+"""Maximum number of page sessions per address, enough for a class behind one router."""
 
 PATIENCE = 3.0
-"""Seconds that a page waits for a run that it stops; a run that is loading its model may take longer to end."""
+"""Maximum time in seconds to wait for a stopped run; a run that is loading a model may take longer."""
 
 
 @dataclass
 class PageSession:
-    """State of one open page. ``cancel`` stops its current run; ``over`` is set once that run's frames have ended."""
+    """State of one open page. ``cancel`` stops the current run, and ``over`` is set when the current run has ended."""
 
     address: str = ""
     memory: Memory = field(default_factory=Memory)
@@ -352,28 +358,28 @@ class PageSession:
 
     @property
     def running(self) -> bool:
-        """Whether a run of this page is waiting or running."""
+        """Whether a run of the page is waiting or running."""
         return self.cancel is not None and not self.over.is_set()
 
     def begin(self, limit: Limit = unlimited) -> Stop:
-        """Stop the page's previous run and return the ``Stop`` of a new one."""
+        """Stop the current run and return the ``Stop`` of a new run."""
         self.stop()
         self.cancel, self.over = Stop(limit), threading.Event()
         return self.cancel
 
     def current(self, cancel: threading.Event) -> bool:
-        """Whether ``cancel`` belongs to the run that this page shows, stopped or not."""
+        """Return whether ``cancel`` belongs to the page's current run."""
         return cancel is self.cancel
 
     def turn_away(self) -> None:
-        """Stop the current run and wait for it, so that its last frames do not follow what the page shows next."""
+        """Stop the current run and wait for the end, so that no late frame replaces what the page shows next."""
         running = self.stop()
         self.cancel = None
         if running:
             self.over.wait(PATIENCE)
 
     def stop(self) -> bool:
-        """Stop the current run. Returns False without one."""
+        """Stop the current run. Returns whether a run was active."""
         running = self.cancel is not None and not self.cancel.is_set()
         if self.cancel is not None:
             self.cancel.set()
@@ -382,7 +388,7 @@ class PageSession:
 
 @dataclass(eq=False)
 class PageSessions:
-    """Pages that have run something, by session name, which is known only to the server and that page."""
+    """Sessions of the pages that have run something, by secret session name."""
 
     most: int = MOST_PAGES
     each: int = MOST_EACH
@@ -390,10 +396,10 @@ class PageSessions:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def enter(self, session: str | None, address: str = "") -> PageSession:
-        """Return the session of a page that is about to run something, created if it is new.
+        """Return the session of a page that starts a run, creating it if necessary.
 
-        Only an idle page makes room for it, one of the same address if that address has its maximum. Raises BadInput without a
-        session name, and SpecvizError when no page is idle.
+        Above the maximum, an idle page is dropped: one of the same address if the address has the maximum. Raises BadInput
+        without a session name, and SpecvizError if no page is idle.
         """
         if not session:
             raise BadInput("This page has no session; reload it.")
@@ -412,18 +418,18 @@ class PageSessions:
         idle = next((name for name in names if not self._open[name].running), None)
         if idle is None:
             raise SpecvizError(
-                f"{len(names)} runs are already waiting or running, the maximum. Try again when one of them is over; "
+                f"{len(names)} runs are already waiting or running, the maximum. Try again when one of these runs is over; "
                 "recorded runs play without waiting."
             )
         del self._open[idle]
 
     def find(self, session: str | None) -> PageSession | None:
-        """Return the session of a page that has run something; None for any other."""
+        """Return the session of a page, or None if the page has not run anything."""
         with self._lock:
             return self._open.get(session or "")
 
     def leave(self, session: str | None) -> None:
-        """Stop the run of a closed page and drop its"""
+        """Stop the run of a closed page and drop the session."""
         with self._lock:
             page = self._open.pop(session or "", None)
         if page is not None:

@@ -1,4 +1,4 @@
-"""The API: ``/run`` returns a trace file, ``/methods`` lists the methods. All other endpoints are private."""
+"""Public API: ``/run`` returns a trace file, and ``/methods`` lists the methods. The other endpoints are private."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 
 SWITCHES = ("raw", "baseline")
-"""Boolean arguments, for which text is refused."""
+"""Boolean arguments."""
 
 
 def register(shared: AppState) -> None:
-    """Add the endpoints to the page that is being built."""
+    """Add the endpoints to the Gradio app that is being built."""
 
     def run(
         request: gr.Request, method: str, prompt: str, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0,
         top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "",
         draft: str = "", parameters: str = "{}",
     ) -> Iterator[str]:  # fmt: skip
-        """Decode speculatively and return the trace.
+        """Decode a prompt speculatively and return the trace.
 
-        The last answer is the whole trace file, one JSON object per line: a run line, a line per step, an end line. With
-        baseline, an earlier answer is the file up to its first end line. An error is one sentence with a remedy.
+        The last response is the complete trace file, one JSON object per line: a run line, a line per step, an end line. With
+        baseline, the trace without the baseline is sent first.
 
         Args:
-            method: a name that /methods lists.
-            prompt: the text to answer, or with raw to continue.
-            max_new_tokens: maximum number of tokens to write.
-            temperature: 0 takes the most likely token every time.
-            seed: the same seed draws the same tokens.
-            top_p: draw only from the most likely tokens that together have this probability.
-            top_k: draw only from this many of the most likely tokens; 0 keeps all.
-            raw: continue the prompt instead of answering it.
-            baseline: afterwards time the autoregressive run too; a second end line holds its times.
-            target: a model's name; empty for the app's default.
-            draft: a draft model's name, for methods that need one; empty for the included one.
-            parameters: the method's own parameters as a JSON object.
+            method: name of a method, as listed by /methods.
+            prompt: text to answer or, with raw, to continue.
+            max_new_tokens: maximum number of new tokens.
+            temperature: sampling temperature; 0 is greedy.
+            seed: random seed.
+            top_p: sample from the most likely tokens with this total probability.
+            top_k: sample from this many of the most likely tokens; 0 for all.
+            raw: continue the prompt without a chat template.
+            baseline: also time the autoregressive run and add the times to the trace.
+            target: name of the target model; empty for the app's default.
+            draft: name of a draft model, for methods that need one; empty for the included one.
+            parameters: method parameters as a JSON object.
         """
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
         common = {"seed": seed, "top_p": top_p, "top_k": top_k, "raw": raw, "baseline": baseline}
@@ -55,7 +55,7 @@ def register(shared: AppState) -> None:
             for frame in shared.live.run(page, request_form.request(form_state, shared.settings), caller):
                 if frame.trace and (frame.trace.end or frame.failure):
                     yield shared.archive.store.text(frame.key)
-                if frame.failure:  # the run broke off
+                if frame.failure:
                     raise SpecvizError(frame.failure)
         except SpecvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
@@ -67,12 +67,12 @@ def register(shared: AppState) -> None:
 def asked(
     shared: AppState, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
 ) -> FormState:
-    """Build the form state that the page's controls would send. Raises BadInput."""
+    """Build the form state that the page would send for these arguments. Raises BadInput for invalid arguments."""
     method, target, draft, prompt = names
     if draft and not get(method).needs_draft:
         raise BadInput(f"{get(method).title} takes no draft model; leave draft empty.")
     for name in SWITCHES:
-        if not isinstance(common[name], bool):  # only the page's own forms may send text
+        if not isinstance(common[name], bool):
             raise BadInput.of_field(name, name, f"is {shown(common[name])}; give true or false.")
     try:
         parameters = msgspec.json.decode(own or "{}", type=dict[str, Any])
@@ -86,5 +86,5 @@ def asked(
 
 
 def methods() -> list[dict[str, Any]]:
-    """List every method: its name, title, description, guarantee, and parameters with their bounds."""
+    """List the methods with name, title, description, guarantee, and parameters with bounds."""
     return [{**method.plain(), "parameters": request_form.fields(method.parameters)} for method in all_methods().values()]

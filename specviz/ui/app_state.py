@@ -1,4 +1,4 @@
-"""State shared by every tab of one running app, and the one-sentence description of its hardware."""
+"""State of a running app, shared by the tabs, and a description of the hardware."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ from specviz.ui.stream.live import Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
 
 LOOK_SECONDS = 120
-"""Timeout of the hardware check in seconds; a process that takes longer to load torch is assumed to hang."""
+"""Timeout of the hardware check in seconds."""
 TIERS = {"graph": "captured graphs", "eager": "eager passes"}
-FAILED = "PyTorch does not start here, so only recorded runs play. The app's log says why."
+FAILED = "PyTorch cannot be started on this machine, so only recorded runs are available. See the app's log for the reason."
 
 Look = Callable[[str], Mapping[str, Any]]
 
 
 def looked(device: str) -> Mapping[str, Any]:
-    """Run :func:`specviz.models.device.describe` in a subprocess and return its result. Raises OSError or ValueError."""
+    """Return the result of :func:`specviz.models.device.describe`, run in a subprocess.
+
+    Raises OSError if the subprocess fails, ValueError for invalid output, and TimeoutExpired.
+    """
     command = [sys.executable, "-m", "specviz.models.device", device]
     asked = subprocess.run(command, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
     if asked.returncode:
@@ -44,18 +47,18 @@ def looked(device: str) -> Mapping[str, Any]:
 
 
 def sentence(facts: Mapping[str, Any]) -> str:
-    """Describe the hardware in one sentence, and an unused GPU in another."""
+    """Describe the hardware. A GPU that PyTorch cannot use is mentioned."""
     tier = TIERS[facts["tier"]]
     if facts["kind"] == "cuda":
         more = f", one of {facts['count']} GPUs" if facts["count"] > 1 else ""
         return f"Runs on {facts['name']}: {facts['memory_gb']:.0f} GB, {facts['dtype']}, {tier}{more}."
     cores = f"{facts['cores']} core{'' if facts['cores'] == 1 else 's'}"
-    idle = " This PyTorch cannot use the GPU here: install a CUDA build." if facts["unused_gpu"] else ""
+    idle = " The installed PyTorch cannot use the GPU: install a CUDA build." if facts["unused_gpu"] else ""
     return f"Runs on {facts['name']}: {cores}, {facts['dtype']}, {tier}.{idle}"
 
 
 class Hardware:
-    """Description of the hardware, detected once, for the first page. A ZeroGPU Space has no GPU until a run borrows one."""
+    """Description of the hardware, detected on first use. On a ZeroGPU Space, nothing is detected."""
 
     def __init__(self, settings: Settings, look: Look = looked) -> None:
         self._device, self._look, self._lock = settings.device, look, threading.Lock()
@@ -64,7 +67,7 @@ class Hardware:
             self._said = f"Each run borrows a GPU for at most {GPU_SECONDS} s."
 
     def sentence(self) -> str:
-        """Return the description; the first call detects the hardware."""
+        """Return the description of the hardware, detecting it on the first call."""
         with self._lock:
             if not self._said:
                 try:
@@ -77,7 +80,7 @@ class Hardware:
 
 @dataclass
 class AppState:
-    """State made once per app. A visitor's own state is in ``pages`` and under keys of ``archive.store``."""
+    """State of the app. The state of individual visitors is in ``pages`` and ``archive.store``."""
 
     settings: Settings
     archive: Archive
@@ -87,18 +90,18 @@ class AppState:
     hardware: Hardware
 
     async def read(self, names: Iterable[str], job: Callable[[], Result], request: gr.Request) -> Result:
-        """Await a ``job`` that reads these runs, for the sender of ``request``, without holding one of Gradio's threads."""
+        """Await a ``job`` that reads these runs, on behalf of the sender of ``request``, outside Gradio's threads."""
         return await self.archive.of(names, job, self.presence.address_of(request))
 
     def expose(self) -> None:
-        """Switch to the settings for public access, once a proxy forwards visitors to an app that was assumed private."""
+        """Switch a private app to the settings for public access."""
         if self.settings.exposed is not None:
             self.settings = self.settings.exposed
             self.live.seconds = most_seconds(self.settings)
 
 
 def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
-    """Build the app's state. ``stream`` replaces the engine, in tests without a model, and ``look`` the hardware detection."""
+    """Build the app's state. ``stream`` and ``look`` replace the engine and the hardware detection in tests."""
     store = TraceStore()
     engine = with_servers(stream or (borrowed() if settings.zero_gpu else local), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)

@@ -1,9 +1,7 @@
-"""Runs by name, recorded ones that come with the app and stored ones of a session, and the pool that reads the stored ones.
+"""Recorded and stored runs by name, and the thread pool that reads stored runs.
 
-A recorded run is a trace file with its title and note beside it, ``NAME.json``. Links carry its name (``?trace=NAME``).
-``python -m specviz record`` makes ``NAME.spectrace.jsonl.gz`` from that file's other fields.
-
-The pool is bounded. Gradio has forty threads for all visitors; a request for a run waits here without holding one of them.
+A recorded run ships with the app: a trace file and ``NAME.json`` with title and note. Links name it by ``?trace=NAME``. A stored
+run belongs to a session. The pool is bounded and keeps long reads out of Gradio's forty threads.
 """
 
 from __future__ import annotations
@@ -33,18 +31,17 @@ from specviz.ui.shared_runs import SharedRuns
 from specviz.viewer.component import control
 
 Titles = list[tuple[str, str]]
-"""Title and name of every entry of a drop-down."""
+"""(title, name) of the entries of a drop-down."""
 Groups = dict[str, Titles]
-"""The entries under their headings."""
+"""Entries by heading."""
 OTHERS = "Other methods"
-"""Heading of recorded runs whose method is unknown to this version."""
+"""Heading of runs with an unknown method."""
 ON_GPU = "Recorded on a GPU"
 """Heading of runs recorded on a GPU, whatever their method."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """``NAME.json`` of a recorded run: ``note`` is one sentence on what to watch, ``rehearsals`` counts the earlier runs of a
-    method with a memory."""
+    """``NAME.json`` of a recorded run. ``note``: what to watch; ``rehearsals``: number of earlier runs that filled the memory."""
 
     title: str
     note: str = ""
@@ -52,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``index.json``: the runs with which the tabs open, by modality, and the ``pair`` with which *Compare* opens."""
+    """``index.json``: the first run shown, by modality, and the ``pair`` first shown in Compare."""
 
     first: dict[str, str] = {}
     pair: tuple[str, ...] = ()
@@ -60,7 +57,7 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded run. Its run and end records are read without the steps, which are most of a file."""
+    """One recorded run. ``run`` and ``end`` are read without parsing the steps."""
 
     name: str
     title: str
@@ -70,8 +67,10 @@ class Recording:
 
     @cached_property
     def text(self) -> str:
-        """Text of the file, in the current version of the format. Raises BadInput when it is missing, BadTrace when it is of an
-        older version and breaks the schema."""
+        """Text of the trace file in the current format. Raises BadInput if the file cannot be read.
+
+        A file of an older version is validated and converted; BadTrace is raised if it is invalid.
+        """
         content = self._bytes()
         if content.startswith(b'{"v":%d,' % SCHEMA_VERSION):
             return content.decode("utf-8")
@@ -79,7 +78,7 @@ class Recording:
 
     @cached_property
     def run(self) -> Run:
-        """The run record. Raises BadTrace when the first line is another record."""
+        """The run record. Raises BadTrace if the first line is not a run record."""
         record = self._record(self._bytes().partition(b"\n")[0])
         if not isinstance(record, Run):
             raise BadTrace(f"{self.path.name} does not begin with a run record.")
@@ -87,13 +86,13 @@ class Recording:
 
     @cached_property
     def end(self) -> End | None:
-        """The end record; None when the file stops before it. Raises BadTrace when the last line is no record."""
+        """The end record, or None if the run is incomplete. Raises BadTrace if the last line is invalid."""
         record = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
         return record if isinstance(record, End) else None
 
     @cached_property
     def trace(self) -> Trace:
-        """The run as data. Raises BadTrace when the file breaks the schema."""
+        """The trace. Raises BadTrace if the file is invalid."""
         return traces.read(self._bytes())
 
     def _bytes(self) -> bytes:
@@ -110,7 +109,7 @@ class Recording:
 
 
 class Gallery:
-    """The recorded runs by name, empty for a folder without any."""
+    """The recorded runs in a folder."""
 
     def __init__(self, folder: Path) -> None:
         index, self.recordings = Index(), dict[str, Recording]()
@@ -130,7 +129,7 @@ class Gallery:
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:
-        """Return the recording called ``name``. Raises BadInput listing the known names, or without a name."""
+        """Return the recording called ``name``. Raises BadInput if ``name`` is empty or unknown."""
         if not name:
             raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
         if name not in self.recordings:
@@ -139,8 +138,7 @@ class Gallery:
         return self.recordings[name]
 
     def by_family(self, *modalities: str) -> Groups:
-        """Title and name of each run, of these modalities if given, by the title of their method's family, as in the drop-down of
-        methods. Runs on a GPU are a group of their own."""
+        """Return the recorded runs of these modalities (default: all), by method family; GPU runs have a separate group."""
         family = {method.name: title for title, methods in families().items() for method in methods}
         rank = {name: at for at, name in enumerate(family)}
         grouped = Groups()
@@ -150,57 +148,59 @@ class Gallery:
         return grouped
 
     def of(self, *modalities: str) -> list[Recording]:
-        """The recorded runs of these modalities, by default of all."""
+        """Return the recorded runs of these modalities (default: all)."""
         return [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
 
     def first(self, modality: str) -> Recording | None:
-        """Return the recorded run with which the tab of a modality opens, if there is one."""
+        """Return the recorded run first shown for a modality, or None."""
         return self.recordings.get(self._first.get(modality, "")) or next(iter(self.of(modality)), None)
 
     def of_method(self, method: str, *modalities: str) -> Recording | None:
-        """Return the first recorded run of a method, of these modalities if given, if there is one."""
+        """Return the first recorded run of a method in these modalities (default: all), or None."""
         return next((one for one in self.of(*modalities) if one.run.method == method), None)
 
 
 MINE = "mine:"
-"""Prefix of a stored run's name; its key follows. The name is private to one page; a link carries it once the run is shared."""
+"""Prefix of a stored run's name, followed by the secret key in the store. Links carry the name only of a shared run."""
 
 
 SESSION = "This session"
-"""Heading of this session's runs."""
+"""Heading of the session's runs."""
 POOL = "pool"
-"""Prefix of the names of the pool's threads."""
+"""Prefix of the thread names."""
 WORKERS = 2
-"""Number of concurrent jobs. A parsed run takes ten times the memory of its text; more jobs gain nothing in one interpreter."""
+"""Number of threads. More would need much memory and gain nothing under the global interpreter lock."""
 WAITING = 64
-"""Number of jobs that may wait, enough for two classes at once. One address may have half of them."""
+"""Maximum number of waiting jobs, enough for two classes. One address may have half of the jobs."""
 SECONDS = 30.0
-"""Maximum processor seconds for one file, several times what the largest valid one takes."""
+"""Maximum CPU time in seconds for one file, several times that of the largest valid file."""
 
-LOST = "The file did not arrive whole. Choose it again."
+LOST = "The upload is incomplete. Choose the file again."
 
 Result = TypeVar("Result")
 
 
 class Pool:
-    """Jobs in order of arrival, one per key. Used from the event loop and from threads."""
+    """Thread pool that runs jobs in order of arrival. Jobs with the same key are run once. Thread-safe."""
 
     def __init__(self, workers: int = WORKERS, waiting: int = WAITING) -> None:
         self.most = workers + waiting
         self.jobs: dict[Hashable, Future[Any]] = {}
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=POOL)
         self._owners: Counter[str] = Counter()
-        self._lock = threading.RLock()  # a job may be over before it is listed
+        self._lock = threading.RLock()  # reentrant: a finished job's callback runs in submit
 
     def submit(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Future[Result]:
-        """Submit ``job`` and return its future, shared by all pending requests for the same ``key``. ``owner`` is the address
-        of the request. Raises BadInput when the pool is full."""
+        """Submit a job and return the future, or the future of a pending job with the same ``key``.
+
+        ``owner``: address of the visitor. Raises BadInput if the pool is full.
+        """
         key = object() if key is None else key
         with self._lock:
             if key in self.jobs:
                 return self.jobs[key]
             if len(self.jobs) >= self.most or (owner and self._owners[owner] >= max(1, self.most // 2)):
-                raise BadInput(f"{len(self.jobs)} other files are being read or made just now. Try again in a minute.")
+                raise BadInput(f"The server is busy with {len(self.jobs)} other files. Try again in a minute.")
             future = self._threads.submit(job)
             self.jobs[key] = future
             self._owners[owner] += 1
@@ -213,80 +213,79 @@ class Pool:
             self._owners -= Counter([owner])
 
     async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
-        """Await the result of ``job``. Raises its exceptions, and BadInput when the pool is full."""
+        """Submit a job and await the result. Raises BadInput if the pool is full."""
         return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may await the same job
 
     def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
-        """Return the result of ``job``, blocking the calling thread; inside a job of this pool, run it directly."""
+        """Submit a job and block until the result is ready. Inside another job, the job runs directly."""
         return job() if threading.current_thread().name.startswith(POOL) else self.submit(job, key).result()
 
 
 @dataclass(frozen=True)
 class Archive:
-    """Recorded runs and stored runs under one naming scheme."""
+    """Recorded and stored runs by name."""
 
     gallery: Gallery
     store: TraceStore
     pool: Pool = field(default_factory=Pool)
-    """The only reader of stored runs."""
+    """Pool in which stored runs are read."""
     seconds: float = SECONDS
     shared: SharedRuns = field(default_factory=lambda: SharedRuns(TraceStore(), Path(), 0))
     _known: dict[str, str] = field(default_factory=dict)
-    """Names of the runs stored from files, by the digest of the file's content."""
+    """Names of uploaded runs by digest of the file."""
 
     def text(self, name: str) -> str:
-        """Return the trace file's text. Raises BadInput if no run has that name any more."""
+        """Return the text of a run's trace file. Raises BadInput if the run does not exist."""
         if name.startswith(MINE):
             return self.store.text(name.removeprefix(MINE))
         return self.gallery.get(name).text
 
     def trace(self, name: str) -> Trace:
-        """Return the run as data."""
+        """Return the trace of a run. Raises BadInput if the run does not exist."""
         if not name.startswith(MINE):
             return self.gallery.get(name).trace
         return self.pool.result(lambda: self.store.trace(name.removeprefix(MINE)), ("trace", name))
 
     async def of(self, names: Iterable[str], job: Callable[[], Result], owner: str = "") -> Result:
-        """Await a ``job`` that reads these runs: in the pool if one of them is a stored run, else in a thread."""
+        """Await a ``job`` that reads these runs: in the pool if a stored run is among them, else in a thread."""
         if any(name.startswith(MINE) for name in names):
             return await self.pool.do(job, owner=owner)
         return await asyncio.to_thread(job)
 
     def run(self, name: str) -> Run:
-        """Return the run record, without the steps."""
+        """Return the run record, without parsing the steps."""
         if not name.startswith(MINE):
             return self.gallery.get(name).run
         return outline(self.store.lines(name.removeprefix(MINE), 0, 1)).run
 
     def outline(self, name: str) -> Outline:
-        """Return the run's outline: its run and end records and its counts."""
+        """Return the outline of a run."""
         if name.startswith(MINE):
             return self.pool.result(lambda: outline(self.store.lines(name.removeprefix(MINE))))
         return outlined(self.gallery.get(name).trace)
 
     def note(self, name: str) -> str:
-        """Note on what to watch in a recorded run; empty for any other."""
+        """Return the note of a recorded run; empty for stored runs."""
         recording = self.gallery.recordings.get(name)
         return recording.note if recording else ""
 
     def feed(self, name: str) -> str:
-        """Return the run's text for a stage; the stage itself fetches the lines of a stored run. Empty without a name, so that a
-        page without recordings still opens."""
+        """Return the stage's value for a run; empty without a name. For a stored run, the stage fetches the lines."""
         if name.startswith(MINE):
-            self.store.lines(name.removeprefix(MINE), 0, 0)  # raises if the run is no longer stored
+            self.store.lines(name.removeprefix(MINE), 0, 0)  # raises BadInput if the run is no longer stored
             return control("recorded", name, follow=True, message="Fetching the run")
         note = self.note(name)
         return control("recorded", name, **{"watch": note} if note else {}) + self.text(name) if name else ""
 
     async def open(self, path: str | Path, owner: str = "") -> str:
-        """Store the run in an uploaded file and return its name.
+        """Store the run of an uploaded file and return the name of the run.
 
-        Raises BadTrace naming the invalid line and field, and BadInput when the pool is full.
+        Raises BadTrace, with line and field, if the file is invalid, and BadInput if the pool is full.
         """
         return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: self._lines(Path(path)), owner)
 
     async def take(self, read: Callable[[], Trace], key: str, owner: str = "") -> str:
-        """Store the run that ``read`` restores, in the pool, from the text ``key`` kept by a page. Raises like :meth:`open`."""
+        """Store the run that ``read`` parses from ``key``, the text kept by a page. Raises like :meth:`open`."""
         digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
         return await self._opened(digest, lambda: traces.lines(read()), owner)
 
@@ -311,7 +310,7 @@ class Archive:
         return self.run(name).modality
 
     def _lines(self, path: Path) -> list[str]:
-        """Return the file's lines, checked. Raises BadInput, without its path, if it cannot be read or takes too long."""
+        """Return the validated lines of a file. Raises BadInput if reading fails or takes too long."""
         started, lines = time.thread_time(), list[str]()
         try:
             with path.open("rb") as file:
@@ -322,14 +321,14 @@ class Archive:
             lines.append(line)
             if time.thread_time() - started > self.seconds:
                 raise BadInput(
-                    f"Checking this file takes more than {self.seconds:g} seconds, the limit here. "
-                    "`python -m specviz validate FILE` checks it on your own machine; record fewer steps or smaller trees."
+                    f"Validating this file takes more than {self.seconds:g} seconds, the limit of this app. Run `python -m "
+                    "specviz validate FILE` on your own machine, or record fewer steps or smaller trees."
                 )
         return lines
 
 
 def _digest(path: Path) -> str:
-    """The file's SHA-256. Raises BadInput, without its path, if it cannot be read."""
+    """Return the SHA-256 of a file. Raises BadInput, without the path, if the file cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -338,27 +337,27 @@ def _digest(path: Path) -> str:
 
 
 def title(run: Run) -> str:
-    """One line that tells a session's runs apart."""
+    """Return the title of a session's run in lists."""
     prompt = " ".join(run.prompt.split())
     temperature = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
     return f"{run.title}{temperature} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
 
 
 def join(runs: Titles, name: str, run: Run) -> bool:
-    """Add a run to this session's. Returns False if it is there already."""
+    """Add a run to the session's runs. Returns False if the run is already listed."""
     if any(name == listed for _, listed in runs):
         return False
-    alike = sum(listed.startswith(title(run)) for listed, _ in runs)  # a drop-down tells entries apart by their titles
+    alike = sum(listed.startswith(title(run)) for listed, _ in runs)  # titles must be unique in a drop-down
     runs.append((f"{title(run)} ({alike + 1})" if alike else title(run), name))
     return True
 
 
 def choices(archive: Archive, runs: Titles) -> Titles:
-    """This session's runs, newest first, then the recorded ones: title and name of each."""
+    """Return the session's runs, newest first, followed by the recorded runs."""
     return [entry for entries in grouped(archive, runs).values() for entry in entries]
 
 
 def grouped(archive: Archive, runs: Titles, *modalities: str) -> Groups:
-    """The entries of :func:`choices` under headings: this session's runs, then the method families."""
+    """Return the entries of :func:`choices` by heading: the session, then the method families."""
     mine = {SESSION: list(reversed(runs))} if runs else {}
     return mine | archive.gallery.by_family(*modalities)

@@ -1,4 +1,4 @@
-"""Folder of uploads, which belongs to this process: private, swept by age, and removed when the process ends."""
+"""Setup before Gradio is imported: a private upload folder, swept by age and removed when the process ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 
 def without_gradio_stubs() -> AbstractContextManager[Any]:
-    """Hide the source files of component classes in this context, so that Gradio writes no"""
+    """Hide the source files of component classes in this context, so that Gradio writes no stub files."""
     original_getfile = inspect.getfile
 
     def getfile(of: Any) -> str:
@@ -33,7 +33,7 @@ def without_gradio_stubs() -> AbstractContextManager[Any]:
 
 
 def without_proxies() -> AbstractContextManager[Any]:
-    """Make HTTP clients created in this context ignore the environment's proxies, including SOCKS ones they cannot use."""
+    """Make HTTP clients created in this context ignore the proxies set in the environment."""
     return patch.dict(os.environ, no_proxy="*", NO_PROXY="*")
 
 
@@ -41,29 +41,30 @@ VARIABLE = "GRADIO_TEMP_DIR"
 PREFIX = "specviz-uploads-"
 LOCK = ".lock"
 EVERY, AGE = 300.0, 900.0
-"""Seconds between two sweeps, and the maximum age of a file. Nothing else removes files, since visitors may share one."""
+"""Interval of the sweeps and maximum age of a file, in seconds."""
 STARTING = 60.0
-"""Seconds within which a process locks the folder that it made."""
+"""Maximum time in seconds between the creation and the locking of a folder."""
 
 
 def claim() -> None:
-    """Make a fresh folder below the one that the environment names, or the system's, and set the environment variable to it.
+    """Create an upload folder and set GRADIO_TEMP_DIR to it. Must be called before Gradio is imported.
 
-    Must run before Gradio is imported. Removes the folders of dead processes.
+    The folder is created below the previous GRADIO_TEMP_DIR or the system's temporary folder. Folders of dead processes are
+    removed.
     """
     base = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
     try:
         base.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))  # of mode 700
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     except OSError:
-        return  # the check at the start reports the same problem and its solution
+        return  # settings.check reports the problem
     _remove_leftovers(base)
     lock, owner = FileLock(str(folder / LOCK)), os.getpid()
     lock.acquire()
     os.environ[VARIABLE] = str(folder)
 
     def remove() -> None:
-        if os.getpid() == owner:  # a forked process does not own the folder
+        if os.getpid() == owner:  # not in a forked process
             lock.release()
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -79,7 +80,7 @@ def claim() -> None:
 
 
 def _remove_leftovers(base: Path) -> None:
-    """Remove folders whose process no longer holds their lock."""
+    """Remove the folders of dead processes, recognised by a free lock."""
     for folder in base.glob(f"{PREFIX}*"):
         with suppress(OSError, Timeout):
             is_ours = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
@@ -90,10 +91,10 @@ def _remove_leftovers(base: Path) -> None:
 
 
 def sweep(folder: Path, age: float = AGE) -> None:
-    """Remove files older than ``age`` seconds, partial uploads included, and the folders left empty."""
+    """Remove files older than ``age`` seconds, and empty folders."""
     for place, _, names in os.walk(folder, topdown=False):
         for file in (Path(place) / name for name in names if name != LOCK):
-            with suppress(OSError):  # another process was faster
+            with suppress(OSError):  # already removed
                 facts = file.stat()
                 if time.time() - max(facts.st_mtime, facts.st_ctime) > age:
                     file.unlink()
@@ -104,7 +105,7 @@ def sweep(folder: Path, age: float = AGE) -> None:
 
 @asynccontextmanager
 async def swept(app: Any) -> AsyncIterator[None]:
-    """Lifespan of the app, during which its uploads are swept."""
+    """Lifespan of the app that sweeps the upload folder in the background."""
 
     async def go_on() -> None:
         while True:

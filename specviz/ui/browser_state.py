@@ -1,7 +1,7 @@
-"""State that a page keeps in its browser across a reload or a restart of the server: its forms, and the visitor's own run.
+"""State that the browser keeps across a reload or a restart of the server: the form values and the visitor's run.
 
-The browser stores it for one tab (``sessionStorage``) and returns it when the page opens. It is no more trusted than an
-uploaded file: a run is checked line by line, and only form values that have a field are used.
+The page stores the state in ``sessionStorage`` and sends it when opened again. The state is as untrusted as an upload: runs are
+validated, and form values without a field are ignored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from specviz.trace.schema import Trace
 from specviz.ui.stream.engine import stopped
 
 MOST_LETTERS = 3_000_000
-"""Maximum number of characters in the returned state: page.js keeps at most half of them for runs, a picture at most a fifth."""
+"""Maximum size of the returned state in characters."""
 
 NAMES = ("method", "target", "prompt", "basics", "advanced", "own")
-"""Controls of every run's tab, in the order in which the page keeps them; a tab may append more."""
+"""Controls whose values are kept, in order. Tabs may append further controls."""
 
-BROKEN_OFF = "The page was reloaded, or its server restarted, during the run."
+BROKEN_OFF = "The page was reloaded, or the server was restarted, during the run."
 
 TAKE = """(_, ...rest) => {
   let kept = {};
@@ -31,27 +31,27 @@ TAKE = """(_, ...rest) => {
   const again = opened && (opened.type !== "navigate" || opened.name === kept.href);
   return [again && kept.parts ? JSON.stringify(kept.parts) : "", ...rest];
 }"""
-"""Returns the state of this tab's previous page if this page replaces it, but not if the visitor followed a link."""
+"""JavaScript that returns the kept state after a reload, but not if the visitor followed a link."""
 
 
 def remember(place: str) -> str:
-    """JavaScript that stores the values of a tab's controls."""
+    """Return JavaScript that stores the values of a tab's controls."""
     return f"(...values) => {{ if (window.specvizPage) window.specvizPage.remember({json.dumps(place)}, values); }}"
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Stored state of one tab: the values of its controls, and the lines of its run."""
+    """Kept state of one tab. ``form``: values of the controls; ``lines``: text of the run's trace."""
 
     form: list[Any] | None = None
     lines: str = ""
 
     def values(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the values by name; empty unless there is exactly one text per name."""
+        """Return the control values by name; empty if their number or types are wrong."""
         texts = [value for value in self.form or () if isinstance(value, str)]
         return dict(zip(names, texts, strict=True)) if len(names) == len(texts) == len(self.form or ()) else {}
 
     def run(self) -> Trace:
-        """Return the run, with an end record if it lacks one. Raises BadTrace if the lines are no trace."""
+        """Return the trace, closed with an end record if necessary. Raises BadTrace if the lines are invalid."""
         trace = traces.read(self.lines.encode())
         if trace.end is None:
             end = stopped(trace, "")
@@ -60,7 +60,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def parts(text: str) -> dict[str, Kept]:
-    """Parse the state from the browser, by tab; empty if it is damaged."""
+    """Parse the state from the browser, by tab; empty if the state is damaged."""
     try:
         return msgspec.json.decode(text if 0 < len(text) <= MOST_LETTERS else "{}", type=dict[str, Kept])
     except (ValueError, RecursionError, TypeError):

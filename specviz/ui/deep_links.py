@@ -1,4 +1,4 @@
-"""Opening a run from outside its tab: from a link, or from the Traces tab. The run's modality selects the tab."""
+"""Opening of a run in the tab of its modality, from a link or from the Traces tab."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARED = "A run that a visitor has shared, kept here until {}. It is a copy to l
 
 @dataclass(frozen=True)
 class RunTabs:
-    """The tabs that show a run, by their ids; the first is the one that the page opens with."""
+    """The tabs that show a run, by id. The page opens with the first one."""
 
     shared: AppState
     tabs: gr.Tabs
@@ -31,7 +31,7 @@ class RunTabs:
 
     @property
     def runs(self) -> list[Any]:
-        """Each tab's list of the session's runs."""
+        """Lists of the session's runs, one per tab."""
         return [tab.runs for tab in self.by_id.values()]
 
     @property
@@ -40,24 +40,23 @@ class RunTabs:
         return [self.tabs, *(component for tab in self.by_id.values() for component in tab.outputs)]
 
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
-        """Open the tab of a run's modality and play it there. ``runs`` are in the order of the tabs."""
+        """Return the updates that open a run in the tab of its modality. ``runs``: the session's runs, one list per tab."""
         shown = list(zip(self.by_id.items(), runs, strict=True))
-        with suppress(SpecvizError):  # otherwise the first tab shows the error
+        with suppress(SpecvizError):  # tab.show reports the error
             modality = self.shared.archive.run(name).modality
             shown.sort(key=lambda one: one[0][1].modality != modality)
         (place, tab), session_runs = shown[0]
-        # An opened file belongs to no tab yet.
         updates = tab.show(name, list(session_runs), request.session_hash, joins_session=name.startswith(MINE))
         if until := name.startswith(MINE) and self.shared.archive.shared.until(name.removeprefix(MINE)):
             updates |= tab.say(SHARED.format(until), note=True)
         return updates | {self.tabs: gr.Tabs(selected=place)}
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
-        """Await :meth:`show` without holding one of Gradio's threads."""
+        """Like :meth:`show`, outside Gradio's threads."""
         return await self.shared.read([name], lambda: self.show(name, request, *runs), request)
 
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
-        """Return the updates of a newly opened page: the run in its address, then the state kept by the page that it replaces."""
+        """Return the updates of a newly opened page: the run that the URL names, and the state kept by the browser."""
         tabs, default = list(self.by_id.values()), self.shared.archive.gallery.default
         default_name = default.name if default else ""
         updates: Updates = {tabs[0].run_name: default_name}
@@ -67,9 +66,9 @@ class RunTabs:
                     await self.shared.archive.recall(name, self.shared.presence.address_of(request))
                 updates = await self.play(name, request, *runs)
             except SpecvizError as error:
-                for tab in tabs:  # the address may name any of them
+                for tab in tabs:  # the URL may name a run of any tab
                     updates |= tab.say(error)
-            if request.query_params.get("tab"):  # page.js opens that tab
+            if request.query_params.get("tab"):  # page.js opens the tab
                 updates.pop(self.tabs, None)
         parts = await asyncio.to_thread(browser_state.parts, kept_text)
         for tab, session_runs in zip(tabs, runs, strict=True):
@@ -78,7 +77,7 @@ class RunTabs:
         return updates
 
     async def _kept_run(self, tab: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
-        """Restore the visitor's own run on its stage; a damaged one is dropped and reported in the banner."""
+        """Return the updates that restore the visitor's run. If the run is damaged, the banner reports the error."""
         if not part.lines:
             return {}
         owner = self.shared.presence.address_of(request)

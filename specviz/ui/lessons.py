@@ -1,4 +1,4 @@
-"""Lessons: JSON files that walk a class through a recorded run, with a prediction before every reveal.
+"""Lessons: JSON files that explain a recorded run page by page, with predictions before the answers are revealed.
 
 A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "task", "pages": [...]}: ``trace``
 names the recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
@@ -42,7 +42,7 @@ MOST_CHOICES = 8
 REVEAL = "reveal"
 ARXIV = r'<a href="https://arxiv.org/abs/\1" target="_blank" rel="noopener noreferrer">\g<0></a>'
 MOST_NODES = 40
-"""Maximum number of a draft's nodes on a printed sheet; the rest are only counted."""
+"""Maximum number of draft nodes on a printed sheet."""
 VERDICTS = frozenset(
     ("traversal typical_acceptance tree_reward drafter_selection relaxed local_verification canvas batch_cache overlap cascade "
      "step_embeddings").split()
@@ -51,7 +51,7 @@ VERDICTS = frozenset(
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Question before a reveal: ``about`` the step, or with a question and choices of its own and the index of the right one."""
+    """A question: ``about`` the step, or a ``question`` with ``choices`` and ``answer``, the index of the right choice."""
 
     about: str = ""
     question: str = ""
@@ -60,7 +60,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page as stored in its file; :func:`page` fills it from a trace, ``at`` with the step on the stage."""
+    """A page as stored in the file. :func:`page` resolves ``at`` and the placeholders in the texts."""
 
     text: tuple[str, ...]
     at: Any = None
@@ -100,7 +100,7 @@ class Lesson(msgspec.Struct, frozen=True):
 
 
 def load(folder: Path) -> dict[str, Lesson]:
-    """Load a folder's lessons by name, in the order of the file names. Raises BadInput naming a file that is no lesson."""
+    """Load the lessons in a folder by name, in order of file name. Raises BadInput for an invalid file."""
     lessons: dict[str, Lesson] = {}
     for path in sorted(folder.glob("*.json")):
         try:
@@ -112,7 +112,7 @@ def load(folder: Path) -> dict[str, Lesson]:
 
 
 def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None) -> Page:
-    """Return page ``number`` with its step found and its texts filled in."""
+    """Return page ``number`` with ``at`` as the index of a step and with placeholders filled in."""
     raw = lesson.pages[number]
     steps = places(lesson, trace)
     known = facts(trace, steps[number])
@@ -133,7 +133,7 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
 
 
 def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
-    """Return each page's step, None without ``at``. A repeated ``at`` has the same step, a new one a later step if possible."""
+    """Return the step of each page, None without ``at``. A new ``at`` selects a later step if possible."""
     by_place: dict[Any, int] = {}
     for raw in lesson.pages:
         if raw.at is not None and raw.at not in by_place:
@@ -142,7 +142,7 @@ def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
 
 
 def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> tuple[Trace, int]:
-    """Return the trace that the stage may show on a page, without the answers to later questions, and the step shown."""
+    """Return the trace and the step to show on a page, without the answers to questions ahead."""
     steps = places(lesson, trace)
     at = next((step for step in reversed(steps[: number + 1]) if step is not None), 0)
     ahead = [
@@ -162,9 +162,9 @@ def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> 
 
 
 def find(trace: Trace, at: str | int, after: int = -1) -> int:
-    """Return the index of the step that ``at`` selects, after step ``after`` if one matches there.
+    """Return the index of the step that ``at`` selects, if possible after step ``after``.
 
-    Without a match, returns the first step that drafted something. Raises BadInput for a trace without steps.
+    Without a match, returns the first step with a draft. Raises BadInput for a trace without steps.
     """
     steps = trace.steps
     if not steps:
@@ -192,12 +192,15 @@ def find(trace: Trace, at: str | int, after: int = -1) -> int:
 
 
 def mean_depth(step: Step) -> float:
-    """Mean depth of the drafted tokens sent to the target: small for a wide tree, large for a long one."""
+    """Return the mean depth of the verified draft tokens."""
     return fmean(_sent_depths(step) or [0])
 
 
 def likeliest(step: Step) -> tuple[float, ...]:
-    """The drafter's probabilities along the path of which it expects most tokens to be kept; empty if it has none."""
+    """Return the drafter's probabilities along the path with the largest expected number of accepted tokens.
+
+    Empty if the drafter has no probabilities.
+    """
     best: list[tuple[float, float, tuple[float, ...]]] = [(0, 1, ())]
     for node in step.nodes[1:]:
         expected, reached, path = best[node.parent]
@@ -207,17 +210,17 @@ def likeliest(step: Step) -> tuple[float, ...]:
 
 
 def _sent_depths(step: Step) -> list[int]:
-    """Depth of every drafted token sent to the target."""
+    """Return the depths of the verified draft tokens."""
     return [depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status not in (ROOT, PRUNED)]
 
 
 def _relaxed(step: Step) -> int:
-    """Number of accepted tokens that the strict rule would have rejected."""
+    """Return the number of tokens accepted only by the relaxed rule."""
     return sum(step.nodes[node].status == RELAXED for node in step.path)
 
 
 def facts(trace: Trace, at: int | None) -> dict[str, str]:
-    """Values that the texts may refer to, for the run and for step ``at``."""
+    """Return the placeholder values of the run and, if given, of step ``at``."""
     end = trace.end.metrics if trace.end else {}
     sizes = [step.verified for step in trace.steps]
     known = {
@@ -244,7 +247,7 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
 
 
 def step_facts(step: Step) -> dict[str, str]:
-    """Values that the texts may refer to, for one step."""
+    """Return the placeholder values of one step."""
     bonus = step.bonus.text if step.bonus else ""
     sent = [node for node in step.nodes if node.status != PRUNED]
     parents = {node.parent for node in sent}
@@ -265,14 +268,14 @@ def step_facts(step: Step) -> dict[str, str]:
 
 
 def pass_cost(trace: Trace) -> float | None:
-    """Mean time of the target's pass over a tree, in units of a one-token pass. None without a baseline."""
+    """Return the mean time of a target pass over a tree, in units of a single-token pass; None without a baseline."""
     baseline = trace.end.baseline if trace.end else None
     passes = [step.time.verify for step in trace.steps if step.cut is None]
     return fmean(passes) / fmean(baseline.token_ns) if passes and baseline and baseline.total_ns else None
 
 
 def _same(trace: Trace) -> str:
-    """Compare the run's text with that of plain decoding, in a sentence for a class."""
+    """Compare the run's text with the text of autoregressive decoding, in a sentence."""
     baseline = trace.end.baseline if trace.end else None
     if baseline is None:
         return "Plain decoding was not recorded beside this run."
@@ -295,7 +298,7 @@ def _number(value: float | None) -> str:
 
 
 def filled(text: str, known: Mapping[str, str]) -> str:
-    """Return ``text`` as safe HTML, known names replaced by their values."""
+    """Return ``text`` as safe HTML, with placeholders replaced by values."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(text))
     stressed = re.sub(r"\*(\w.*?)\*", r"<em>\1</em>", bold)
     code = re.sub(r"`(.+?)`", r"<code>\1</code>", stressed)
@@ -334,7 +337,7 @@ def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str,
 
 
 def veiled(trace: Trace, at: int) -> Trace:
-    """Return the run up to step ``at`` with only that step's draft: no verdict, target probabilities, output or end."""
+    """Return the run up to step ``at``, of which only the draft is shown, without verdicts and target probabilities."""
     step = trace.steps[at]
     nodes = tuple(
         node if node.status in (ROOT, PRUNED) else node.replace(p=None, status=SKIPPED, threshold=None, draw=None)
@@ -347,9 +350,9 @@ def veiled(trace: Trace, at: int) -> Trace:
 
 
 def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
-    """Return a lesson as a printable HTML document: drafts to verify, questions with tick boxes, and finally the answers.
+    """Return a lesson as a printable HTML document: drafts, questions with tick boxes, and the answers at the end.
 
-    After the first question, pages that ask nothing are printed with the answers."""
+    After the first question, pages without a question are printed with the answers."""
     sections: list[str] = []
     answers: list[str] = []
     steps, drawn = places(lesson, trace), set[int | None]()
@@ -386,7 +389,7 @@ def _answer(number: int, page: Page) -> str:
 
 
 def _draft(step: Step) -> str:
-    """The drafted tree as nested lists, a chain on one line."""
+    """Return the draft tree as nested HTML lists, with chains on one line."""
     sent = [index for index, node in enumerate(step.nodes) if index and node.status != PRUNED]
     listed = set(sent[:MOST_NODES])
     children: dict[int, list[int]] = {}

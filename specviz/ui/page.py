@@ -1,8 +1,6 @@
-"""The app's page: header, tabs, the handlers of its opening and closing, and its delivery.
+"""The app's page: header and tabs, handlers for opening and closing, and HTTP delivery.
 
-It travels compressed, with the viewer's script in a separate file that a browser caches between visits. Gradio compresses files
-by extension, but neither the page nor the answers to its events. It repeats a component's part of the page's head for each such
-component.
+Responses are compressed, which Gradio does only for some files. The viewer's script is a separate file that browsers cache.
 """
 
 from __future__ import annotations
@@ -38,15 +36,15 @@ from specviz.viewer import bundle
 
 FOLDER = "specviz/viewer"
 LEAST_BYTES = 1000
-"""Smallest response that is worth compressing."""
+"""Minimum size of a compressed response."""
 LEVEL = 5
-"""Half the time of level 9 for two per cent more bytes."""
+"""Compression level; level 9 takes twice the time and saves only two per cent."""
 KEPT = "public, max-age=31536000, immutable"
 
 
 @cache
 def script_address(script: Callable[[], str] = bundle.script) -> str:
-    """Path of a script of the viewer below the app's address; it changes with the script."""
+    """Return the path of a script, which contains a hash of the script."""
     return f"{FOLDER}/{hashlib.sha256(script().encode()).hexdigest()[:16]}.js"
 
 
@@ -55,24 +53,24 @@ const query = new URLSearchParams(location.search), tabs = {tabs};
 window.specvizTab = query.get("tab") || tabs[query.get("trace")] || "";
 if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 }})()</script>"""
-"""Finds the tab that an address names before anything is drawn; page.js opens it, and until then no other tab is visible."""
+"""JavaScript that determines the tab from the URL and hides the tabs until page.js opens the right one."""
 
 
 def head(tabs: Mapping[str, str]) -> str:
-    """HTML for the page's head: the script, and the tab of each recorded run outside the first tab, by the run's name."""
+    """Return HTML for the page's head. ``tabs``: tab by name of recorded run, for runs outside the first tab."""
     embedded_tabs = bundle.embedded(json.dumps(tabs))
     return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
 
 def script_route(script: Callable[[], str] = bundle.script) -> Route:
-    """Route that serves a script."""
+    """Return the route of a script."""
     headers = {"Cache-Control": KEPT}
     return Route(f"/{script_address(script)}", lambda request: Response(script(), headers=headers, media_type="text/javascript"))
 
 
 @dataclass(eq=False)
 class Preload:
-    """Middleware that makes the browser fetch the script while it is still reading the page."""
+    """Middleware that adds a preload header for the viewer's script to the page."""
 
     app: ASGIApp
 
@@ -89,21 +87,21 @@ class Preload:
 
 
 def middleware() -> list[Any]:
-    """Middleware for every response. Event streams pass unbuffered."""
+    """Return the middleware for compression and preloading. Event streams are not buffered."""
     return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), Middleware(Preload)]
 
 
 SESSIONS = 256
-"""Sessions whose state is kept; closed pages are dropped before open ones."""
+"""Maximum number of sessions whose state Gradio keeps."""
 
 OTHER_THREADS = 40
-"""Number of threads for everything but runs; each run holds one more, even while it waits."""
+"""Number of threads in addition to one per running or waiting run."""
 
 QUEUE = 64
-"""Events of all kinds that may wait at once; the engine's own queue is bounded separately."""
+"""Maximum number of events in Gradio's queue."""
 
 OF_API = ("api_info", "api_info_as_input", "api_info_as_output", "example_inputs")
-"""Methods that describe a component to API clients."""
+"""Component methods that return API documentation."""
 
 VISION, IMAGE = "Vision-language", "Image"
 """Titles of two tabs; a link names them in lower case."""
@@ -126,11 +124,11 @@ if (!seen[0].isIntersecting) return;
 self.disconnect();
 window.specvizPage.play(element, "%s");
 }).observe(element)"""
-"""Loads the Play tab's script the first time that the tab is seen."""
+"""JavaScript that loads the Play tab's script when the tab is first visible."""
 
 
 def build(shared: AppState) -> gr.Blocks:
-    """Build the page, ready to launch."""
+    """Build the page."""
     with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
         theme.html(MASTHEAD % script_address(bundle.share), elem_classes="sp-masthead")
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
@@ -166,7 +164,7 @@ def build(shared: AppState) -> gr.Blocks:
 
         page.unload(leave)
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
-    # Gradio recomputes every configuration for each new session, on the event loop and for any session name: 30 ms a request.
+    # Cache the configurations, which Gradio would recompute on the event loop for each new session (30 ms per request).
     for block in page.blocks.values():
         for name in ("get_config", *(() if block.skip_api else OF_API)):
             if hasattr(block, name):
@@ -175,15 +173,15 @@ def build(shared: AppState) -> gr.Blocks:
 
 
 def _other_tabs(shared: AppState) -> dict[str, str]:
-    """Tab of every recorded run outside the first tab, by the run's name."""
+    """Return the tab by name of recorded run, for runs outside the first tab."""
     words = {VisionTab.modality: VISION.lower(), ImageTab.modality: IMAGE.lower()}
     return {one.name: words[one.run.modality] for one in shared.archive.gallery.of(*words)}
 
 
 def launch_options(shared: AppState) -> dict[str, Any]:
-    """Options of ``launch``: no sharing, no monitoring, no files served, bounded uploads.
+    """Return the options of ``launch``.
 
-    Only the message of a ``gr.Error`` reaches the page: any other exception's message may name a path on the server.
+    ``show_error`` is off because exceptions other than ``gr.Error`` may contain paths of the server.
     """
     settings = shared.settings
     most_bytes = settings.max_upload_mb * 1_000_000

@@ -1,41 +1,37 @@
-"""The environment variables that the app reads, in one place, as one frozen value.
+"""Settings of the app, read from environment variables.
 
 ==========================  ========================================================================================
-SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct).
-SPECVIZ_MODELS              models that the page offers, names separated by commas (default all that the catalogue lists; if
-                            other machines can reach the app, the shipped ones and smollm2-135m-instruct).
-SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder; 0 restricts them to the models that the
-                            page offers (default 1 if only this machine can reach the app; 0 on a Space and on any other
-                            address, because there strangers would choose the files to download and read).
-SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto).
-SPECVIZ_MAX_NEW_TOKENS      maximum number of new tokens that a visitor may request (default 512).
-SPECVIZ_MAX_WAITING         maximum number of runs that wait for the engine, two thirds of them from one address; further
-                            ones are refused (default 48).
-SPECVIZ_MAX_SECONDS         maximum seconds that one run may compute, its earlier trajectories and its baseline included
-                            (default 120 if other machines can reach the app, else no limit; on a ZeroGPU Space at most
-                            its GPU time for a run, less the time to load).
-SPECVIZ_MAX_PREPARING       maximum seconds for fetching and loading a model while other runs wait (default 120).
-SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20).
-SPECVIZ_SHARE_DAYS          days for which the app keeps a run that a visitor shares by link, in shared below SPECVIZ_CACHE; at
-                            most 1,000 runs and 256 MiB, the least recently opened go first (default 7; 0 keeps none).
-SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), separated by commas, to which visitors
-                            may send prompts; they are listed as targets (default none).
+SPECVIZ_TARGET              initial target (default smollm2-135m-instruct).
+SPECVIZ_MODELS              models to offer, separated by commas (default the whole catalogue; in a public app, the shipped
+                            models and smollm2-135m-instruct).
+SPECVIZ_ANY_MODEL           1 lets visitors enter any hub id or local folder; 0 restricts visitors to the offered models
+                            (default 1, or 0 in a public app, where strangers could choose files to download and read).
+SPECVIZ_DEVICE              initial device: auto, cpu or cuda (default auto).
+SPECVIZ_MAX_NEW_TOKENS      maximum number of new tokens per run (default 512).
+SPECVIZ_MAX_WAITING         maximum number of waiting runs (default 48), two thirds of them from one address.
+SPECVIZ_MAX_SECONDS         maximum computing time of a run in seconds, including the baseline (default no limit, or 120 in a
+                            public app). On a ZeroGPU Space, the GPU time of a run is an upper limit.
+SPECVIZ_MAX_PREPARING       maximum time in seconds for fetching and loading a model while other runs wait (default 120).
+SPECVIZ_MAX_UPLOAD_MB       maximum size of an uploaded trace file in megabytes (default 20).
+SPECVIZ_SHARE_DAYS          days for which shared runs are kept, in shared below SPECVIZ_CACHE (default 7; 0 keeps none).
+                            Beyond 1,000 runs or 256 MiB, the least recently opened runs are removed.
+SPECVIZ_SERVERS             addresses of inference servers (vLLM, llama.cpp, SGLang) to offer as targets, separated by commas
+                            (default none).
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py).
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py).
-SPECVIZ_PROXIED             1 if every request comes through a proxy that adds the visitor's address to X-Forwarded-For
-                            (default 1 on a Space, else 0); without it all visitors behind the proxy count as one.
-SPECVIZ_CACHE               folder of fetched and unpacked models and measured pass costs (default specviz in the user's cache
-                            folder). If it is set, files from the model hub are in hub below it, unless HF_HOME or
-                            HF_HUB_CACHE names another folder.
+SPECVIZ_PROXIED             1 if a proxy adds the visitor's address to X-Forwarded-For (default 1 on a Space, else 0).
+                            With 0, all visitors behind a proxy share the limits of one address.
+SPECVIZ_CACHE               folder of fetched models and measured pass costs (default specviz in the user's cache folder). If
+                            set, hub files are in its subfolder hub, unless HF_HOME or HF_HUB_CACHE is set.
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one).
-GRADIO_TEMP_DIR             folder in which this process makes its own folder of uploads (default the system's).
+GRADIO_TEMP_DIR             parent folder of the upload folder (default the system's temporary folder).
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1).
 SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces.
 ==========================  ========================================================================================
 
-An app on a loopback address answers only to localhost and its addresses. A tunnel or proxy to 127.0.0.1 makes it
-public nevertheless: from the first request with a forwarding header on, the defaults are those of a public app. Variables that
-are set explicitly keep their values. A tunnel that adds no such header needs GRADIO_SERVER_NAME=0.0.0.0.
+An app is public on a Space and on any address but a loopback address. A private app accepts only requests to localhost, and
+becomes public at the first request through a proxy or tunnel that sets a forwarding header. A tunnel that sets no such header
+requires GRADIO_SERVER_NAME=0.0.0.0. Variables that are set override the defaults in both cases.
 """
 
 from __future__ import annotations
@@ -65,30 +61,30 @@ from specviz.paths import ASSETS
 from specviz.ui.before_gradio import without_proxies
 
 PUBLIC_SECONDS = 120
-"""Maximum seconds of one run where strangers can reach the app."""
+"""Maximum computing time of a run in a public app, in seconds."""
 SMALL = (
     catalog.DEFAULT_TEXT_TARGET,
     *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
 )
-"""Models that any machine can run, and the only ones that strangers may choose by default."""
+"""Models that a public app offers by default."""
 WANTED = {
     "port": "a whole number from 1 to 65,535", "device": "auto, cpu or cuda", "any_model": "1 or 0", "proxied": "1 or 0",
     "share_days": "a whole number from 0 to 365",
 }  # fmt: skip
-"""Valid values of the variables that are not counts, for the message that refuses another one."""
+"""Valid values of variables that are not counts, for error messages."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 GPU_SECONDS = 60
-"""Maximum seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
+"""Time in seconds for which a ZeroGPU Space lends a GPU to a run."""
 LOADING_SECONDS = 20
-"""Share of :data:`GPU_SECONDS` for starting a process and loading a model; a run has the rest, and ends by itself."""
+"""Part of :data:`GPU_SECONDS` reserved for starting a process and loading a model."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Configuration of this copy of the app.
+    """Settings of the app.
 
-    ``models`` are those that the page offers, empty for the whole catalogue. ``private``: only this machine reaches the app;
-    ``exposed`` then holds the settings that apply once a proxy forwards visitors.
+    ``models``: models to offer, empty for the whole catalogue; ``private``: whether only this machine can access the app;
+    ``exposed``: settings of a private app after the first request through a proxy.
     """
 
     target: str = "smollm2-135m-instruct"
@@ -113,7 +109,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings from environment variables. Raises BadInput naming an invalid variable."""
+    """Read the settings from environment variables. Raises BadInput for an invalid value."""
     private = is_loopback(environment.get("GRADIO_SERVER_NAME") or Settings.host) and not environment.get("SPACE_ID")
     settings = _read(environment, private)
     return replace(settings, exposed=_read(environment, private=False)) if private else settings
@@ -133,7 +129,7 @@ def _read(environment: Mapping[str, str], private: bool) -> Settings:
         if text := environment.get(variable):
             listed = [part.strip() for part in text.split(",") if part.strip()]
             values[name] = (listed or values.get(name, ())) if name in ("servers", "models") else text
-            if name in ("max_seconds", "port") and not text.isdecimal():  # msgspec reads "null" as no limit
+            if name in ("max_seconds", "port") and not text.isdecimal():  # msgspec would accept "null"
                 values[name] = "no number"
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=lambda kind, value: kind(value))
@@ -145,14 +141,14 @@ def _read(environment: Mapping[str, str], private: bool) -> Settings:
 
 
 def most_seconds(settings: Settings) -> int | None:
-    """Return the maximum seconds that a run may compute; None for no limit."""
+    """Return the maximum computing time of a run in seconds, or None."""
     if not settings.zero_gpu:
         return settings.max_seconds
     return min(settings.max_seconds or GPU_SECONDS, GPU_SECONDS - LOADING_SECONDS)
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host's name or address is one of the loopback interface."""
+    """Return whether a host name or address belongs to the loopback interface."""
     try:
         return ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
@@ -160,18 +156,17 @@ def is_loopback(name: str) -> bool:
 
 
 MENDABLE = 2
-"""Exit code for problems that the user can fix, as on the command line."""
+"""Exit code for errors that the user can fix."""
 SWITCH_SECONDS = 0.0002
-"""The interpreter's switch interval. Threads read and write files beside the event loop, which needs the interpreter hundreds
-of times per response. It would wait Python's default of 5 ms each time."""
+"""Thread switch interval in seconds. With the default of 5 ms, the event loop would wait too long for other threads."""
 COLLECTIONS = 1000
-"""Garbage collections of the middle generation before a full one, which stops every thread for a second while a visitor's
-large trace is read. A trace contains no cycles, so its memory is freed without a full collection."""
+"""Number of middle-generation garbage collections before a full one, which would stop all threads for a second while a large
+trace is read. Traces contain no cycles and need no full collection."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """On a SpecvizError, end the process with its message and exit code 2."""
+    """On a SpecvizError, print the message and exit with code 2."""
     try:
         yield
     except SpecvizError as problem:
@@ -180,10 +175,10 @@ def explained() -> Iterator[None]:
 
 
 def check(settings: Settings) -> Settings:
-    """Return ``settings`` if the app can start with them.
+    """Return ``settings`` if the app can start with these settings.
 
-    Raises BadInput naming the variable to change when a port, a folder or a model cannot be used. A cache that cannot be
-    written only causes a warning, since models already in it still run.
+    Raises BadInput, naming the variable to change, if a port, folder or model cannot be used. A read-only cache causes a warning,
+    because cached models still run.
     """
     named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
     for variable, model in named:
@@ -199,13 +194,13 @@ def check(settings: Settings) -> Settings:
     uploads, cache = Path(get_upload_folder()), cache_folder()
     if problem := _unwritable(uploads):
         raise BadInput(
-            f"Uploads are kept in {uploads}, which cannot be written ({problem.strerror or problem}). Set the environment "
-            "variable GRADIO_TEMP_DIR to a writable folder."
+            f"The upload folder {uploads} cannot be written ({problem.strerror or problem}). Set the environment variable "
+            "GRADIO_TEMP_DIR to a writable folder."
         ) from problem
     if problem := _unwritable(cache):
         logging.getLogger(__name__).warning(
-            "Models are kept in %s, which cannot be written (%s), so none can be fetched or unpacked. Set the environment "
-            "variable SPECVIZ_CACHE to a writable folder.", cache, problem.strerror or problem,
+            "The cache folder %s cannot be written (%s), so models cannot be fetched or unpacked. Set the environment variable "
+            "SPECVIZ_CACHE to a writable folder.", cache, problem.strerror or problem,
         )  # fmt: skip
     return settings
 
@@ -225,12 +220,12 @@ def _check_address(name: str, port: int | None) -> None:
             reason = problem.strerror or problem
             raise BadInput(
                 f"The app cannot listen on {f'port {port}' if port else 'any port'} of {name} ({reason}). Set PORT to a free "
-                "port, or stop the program that uses this one."
+                "port, or stop the program that uses this port."
             ) from problem
 
 
 def _unwritable(folder: Path) -> OSError | None:
-    """Return the error that prevents writing to this folder, or None. Creates the folder if it is missing."""
+    """Return the error that prevents writing to a folder, or None. Creates the folder if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -240,7 +235,7 @@ def _unwritable(folder: Path) -> OSError | None:
 
 
 def launch(page: Any, options: dict[str, Any]) -> None:
-    """Serve ``page`` until the process ends. Raises BadInput when no port is free."""
+    """Serve ``page`` until the process ends. Raises BadInput if no port is free."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(700, 10, COLLECTIONS)
     try:

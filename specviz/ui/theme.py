@@ -1,4 +1,4 @@
-"""Theme of the page around the stage: one Gradio theme made of the stage's own colours, and the page's style sheet."""
+"""Gradio theme and style sheet of the page, in the stage's colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @cache
 def source(name: str) -> str:
-    """Read a file of this folder."""
+    """Read a file in this folder."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -30,7 +30,7 @@ DARK = bundle.colours(palette.DARK, LOOK) | {"accent-hover": LOOK["hover"]["dark
 
 @cache
 def theme() -> gr.themes.Base:
-    """Gradio's plainest theme in our colours, with fonts that the visitor's machine already has."""
+    """Return the base theme of Gradio with our colours and system fonts."""
     known = gr.themes.Base.set.__code__.co_varnames
     values = {name: (LIGHT[colour], DARK[colour]) for colour, names in LOOK["gradio"].items() for name in names}
     values |= {name: (shape, shape) for name, shape in LOOK["shapes"].items()}
@@ -41,19 +41,19 @@ def theme() -> gr.themes.Base:
 
 @cache
 def css() -> str:
-    """The page's style sheet, our colours as variables first."""
+    """Return the page's style sheet, with our colours as CSS variables."""
     rules = bundle.rule(".gradio-container", LIGHT, "sp") + bundle.rule(".dark .gradio-container", DARK, "sp")
     return rules + source("page.css")
 
 
 def html(value: str = "", script: str = "", **more: Any) -> gr.HTML:
-    """HTML component styled by our style sheet alone; ``script`` is the file that makes it a control."""
+    """Return an HTML component without Gradio's styles. ``script``: JavaScript file that makes the component interactive."""
     return gr.HTML(value, apply_default_css=False, js_on_load=source(script) if script else None, **more)
 
 
 @cache
 def texts() -> dict[str, Any]:
-    """The page's texts in tables, from ``texts.toml``."""
+    """Return the tables of ``texts.toml``."""
     return tomllib.loads(source("texts.toml"))
 
 

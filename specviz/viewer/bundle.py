@@ -1,4 +1,4 @@
-"""Bundle of the viewer's script and stylesheet, assembled from the files beside this one."""
+"""Bundling of the viewer's JavaScript and CSS into one script."""
 
 from __future__ import annotations
 
@@ -21,34 +21,33 @@ from specviz.viewer import modules
 
 HERE = Path(__file__).parent / "js"
 STYLES = tomllib.loads((HERE.parent / "styles.toml").read_text(encoding="utf-8"))
-"""Order of the style sheets, and their names for the palette's colours and tints."""
+"""Order of the style sheets, and CSS variable names of the palette's colours and tints."""
 
-# Comments and indentation: a quarter of the bytes that every page would otherwise carry. Anything that may be in a string stays.
+# Comments and indentation, a quarter of the source. Comments that may be part of a string are not matched.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$| // [^\n\"'`]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
-# Line ends of the script that can be removed without changing its meaning.
+# Line ends that can be removed from the script.
 _BREAK = re.compile(r"^((?:(?!//).)*[;{(\[,])\n", re.MULTILINE)
-# For style sheets only, whose strings hold none of these marks; each line end there takes two characters of the script.
+# Whitespace that can be removed from the style sheets, whose strings contain none of these characters.
 _LINE_END = re.compile(r"(?<=[{;,:])[ \n]| (?={)")
 
 
 def _slim(text: str) -> str:
-    """``text`` without comments and indentation. The sources hold no string that spans lines."""
+    """Return a source without comments and indentation. The sources must not have strings that span lines."""
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
 LATER = ("play/", "share/")
 """Folders of the parts that a page loads when they are opened."""
 SOURCES = sorted(HERE.rglob("*.js"))
-"""The script's files: every module below ``js/``."""
 
 
 @cache
 def style() -> str:
-    """The stylesheet, the shared colours and fonts as variables first."""
+    """Return the style sheet, with the palette's colours and fonts as CSS variables."""
     light, names = colours(palette.LIGHT, STYLES), {role: name for name, role in STYLES["variables"].items()}
-    edges = ""  # of the step tree, as in its figure
-    for status, look in list(palette.LOOKS.items())[1:]:  # no edge leads to the root
+    edges = ""  # edges of the step tree
+    for status, look in list(palette.LOOKS.items())[1:]:  # without the root, which has no edge
         dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
         edges += f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n"
     return (
@@ -61,30 +60,30 @@ def style() -> str:
 
 
 def _sheets(names: list[str]) -> str:
-    """These style sheets in one, slimmed."""
+    """Return these style sheets as one, without comments and indentation."""
     sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in names)
     return _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
 
 
 def colours(theme: Theme, names: dict[str, Any]) -> dict[str, str]:
-    """A theme's colours by variable of a style sheet, from its tables of ``variables`` and ``tints``."""
+    """Return a theme's colours by CSS variable. ``names``: tables ``variables`` and ``tints`` of a style sheet."""
     tints = {name: theme.tints[status] for name, status in names["tints"].items()}
     return {name: getattr(theme, role) for name, role in names["variables"].items()} | tints
 
 
 def rule(selector: str, variables: dict[str, str], prefix: str = "sv") -> str:
-    """CSS rule that sets these variables, whose names begin with the ``prefix``."""
+    """Return a CSS rule that sets these variables, with ``prefix`` added to the names."""
     return f"{selector} {{{';'.join(f'--{prefix}-{name}:{value}' for name, value in variables.items())}}}\n"
 
 
 @cache
 def script() -> str:
-    """One script that defines ``SpecvizViewer``, its stylesheet inside. Safe to inline: it holds no ``</script``."""
+    """Return the script that defines ``SpecvizViewer``, including the style sheet. Safe to embed in HTML."""
     return written(measured())
 
 
 def written(lengths: list[LengthCurves]) -> str:
-    """The same script, with these curves of tokens per pass by length."""
+    """Return the script with these length curves."""
     return _wrapped(lengths) + "SpecvizViewer.modules = modules;\n})();\n"
 
 
@@ -113,7 +112,7 @@ def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
 
 
 def _generated(lengths: list[LengthCurves]) -> str:
-    """Source of ``generated.js``, the one module without a file: the script's constants from Python."""
+    """Return the source of ``generated.js``, the module with constants from Python."""
     values = {
         "MEASURED": to_builtins(lengths),
         "LABELS": palette.LABELS,
@@ -147,11 +146,11 @@ def _constants(values: dict[str, Any]) -> str:
 
 
 def _shapes() -> dict[str, str]:
-    """Fields of each record and note as trace.d.ts declares them, to check traces: ``kept:integer;value:number[]``."""
+    """Return the fields of each record and note in trace.d.ts, such as ``kept:integer;value:number[]``, to validate traces."""
     declared = re.sub(r'/\*.*?\*/|type: "\w+";|[ \n]', "", (HERE / "trace.d.ts").read_text(encoding="utf-8"))
     return dict(re.findall(r"interface(?!Step\{|Note\{)(\w+)\{(.*?);\}", declared))
 
 
 def embedded(text: str) -> str:
-    """Escape JSON lines for a script element: equivalent JSON that cannot end the element."""
+    """Escape JSON for embedding in a script element."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,15 +1,13 @@
-"""The stage as a Gradio component: one gr.HTML subclass that is created once per page and fed texts.
+"""The stage as a Gradio component.
 
-``value`` is the text of a recorded run: lines of a trace, each ended by a newline, oldest first. It may begin with a control
-line {"kind":"stage","mode":"recorded","run":"KEY"}. For a live run it is the control line alone, with the run's current state:
+The value of the component is the text of a recorded run (trace lines, each with a newline), optionally after a control line
+{"kind":"stage","mode":"recorded","run":"KEY"}. For a live run, the value is only a control line with the state of the run:
 
     {"kind":"stage","mode":"live","run":"KEY","follow":true}
 
-``message`` (and ``fraction``, 0 to 1) come while a model loads, ``follow`` once the run has lines, ``baseline`` with a message
-in place of the missing autoregressive run, and ``error`` once the run has failed. The page reads the lines at the path ``tail``,
-as it does for a recorded run with ``follow``. The steps of another run stay on the stage until this one has lines.
-
-Everything else happens in the browser: playing, scrubbing, hovering and inspecting never involve Python.
+Fields of the control line: ``message`` and ``fraction`` (0 to 1) while a model loads; ``follow`` once the run has lines, which
+the page then reads from the path ``tail``; ``baseline``, a message shown while the autoregressive run is missing; ``error`` after
+a failure. Until a live run has lines, the stage keeps showing the previous run.
 """
 
 from __future__ import annotations
@@ -30,19 +28,20 @@ LINE_UP = WITH_VIEWER.format(call='SpecvizViewer.race(element.querySelector("[da
 
 
 def control(mode: str, run: str, **more: object) -> str:
-    """Control line for the stage. ``mode`` is "live" or "recorded", ``run`` names the run."""
+    """Return a control line. ``mode``: "live" or "recorded"; ``run``: key of the run; ``more``: further fields."""
     return json.dumps({"kind": "stage", "mode": mode, "run": run, **more}, separators=(",", ":")) + "\n"
 
 
 class Stage(gr.HTML):
-    """Stage that draws a run with the viewer's script, which the page has in an element marked ``data-specviz``. ``tail`` is
-    the path, below the app's address, of server-sent events with the lines of a run. ``autoplay`` plays a run when it is shown.
+    """Interactive view of a run. The page must load the viewer's script in an element marked ``data-specviz``.
+
+    ``tail``: path of the server-sent events with a run's lines; ``autoplay``: whether a run plays as soon as it is shown.
     """
 
     def __init__(self, value: str = "", *, tail: str = "", autoplay: bool = True, **more: Any) -> None:
         super().__init__(
             value,
-            # A stage in a tab that was never open loses all properties but the value with its first update.
+            # As data attributes, because the first update in an unopened tab resets all properties but the value.
             html_template=f'<div class="specviz-host" data-tail="{tail}" data-autoplay="{str(autoplay).lower()}"></div>',
             js_on_load=START,
             apply_default_css=False,
@@ -50,16 +49,15 @@ class Stage(gr.HTML):
         )
 
     def postprocess(self, value: str | None) -> str:
-        """Return the text unchanged: token text may look like markup, but none is ever rendered as such."""
+        """Return the text unchanged. The viewer's script never renders token text as markup."""
         return value or ""
 
 
 class Race(gr.HTML):
-    """Race between the runs of ``stages``, selectors of components on the same page, and their autoregressive baselines.
+    """Animated race between the runs of ``stages`` and their autoregressive baselines, hidden during a live run.
 
-    It plays once when a run is shown or a live one ends, then shows the verdict; during a live run it is hidden.
-    The browser remembers under ``name`` whether a visitor has closed it; ``opened`` is the initial state. ``sentence``, our own
-    markup, is shown beside its controls and stays when it is closed.
+    ``stages``: CSS selectors of stages on the page; ``name``: key under which the browser stores whether the race is closed;
+    ``opened``: initial state; ``sentence``: trusted HTML beside the controls, shown even if the race is closed.
     """
 
     def __init__(self, stages: str, *, name: str, sentence: str = "", opened: bool = True, **more: Any) -> None:

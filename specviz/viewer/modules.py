@@ -1,11 +1,11 @@
-"""Ordering of the viewer's ES modules by their imports, and one classic script made of them without a build step.
+"""Bundler that joins the viewer's ES modules into one classic script, without a build step.
 
-A module is a file below ``js/``. It may use only these forms, each import at the top and on its own line or lines:
+A module may use only these forms, with imports at the top of the file:
 
     import * as format from "../kit/format.js";          export const a = …
     import { Tip, text as words } from "../kit/tip.js";  export function a(…) …     export class A …
 
-Every module becomes a function that is called once and returns its exports, so all other names stay private.
+Each module becomes a function that is called once and returns the exports, so other names stay private.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 class BadModule(Exception):
-    """A module that cannot be bundled into the script; the message names the file and the fault."""
+    """A module uses an unsupported form of import or export."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import line: the module's name, and its local namespace or the (exported, local) names of the imports."""
+    """An import: the module's name, and a namespace or the (exported, local) names."""
 
     module: str
     namespace: str | None
@@ -35,7 +35,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Module:
-    """A file below ``js/`` by its path without the ending, such as ``kit/format``; ``body`` holds no import and no export."""
+    """A module. ``name``: path below ``js/`` without extension; ``body``: code without imports and exports."""
 
     name: str
     imports: tuple[Import, ...]
@@ -44,7 +44,7 @@ class Module:
 
 
 def parse(name: str, source: str) -> Module:
-    """Parse the module in ``source``. Raises BadModule for an import or export in another form than those above."""
+    """Parse a module. Raises BadModule for an unsupported form of import or export."""
     imports = []
     for match in _IMPORT.finditer(source):
         module = posixpath.normpath(posixpath.join(posixpath.dirname(name), match["path"]))
@@ -54,15 +54,14 @@ def parse(name: str, source: str) -> Module:
     exports = tuple(match["name"] for match in _EXPORT.finditer(body))
     body = _EXPORT.sub("", body)
     if other := _OTHER.search(body):
-        raise BadModule(f"{name}.js: this form of import or export is not understood: {other[0]}")
+        raise BadModule(f"{name}.js: this form of import or export is not supported: {other[0]}")
     return Module(name, tuple(imports), exports, body)
 
 
 def ordered(sources: Mapping[str, str]) -> list[Module]:
-    """Order the modules, each after those it imports, otherwise in the order of ``sources``, name to text.
+    """Parse and sort modules so that imports come first. ``sources``: text by module name.
 
-    Raises RecursionError for circular imports and KeyError for one that does not exist; the type checker proves that modules
-    export what is imported.
+    Raises RecursionError for circular imports and KeyError for a missing module.
     """
     placed: dict[str, Module] = {}
 
@@ -79,11 +78,11 @@ def ordered(sources: Mapping[str, str]) -> list[Module]:
 
 
 def classic(modules: Sequence[Module]) -> str:
-    """Bundle ``modules``, in the order of their imports, into a script. Its ``modules`` holds each one's exports by name.
+    """Bundle sorted modules into a script that defines ``modules``, the exports by module name.
 
-    Modules that they import from outside are taken from ``SpecvizViewer.modules``, those of a script that is already there.
+    Imports from outside these modules are taken from ``SpecvizViewer.modules``, which an earlier script defines.
     """
-    # Short names: there are several hundred imports, and the script travels with every page.
+    # Short variable names keep the script small, which has several hundred imports.
     short = {module.name: f"${place}" for place, module in enumerate(modules)}
     script, outside = "", 'SpecvizViewer.modules["{}"]'
     for module in modules:

@@ -1,4 +1,4 @@
-"""Two recorded runs of one prompt on one HTML page: a race, their numbers side by side, and two synchronised stages."""
+"""HTML page that compares two recorded runs of a prompt: a race, a table of metrics, and two synchronised stages."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ SpecvizViewer.race(document.getElementById("race"));
 
 
 def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
-    """Return the HTML file. ``remarks`` are sentences on the comparison, shown beside the numbers.
+    """Return the HTML page. ``remarks``: sentences shown beside the table.
 
-    Raises BadInput when the two have different prompts, or are too long for one page.
+    Raises BadInput if the prompts differ or the runs are too long.
     """
     if left.run.prompt != right.run.prompt:
         raise BadInput("The runs have different prompts; compare two runs of one prompt.")
@@ -77,18 +77,18 @@ def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
     title = f"{left.run.title} and {right.run.title} · specviz"
     document = replay.document(title, STYLE, bundle.script() + START, body)
     if replay.size(document) > 4 * replay.MAX_PAGE:
-        raise BadInput("The two runs are too long for one page; ask for fewer tokens.")
+        raise BadInput("The two runs are too long for one page; request fewer tokens.")
     return document
 
 
 def rate(trace: Trace) -> float | None:
-    """Tokens per second after the first step, whose time includes the prompt's in served runs; None for one step."""
+    """Return tokens per second without the first step, which includes the prefill in served runs; None for a single step."""
     steps = trace.steps[1:]
     return metrics.ratio(sum(len(step.emitted) for step in steps), sum(step.time.total for step in steps) / 1e9)
 
 
 def parting(left: Trace, right: Trace) -> str:
-    """Describe whether two runs wrote the same text, and over how many characters they agree if they did not."""
+    """Describe whether the texts of two runs are equal, or after how many characters the texts differ."""
     texts = [trace.end.text if trace.end else "".join("".join(step.pieces) for step in trace.steps) for trace in (left, right)]
     if texts[0].strip() == texts[1].strip():
         return "the same"
@@ -96,7 +96,7 @@ def parting(left: Trace, right: Trace) -> str:
 
 
 def headline(left: Trace, right: Trace) -> str:
-    """The comparison in one sentence."""
+    """Return a summary of the comparison."""
     taus, rates = [metrics.tau(trace.steps[1:]) for trace in (left, right)], [rate(trace) for trace in (left, right)]
     names = [trace.run.title for trace in (left, right)]
     if None in taus or None in rates:
@@ -108,7 +108,7 @@ def headline(left: Trace, right: Trace) -> str:
 
 
 Rows = dict[str, Callable[[Trace], str]]
-"""A table's text for each run, by the title of the row."""
+"""Function that returns a run's table cell, by row title."""
 ROWS: Rows = {
     "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
     "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),
@@ -126,7 +126,7 @@ ROWS: Rows = {
 
 
 def table(left: Trace, right: Trace, rows: Rows, more: str = "") -> str:
-    """HTML table of two runs side by side, ``more`` rows at its end."""
+    """Return an HTML table of two runs. ``more``: HTML of further rows."""
     cells = "".join(
         f"<tr><th scope=row>{name}</th><td>{html.escape(text(left))}</td><td>{html.escape(text(right))}</td></tr>"
         for name, text in rows.items()
@@ -136,7 +136,7 @@ def table(left: Trace, right: Trace, rows: Rows, more: str = "") -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """The value with this number of digits; a dash for None."""
+    """Format a value with this number of decimals; None as a dash."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 

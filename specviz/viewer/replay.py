@@ -1,7 +1,6 @@
-"""A recorded run as one HTML page: a file that plays from disk, or a frame in a notebook; neither uses the network.
+"""Replay page: a recorded run as a self-contained HTML file, or as a frame in a notebook.
 
-The trace is never parsed as markup: its lines are in a data block without any "<", and the page's policy allows only the
-viewer's script and no requests.
+The trace is embedded as data without "<". The page's content security policy allows the viewer's script and no requests.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from specviz.trace.schema import Trace
 from specviz.viewer import bundle
 
 MAX_PAGE = 1_000_000
-"""Upper limit of a page's size in bytes."""
+"""Maximum size of a page in bytes."""
 COMPRESS_ABOVE = 400_000
-"""Characters of a trace above which it is embedded compressed, so that pages of long runs stay under a megabyte too."""
+"""Length of a trace in characters above which the page embeds it compressed."""
 LEFT_OUT = "To keep this page below 1 MB it leaves out {}. The saved trace file has everything."
 NOTES = "the method's notes on each step"
 
@@ -54,7 +53,7 @@ STYLE = f"""html, body {{ margin: 0; height: 100%; --specviz-height: max(600px, 
 .specviz-notice {{ background: {LIGHT.tints["relaxed"]}; color: {LIGHT.ink}; }}
 """
 
-# ?theme=dark and ?step=4 after the address of a file; steps are counted as on the screen, from 1.
+# The page reads the query parameters ?theme=dark and ?step=4, with steps counted from 1.
 START = """(async () => {
 const preferred = matchMedia("(prefers-color-scheme: dark)");
 const query = new URLSearchParams(location.search);
@@ -80,24 +79,22 @@ window.stage = stage;
 
 @dataclass(frozen=True)
 class Frame:
-    """A replay page in its own frame, which a notebook shows as a cell's last value."""
+    """A replay page that a notebook displays in a frame."""
 
     page: str = field(repr=False)
     height: int
 
     def _repr_html_(self) -> str:
-        """The frame as HTML. Its page may run only the script that its policy names, and reaches nothing around it."""
-        # A notebook is sent as UTF-8, which cannot encode a lone surrogate.
+        # UTF-8 cannot encode lone surrogates.
         source = html.escape(self.page.encode("utf-8", "replace").decode("utf-8"), quote=True)
         style = f"width:100%;height:{self.height:d}px;border:0"
         return f'<iframe title="specviz" sandbox="allow-scripts" allowfullscreen style="{style}" srcdoc="{source}"></iframe>'
 
 
 def frame(trace: Trace, step: int | None = None, height: int = 680) -> Frame:
-    """Return a frame ``height`` pixels high with the run, opened at ``step``, counted from 0; by default it plays.
+    """Return a run's replay page as a frame. ``step``: step to show, from 0; by default, the run plays.
 
-    A run too long for a page loses its last steps, as in ``page``; the last remaining one is shown in their place.
-    Raises BadInput for a step that the run does not have.
+    A long run is shortened as in :func:`page`. Raises BadInput if the step does not exist.
     """
     if step is not None and not 0 <= step < len(trace.steps):
         raise BadInput(f"There is no step {step}; the run has {len(trace.steps)}, counted from 0.")
@@ -105,7 +102,7 @@ def frame(trace: Trace, step: int | None = None, height: int = 680) -> Frame:
 
 
 def of_trace(trace: Trace, step: int | None = None) -> str:
-    """Return the page of a trace with its title: opened at ``step``, counted from 0; by default it plays."""
+    """Return the replay page of a trace. ``step``: step to show, from 0; by default, the run plays."""
     title = f"{trace.run.title} on {trace.run.target} · specviz"
     return page(store.text(trace), title=title, autoplay=step is None, step=step)
 
@@ -114,11 +111,11 @@ def page(
     text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None,
     step: int | None = None,
 ) -> str:  # fmt: skip
-    """Return the HTML file for the lines of a trace. ``speed`` 1 plays as fast as recorded, None chooses a calm speed.
+    """Return the replay page for the text of a trace file.
 
-    The page opens at ``step``, counted from 0, and waits there; None opens it at the first step. A run too long for a megabyte
-    even when compressed loses notes, then tables, then its last steps and with them its totals; a banner reports it.
-    Raises BadInput if not even one step fits.
+    ``speed``: playback speed, where 1 is the recorded speed and None a comfortable one; ``step``: first step shown, from 0.
+    To keep the page below ``MAX_PAGE``, a long run loses notes, then the target's rows, then the last steps and the end; a banner
+    says so. Raises BadInput if a single step is too large.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
     if step is not None:
@@ -147,12 +144,12 @@ def page(
     room = MAX_PAGE - 1 - size(made(first, left_out.format(len(steps))))
     count = bisect_right(list(accumulate(size(line) + 1 for line in steps)), room)
     if count == 0:
-        raise BadInput("This run is too large for a replay page; save its trace file and open that in the app.")
+        raise BadInput("This run is too large for a replay page; save the trace file and open it in the app.")
     return made("\n".join([first, *steps[:count]]), left_out.format(count))
 
 
 def document(title: str, style: str, script: str, body: str) -> str:
-    """Return a page around ``body`` whose policy lets it run ``script`` and nothing else, and load nothing."""
+    """Return an HTML page with a content security policy that allows ``script`` and no requests."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
@@ -162,5 +159,5 @@ def document(title: str, style: str, script: str, body: str) -> str:
 
 
 def size(text: str) -> int:
-    """Return the bytes of a text in UTF-8, lone surrogates included."""
+    """Return the size of a text in bytes of UTF-8. Lone surrogates are allowed."""
     return len(text.encode("utf-8", "surrogatepass"))

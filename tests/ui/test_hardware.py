@@ -27,7 +27,7 @@ GPU = {"kind": "cuda", "name": "NVIDIA H200", "memory_gb": 150.1, "dtype": "bflo
         (HARDWARE, "Runs on AMD EPYC 7763: 2 cores, float32, eager passes."),
         ({**HARDWARE, "cores": 1, "dtype": "bfloat16"}, "Runs on AMD EPYC 7763: 1 core, bfloat16, eager passes."),
         (GPU, "Runs on NVIDIA H200: 150 GB, bfloat16, captured graphs."),
-        ({**HARDWARE, "unused_gpu": True}, "This PyTorch cannot use the GPU here: install a CUDA build."),
+        ({**HARDWARE, "unused_gpu": True}, "The installed PyTorch cannot use the GPU: install a CUDA build."),
         ({**GPU, "count": 4}, "Runs on NVIDIA H200: 150 GB, bfloat16, captured graphs, one of 4 GPUs."),
     ],
 )

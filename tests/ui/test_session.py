@@ -48,7 +48,7 @@ def test_one_address_makes_room_among_its_own() -> None:
 def test_an_address_whose_pages_all_run_is_told_so_and_others_are_not() -> None:
     pages = PageSessions(most=100, each=2)
     cancels = [pages.enter(name, "a").begin() for name in ("one", "two")]
-    with pytest.raises(SpecvizError, match="2 runs are already waiting or running.* Try again when one of them is over"):
+    with pytest.raises(SpecvizError, match="2 runs are already waiting or running.* Try again when one of these runs is over"):
         pages.enter("three", "a")
     assert pages.enter("one", "a") is pages.find("one") and pages.enter("four", "b") is pages.find("four")
     assert not any(cancel.is_set() for cancel in cancels)

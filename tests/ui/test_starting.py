@@ -58,7 +58,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 @pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/null", "/dev/null/below"])
 def test_a_folder_of_uploads_that_cannot_be_written_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", folder)
-    with pytest.raises(SpecvizError, match=f"Uploads are kept in {folder}, .* GRADIO_TEMP_DIR"):
+    with pytest.raises(SpecvizError, match=f"The upload folder {folder} .* GRADIO_TEMP_DIR"):
         started()
 
 
@@ -70,7 +70,7 @@ def test_a_cache_that_cannot_be_written_is_named_once_and_starts(
     started()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == bool(folder)
-    assert all(f"Models are kept in {folder}, which cannot be written" in text and "SPECVIZ_CACHE" in text for text in said)
+    assert all(f"The cache folder {folder} cannot be written" in text and "SPECVIZ_CACHE" in text for text in said)
 
 
 def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Access to the engine: the first run loads torch, a run on a ZeroGPU Space borrows a GPU, and a server decodes its own."""
+"""Event streams of a run: in this process, on a GPU borrowed from a ZeroGPU Space, or on an inference server."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]
 Stream = Callable[[Request, Memory, Stop, Progress], Generator[Event, None, None]]
 
-PUT_TOGETHER = "Its picture has the finished rows; the codes after them are squares of their mean colour."
-"""Message on a stopped picture when the model that decodes its codes was lost with the GPU."""
+PUT_TOGETHER = "The picture shows the finished rows; below, each cell has the mean colour of its code."
+"""Message on the picture of a stopped run after the GPU with the image decoder was returned."""
 
 
-NOT_SENT = "The server drafts as configured: the form's method, its parameters, draft and device were not sent."
+NOT_SENT = "The server's own configuration decides how it drafts; the method, parameters, draft and device were not sent."
 SERVED = "server:"
-"""Prefix of the name of a target that is a server; its address follows."""
+"""Prefix of a target that is a server, followed by the server's address."""
 
 COMPUTING = threading.Lock()
-"""Held by the one thread of this process that computes. Models, their caches and their graphs belong to the process, and a
-stopped run may still use them after it has left the queue."""
+"""Lock of the thread that computes. A stopped run may still use the models after leaving the queue."""
 
 
 def local(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
-    """Run in this process."""
+    """Yield the events of a run in this process. The first run imports torch."""
     progress("Starting the engine", None)
     with computing(COMPUTING, progress):
         from specviz.pipeline.runner import stream
@@ -46,19 +45,18 @@ def local(request: Request, memory: Memory, cancel: Stop, progress: Progress) ->
 
 @dataclass(frozen=True)
 class Refusal:
-    """A sentence for the visitor from the process with the GPU, in which an exception would lose its message."""
+    """Error message from the GPU process, where an exception would lose the message."""
 
     message: str
 
 
 def borrowed() -> Stream:
-    """Return the stream of runs on a ZeroGPU Space, each of which borrows a GPU.
+    """Return a stream that runs each request in a GPU process of a ZeroGPU Space.
 
-    A run is in another process, so only plain data reaches it. A stop takes effect here, between two events, and a visitor's
-    memory of earlier runs (n-gram stores, successor matrices) does not reach the run. A third process fetches the models first,
-    so that progress is visible and no GPU sits idle. A run ends by itself before the Space's limit.
+    Only plain data reaches the GPU process, so a run has no memory of earlier runs, and a stop takes effect between two events.
+    Models are fetched before a GPU is borrowed. A run ends before the Space's time limit.
     """
-    limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, part of which loading the model took.")
+    limit = (float(GPU_SECONDS - LOADING_SECONDS), f"The Space lends a GPU for {GPU_SECONDS} s, including loading time.")
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
 
     @lend
@@ -72,7 +70,7 @@ def borrowed() -> Stream:
 
     def run(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
         fetch(request, progress)
-        progress("Waiting for a GPU; then the model is loaded on it", None)
+        progress("Waiting for a GPU to load the model", None)
         events, collector = on_gpu(request), Collector()
         try:
             for event in events:
@@ -84,18 +82,18 @@ def borrowed() -> Stream:
                 yield event
                 if cancel.is_set():
                     events.close()
-                    if collector.end is None:  # a closed stream yields none
+                    if collector.end is None:
                         yield stopped(collector.trace, cancel.why)
                     return
         except gr.Error as error:
-            # The Space's report that the visitor's quota is used up, or that no GPU is free.
+            # The visitor's quota is used up, or no GPU is free.
             raise SpecvizError(str(error.message)) from None
 
     return run
 
 
 def fetch(request: Request, progress: Progress) -> None:
-    """Fetch the target, and a draft model from the catalogue, unless they ship with the project. Raises ModelUnavailable."""
+    """Fetch the target and, if in the catalogue, the draft model. Raises ModelUnavailable if fetching fails."""
     from specviz.models.hub.catalog import ShippedFile, resolve
     from specviz.models.hub.in_subprocess import load_in_subprocess
 
@@ -109,9 +107,9 @@ def fetch(request: Request, progress: Progress) -> None:
 
 
 def stopped(trace: Trace, limit: str) -> End:
-    """Return the end record of a run stopped after these steps: by its time ``limit`` or, if that is empty, by the visitor.
+    """Return the end record of a run that was stopped after the steps of ``trace``.
 
-    Its prefill time and the model that decodes codes are lost with the GPU, so a picture consists of the rows received.
+    ``limit``: message of the time limit, or empty if the visitor stopped the run. An image consists of the rows received so far.
     """
     picture = unfinished(trace)
     message = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
@@ -119,7 +117,7 @@ def stopped(trace: Trace, limit: str) -> End:
 
 
 def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
-    """Return ``stream``, extended by the allowed servers."""
+    """Return a stream that sends requests for ``server:`` targets to the ``allowed`` servers and others to ``stream``."""
     if not allowed:
         return stream
 
@@ -128,27 +126,27 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
             return stream(request, memory, cancel, progress)
         url = request.target.removeprefix(SERVED)
         if url not in allowed:
-            raise BadInput(f"{url} is not one of the servers that this app may ask.")
+            raise BadInput(f"This app is not allowed to connect to {url}; choose another target.")
         return _asked(url, request, cancel, progress)
 
     return run
 
 
 def _asked(url: str, request: Request, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
-    """Yield the events of a server's answer; the end record adds the server's counters over that time."""
-    progress(f"Asking {url}", None)
+    """Yield the events of a run on a server. The end record includes the server's acceptance rates."""
+    progress(f"Connecting to {url}", None)
     server = look(url, cancel=cancel)
     progress(f"Waiting for {server.title}", None)
     answer = Answer(server, request, cancel)
     cancel.begin()
     for event in answer.events():
         if isinstance(event, End):
-            end = event  # the last counters arrive after it
+            end = event  # yielded last, after the final counters
         else:
             yield event.replace(warnings=(*event.warnings, NOT_SENT)) if isinstance(event, Run) else event
     notes = [note for step in answer.trace.steps for note in step.notes if note.type == "served_counters"] if answer.trace else []
     for sample in [sample for note in notes for sample in note.data["samples"]][-1:]:
         rates = ", ".join(f"{kept / sample['drafts']:.2f}" for kept in sample["accepted"])
-        words = f"Accepted by position in the draft, from its counters over all requests that it served meanwhile: {rates}."
+        words = f"Acceptance rate by draft position, from the server's counters for all requests during the run: {rates}."
         end = end.replace(message=f"{end.message} {words}".strip())
     yield end

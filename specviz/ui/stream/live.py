@@ -1,4 +1,4 @@
-"""Life of a live run: wait in the queue, start the engine, store its lines for the page's event stream, report its state."""
+"""Live runs: waiting in the queue, decoding, storing trace lines for the event stream, and reporting the state to the page."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from specviz.ui.stream.sse import EventStreams
 from specviz.viewer.component import control
 
 MESSAGE_SECONDS = 0.4
-"""Minimum seconds between two loading messages: nobody reads a progress counter faster than that."""
+"""Minimum interval of loading messages in seconds."""
 
 LOOK_SECONDS = 0.5
-"""Seconds between two checks whether a run without news is still wanted."""
+"""Interval in seconds at which a run without progress checks whether its client is still connected."""
 
 GLANCE_SECONDS = 0.2
-"""Seconds between two checks whether a run was stopped or its time is up."""
+"""Interval in seconds of the checks for a stop or the time limit."""
 
 GRACE_SECONDS = 4.0
-"""Seconds that a stopped run keeps its place: a step takes less, except with the largest models."""
+"""Time in seconds after which a stopped run loses its place in the queue. A step takes less, except with the largest models."""
 
 STOPPING = "Stopping"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """State of a run, without its lines. ``cancel`` stops this run.
+    """State of a run.
 
-    ``message`` and ``fraction`` describe the progress before the first step. ``begun``: the store has lines of the run under
-    ``key``, which stay on the stage even after a ``failure``, the reason why the run broke off or never began. ``trace`` is set
-    with the first lines and with every end line. ``timing``: this run is over, and its autoregressive run is being timed.
+    ``cancel``: stops the run; ``key``: key of the run in the store; ``message``, ``fraction``: progress before the first step;
+    ``begun``: whether the store has lines of the run; ``failure``: why the run failed, if it did; ``timing``: whether the
+    autoregressive run is being timed; ``trace``: set with the first lines and with each end line.
     """
 
     cancel: Stop
@@ -60,7 +60,7 @@ class Frame:
 
     @property
     def feed(self) -> str:
-        """The stage's text: the control line of this state."""
+        """The stage's value: a control line."""
         states: dict[str, object] = {"baseline": "being timed now, on the same prompt" if self.timing else ""}
         if self.begun:
             states["follow"] = True
@@ -74,10 +74,10 @@ class Frame:
 
 
 class StreamSink:
-    """The producer side, called from the engine's thread: the run's frame, replaced at each change.
+    """Holder of a run's latest frame, written by the engine's thread and read by the page's generator.
 
-    ``urgent``: the run's first lines or an end line were written, it failed, or was abandoned since the last update.
-    ``abandoned``: it was stopped, and its thread may write no more.
+    ``urgent``: whether the frame must be shown at once (first lines, end, failure); ``abandoned``: whether the run was stopped
+    and its thread may write no more lines.
     """
 
     def __init__(self, frame: Frame, nothing: str = NOTHING_RUN) -> None:
@@ -86,24 +86,23 @@ class StreamSink:
         self.changed = threading.Condition()
 
     def lines(self, *, ended: bool = False) -> None:
-        """Report that the run has its first lines or, with ``ended``, an end line."""
+        """Report the first lines or, with ``ended``, an end line."""
         with self.changed:
             self.ended_by_stop |= ended and self.cancel.is_set()
             self.put(urgent=True, begun=True)
 
     def status(self, message: str, share: float | None = None) -> None:
-        """Report loading progress and the fraction done. Raises Interrupted once the run is stopped, which ends a long download
-        too."""
+        """Report loading progress. Raises Interrupted if the run was stopped, to end a long download."""
         if self.cancel.is_set():
             raise Interrupted
         self.put(message=message, fraction=share)
 
     def stopped(self) -> str:
-        """Return the reason for a stop that leaves nothing to show."""
+        """Return the message for a run that was stopped before the first step."""
         return self.cancel.why or self.nothing
 
     def put(self, *, over: bool = False, urgent: bool = False, **news: Any) -> None:
-        """Replace these fields of the frame; ``over`` marks the last change."""
+        """Replace fields of the frame. ``over``: whether this is the last change."""
         with self.changed:
             if not self.over:
                 self.frame = replace(self.frame, **news)
@@ -111,8 +110,10 @@ class StreamSink:
                 self.changed.notify()
 
     def take(self, until: float) -> tuple[Frame, bool] | None:
-        """Wait for a change and, unless it is urgent, until the time ``until``. Returns the frame and whether it is urgent; None
-        if nothing changes for a while."""
+        """Wait for a new frame and return it with its urgency; None after :data:`LOOK_SECONDS` without a change.
+
+        A frame that is not urgent is returned no earlier than the time ``until``.
+        """
         with self.changed:
             self.changed.wait_for(lambda: self.over or self.fresh, LOOK_SECONDS)
             if not self.fresh:
@@ -131,12 +132,10 @@ def pump(
     is_wanted: Callable[[], bool] = lambda: True,
     every: float = MESSAGE_SECONDS,
 ) -> Generator[tuple[Frame, bool], None, None]:
-    """Run ``work`` in its own thread and yield the frame of its ``sink`` and whether it is urgent; loading messages come at most
-    once every ``every`` seconds.
+    """Run ``work`` in a thread and yield the frames of ``sink``, each with its urgency.
 
-    ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after the run was stopped; it may be called
-    twice. Inside ``work``'s thread, ``heed`` checks for a stop. Closing this generator stops the run and returns at once. The
-    same happens once ``is_wanted`` is False; it is checked between two frames and every ``LOOK_SECONDS`` while none comes.
+    ``done``: called when the work ends, or :data:`GRACE_SECONDS` after a stop, possibly twice; ``is_wanted``: once False, the run
+    is stopped; ``every``: minimum interval in seconds of frames that are not urgent. Closing the generator stops the run.
     """
     ended, context = threading.Event(), contextvars.copy_context()
     threading.Thread(target=context.run, args=(_work, work, sink, done, ended), daemon=True, name="specviz-engine").start()
@@ -144,7 +143,7 @@ def pump(
     until = 0.0
     try:
         while is_wanted():
-            over = sink.over  # read before the news, so that no last one is missed
+            over = sink.over  # before take, so that the last frame is not missed
             if news := sink.take(until):
                 yield news
                 until = time.monotonic() + every
@@ -155,7 +154,7 @@ def pump(
 
 
 def _watch(sink: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
-    """Report a stop at once, unless the run's end line came first; release its place if its thread does not end soon after."""
+    """Report a stop at once, and call ``done`` if the thread does not end within :data:`GRACE_SECONDS`."""
     while not sink.cancel.is_set():
         if ended.wait(GLANCE_SECONDS):
             return
@@ -178,7 +177,6 @@ def _work(work: Callable[[], None], sink: StreamSink, done: Callable[[], None], 
     except SpecvizError as error:
         failure = str(error)
     except Exception as fault:
-        # The visitor learns that the fault is ours; the log holds the details.
         logging.getLogger(__name__).exception("a run failed")
         failure = f"The run stopped because of a fault in specviz: {type(fault).__name__}. The output so far is kept."
     try:
@@ -191,34 +189,34 @@ def _work(work: Callable[[], None], sink: StreamSink, done: Callable[[], None], 
 
 
 CONNECT_SECONDS = 0.05
-"""Seconds between two checks whether the reader of the run whose turn it is has connected."""
+"""Interval in seconds at which the first run in the queue checks whether its client has connected."""
 
 WAIT_SECONDS = 0.5
-"""Seconds between two checks whether a waiting run is still wanted."""
+"""Interval in seconds at which a waiting run checks for a stop and a disconnected client."""
 
 TELL_SECONDS = 3.0
-"""Minimum seconds between two updates of a waiting page: an answer through Gradio's queue costs as much as decoding a token."""
+"""Minimum interval of updates to a waiting page in seconds, because an update costs as much as decoding a token."""
 
 CROWD = 4
-"""Number of waiting runs at which every run is shortened, so that each of thirty visitors sees one within three minutes."""
+"""Number of waiting runs from which runs are shortened, so that thirty visitors wait three minutes at most."""
 
 CROWD_TOKENS = 32
 CROWD_SECONDS = 5.0
 
 ASIDE = (300.0, "An inspection may take 300 s here.")
-"""Time limit in seconds for work other than runs, and its message."""
+"""Time limit in seconds for work other than runs, and the message."""
 
 RECENT = 9
-"""Number of latest runs whose durations predict those of the next ones."""
+"""Number of recent durations used to estimate waiting times."""
 
 UNFINISHED = "Stopped before it finished; there is nothing to show."
 
-UNREAD = "Nobody was reading this run any more, so the next one took its place."
+UNREAD = "The page that requested this run has disconnected, so the run was not started."
 
 
 @dataclass(eq=False)
 class Ticket:
-    """One place in the queue, held from the request until the run is over. ``leave`` may be called more than once."""
+    """A place in the queue, held until the run is over. ``leave`` may be called more than once."""
 
     queue: RunQueue
     kind: str
@@ -226,20 +224,22 @@ class Ticket:
 
     @property
     def ahead(self) -> list[Ticket]:
-        """The tickets before this one; none when it is this one's turn."""
+        """The tickets before this ticket."""
         with self.queue.changed:
             return self.queue.tickets[: self.queue.tickets.index(self)]
 
     @property
     def seconds(self) -> float | None:
-        """Estimated seconds until this one's turn, from recent durations of the kinds ahead; None if unknown."""
+        """Estimated waiting time in seconds, or None if unknown."""
         seconds = sum(ticket.left for ticket in self.ahead)
         return None if math.isnan(seconds) else seconds
 
     @property
     def left(self) -> float:
-        """Estimated seconds left: to the median of recent runs of this kind or, past that, of those that took longer than this
-        one has so far. NaN without such runs."""
+        """Estimated remaining time of this ticket's run in seconds: the median of recent runs minus the time spent.
+
+        After the median, only recent runs that took longer count. NaN without such runs.
+        """
         spent = 0.0 if self.started is None else self.queue.clock() - self.started
         recent = list(self.queue.recent[self.kind])
         if recent and spent > statistics.median(recent):
@@ -247,12 +247,12 @@ class Ticket:
         return statistics.median(recent) - spent if recent else math.nan
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for this ticket's turn. Returns whether it has come."""
+        """Wait at most ``seconds`` for this ticket's turn. Returns whether it is this ticket's turn."""
         with self.queue.changed:
             return self.queue.changed.wait_for(lambda: self.queue.tickets[0] is self, seconds)
 
     def start(self) -> None:
-        """Mark the start of the run, from which its duration counts."""
+        """Record the start time of the run."""
         self.started = self.queue.clock()
 
     def leave(self) -> None:
@@ -267,17 +267,17 @@ class Ticket:
 
 @dataclass(eq=False)
 class RunQueue:
-    """Queue of runs: first come, first served."""
+    """First-in, first-out queue of runs."""
 
     waiting: int
     clock: Callable[[], float] = time.monotonic
     tickets: list[Ticket] = field(default_factory=list)
     recent: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT)))
-    """Durations of the latest runs of each kind."""
+    """Recent durations by kind of run."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def join(self, kind: str = "run") -> Ticket:
-        """Join the queue; work of one ``kind`` takes similarly long. Raises SpecvizError, with a remedy, if it is full."""
+        """Join the queue. ``kind``: work of similar duration. Raises SpecvizError if the queue is full."""
         with self.changed:
             if len(self.tickets) > self.waiting:
                 raise SpecvizError(
@@ -290,13 +290,13 @@ class RunQueue:
 
     @property
     def behind(self) -> int:
-        """Number of runs that wait after the one whose turn it is."""
+        """Number of runs that wait behind the first one."""
         return max(0, len(self.tickets) - 1)
 
 
 @dataclass(eq=False)
 class Live:
-    """The engine shared by all visitors: one run at a time."""
+    """The engine shared by all visitors, which executes one run at a time."""
 
     stream: Stream
     queue: RunQueue
@@ -310,9 +310,9 @@ class Live:
     def run(
         self, page: PageSession, request: Request, caller: Caller | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of one run. Raises SpecvizError only before the page changes.
+        """Yield the frames of a run. Raises SpecvizError if the queue is full.
 
-        A run starts once its ``caller`` is connected, and ends once the caller has left. ``memory`` replaces the page's own.
+        The run starts once ``caller`` is connected, and ends after ``caller`` has disconnected. ``memory``: default the page's.
         """
 
         def work(outlet: StreamSink) -> None:
@@ -322,9 +322,9 @@ class Live:
         return self._in_turn("run", page, caller, self.limit, work, baseline=request.baseline)
 
     def aside(self, page: PageSession, work: Callable[[Progress], None], caller: Caller) -> Generator[Frame, None, None]:
-        """Yield the frames of other work, which waits its turn among the runs and ends as they do.
+        """Yield the frames of work other than a run, which waits in the same queue.
 
-        ``work`` receives a progress function, which raises Interrupted once the work must end.
+        ``work``: takes a progress function, which raises Interrupted when the work must end.
         """
 
         def watched(outlet: StreamSink) -> None:
@@ -343,8 +343,7 @@ class Live:
         nothing: str = NOTHING_RUN,
         baseline: bool = False,
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of ``work`` in its turn. The place in the queue is released when the engine's thread ends,
-        or soon after the work was stopped."""
+        """Wait in the queue, run ``work`` and yield the frames. The place is free when the thread ends, or soon after a stop."""
         ticket, caller = self.queue.join(kind), caller or Caller()
         frame = Frame(page.begin(limit), self.streams.begin())
         over, has_turn = page.over, False
@@ -362,7 +361,7 @@ class Live:
                     if state.begun and urgent:
                         frame = self._explained(frame, baseline, outlet.abandoned)
                     yield frame
-            if frame.timing:  # stopped before the autoregressive run was over
+            if frame.timing:  # stopped during the autoregressive run
                 yield replace(frame, timing=False, trace=None)
         finally:
             self.streams.end(frame.key)
@@ -373,30 +372,30 @@ class Live:
                 self.store.drop(frame.key)
 
     def limit(self) -> tuple[float, str]:
-        """Return the maximum seconds that the current run may compute, and the reason."""
+        """Return the time limit of a run in seconds, and the message."""
         limits = [(math.inf, "")]
         if self.seconds:
             limits.append((float(self.seconds), f"A run may take {self.seconds} s here."))
         if self.crowded:
-            limits.append((CROWD_SECONDS, f"While {self.queue.behind} more runs waited, its limit was {CROWD_SECONDS:g} s."))
+            limits.append((CROWD_SECONDS, f"While {self.queue.behind} runs waited, the time limit was {CROWD_SECONDS:g} s."))
         return min(limits)
 
     def preparing_limit(self) -> tuple[float, str]:
-        """Return the maximum seconds for fetching and loading, and the reason: limited only while other runs wait."""
+        """Return the time limit of fetching and loading in seconds, and the message. Unlimited if no other run waits."""
         if not self.queue.behind:
             return math.inf, ""
         return self.preparing, (
-            f"Fetching and loading the model took more than the {self.preparing:g} s allowed while others wait. Try again later: "
-            "what was fetched is kept."
+            f"Fetching and loading the model took more than the {self.preparing:g} s allowed while other runs wait. Try again "
+            "later; the files fetched so far are kept."
         )
 
     @property
     def crowded(self) -> bool:
-        """Whether so many runs wait that every run is shortened."""
+        """Whether so many runs wait that runs are shortened."""
         return self.queue.behind >= CROWD
 
     def _turn(self, ticket: Ticket, frame: Frame, caller: Caller) -> Generator[Frame, None, str]:
-        """Yield frames until this run's turn. Returns an empty text, or the reason why its turn never comes."""
+        """Yield frames until this run's turn. Returns an empty string, or the reason why the run does not start."""
         last_message, last_time = "", 0.0
         while True:
             turn = ticket.wait(WAIT_SECONDS)
@@ -406,7 +405,7 @@ class Live:
                 return ""
             if caller.gone:
                 return UNREAD
-            if turn:  # the page is about to connect; the queue stands still
+            if turn:  # the client has not connected yet
                 frame.cancel.wait(CONNECT_SECONDS)
                 continue
             if (message := self._ahead(ticket)) != last_message and time.monotonic() - last_time >= TELL_SECONDS:
@@ -416,28 +415,28 @@ class Live:
     def _ahead(self, ticket: Ticket) -> str:
         count, seconds = len(ticket.ahead), ticket.seconds
         word = f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours"
-        if seconds is not None:  # rounded, as it is only an estimate
+        if seconds is not None:
             word += f", about {max(5, 5 * round(seconds / 5))} s" if seconds < 60 else f", about {round(seconds / 60)} min"
         word += "."
         if self.crowded:
-            word += f" While so many wait, a run writes at most {CROWD_TOKENS} tokens in at most {CROWD_SECONDS:g} s."
+            word += f" While so many runs wait, each is limited to {CROWD_TOKENS} tokens and {CROWD_SECONDS:g} s."
         return word
 
     def _write(self, request: Request, memory: Memory, outlet: StreamSink) -> None:
-        """Run the request and write its lines into the store, the first one together with the second."""
+        """Run the request and write the trace lines to the store. The first two lines are written together."""
         requested_tokens = request.max_new_tokens
         if self.crowded:
             request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
         writer, opening, key = TraceWriter(), list[str](), outlet.frame.key
         with closing(self.stream(request, memory, outlet.cancel, outlet.status)) as events:
             for event in events:
-                if outlet.abandoned:  # the run already has an end, after which no line may come
+                if outlet.abandoned:  # the end line is already written
                     raise Interrupted
-                if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
+                if isinstance(event, Run):  # the stage keeps the previous run until the first step
                     if event.max_new_tokens == request.max_new_tokens < requested_tokens:
                         warning = (
-                            f"So many runs are waiting that this one writes at most {request.max_new_tokens} tokens "
-                            f"instead of {requested_tokens}. Run it again later."
+                            f"Because many runs are waiting, this run is limited to {request.max_new_tokens} tokens instead of "
+                            f"{requested_tokens}. Run again later for the full length."
                         )
                         event = event.replace(warnings=(*event.warnings, warning))
                     opening.append(writer.add(event))
@@ -452,18 +451,18 @@ class Live:
                     outlet.lines(ended=is_end)
 
     def _explained(self, frame: Frame, baseline: bool, abandoned: bool) -> Frame:
-        """Return the frame with its trace. An abandoned run gets its end record here, as its thread writes none."""
+        """Return the frame with the trace. An abandoned run gets an end record, which its thread may not write."""
         text, trace, failure = self.store.text(frame.key), None, frame.failure
         try:
             trace = traces.read(text.encode()) if text else None
         except BadTrace as error:
-            broken = f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
+            broken = f"The trace of this run is invalid, so the run cannot be explained or saved: {error}"
             failure = failure or broken
         if abandoned and trace is not None and trace.end is None:
             ended = trace.replace(end=stopped(trace, frame.cancel.why))
             self.store.append(frame.key, traces.lines(ended)[-1])
             return self._explained(frame, baseline, abandoned=False)
-        # The engine goes on with the autoregressive run after a run that ended by itself.
+        # The autoregressive run follows a run that ended by itself.
         end = trace and trace.end
         timing = bool(baseline and end and end.baseline is None and end.reason in ("eos", "budget", "context"))
         return replace(frame, failure=failure, timing=timing, trace=trace)

@@ -1,7 +1,6 @@
-"""Server-sent events: the only channel that brings a run's lines, live or stored, to the pages that show it.
+"""Server-sent events that deliver the lines of live and stored runs to the page.
 
-An answer through Gradio's queue costs the server several milliseconds, on the cores that the engine uses. A line sent
-this way costs a fraction of that.
+Each update through Gradio's queue would cost the server several milliseconds of CPU time.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from specviz.errors import BadInput
 from specviz.trace.store import TraceStore
 
 PATH = "specviz/tail"
-"""Path of the events below the app's address; the run's key follows."""
+"""Path of the event streams, followed by the key of a run."""
 
 EVERY_SECONDS = 0.08
-"""Seconds between two reads of the store: twelve a second already look smooth; more would only add cost."""
+"""Interval of the events in seconds; twelve events per second look smooth."""
 
 MOST_LINES, MOST_LETTERS = 64, 400_000
-"""Maximum lines and characters of one event, except for a single longer line: the server holds that much for a slow reader."""
+"""Maximum number of lines and characters in one event. A single line may be longer."""
 
 MOST_EACH = 128
 """Maximum number of streams per address, enough for several classes behind one router."""
 
 BACK_MS = 2000
-"""Milliseconds after which a browser reconnects if its stream broke off or was refused."""
+"""Time in milliseconds after which a browser reconnects."""
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 @dataclass(eq=False)
 class EventStreams:
-    """Events of the runs in ``store``. An event's id is the number of the next line. Used from several threads."""
+    """Event streams of the runs in ``store``. The id of an event is the index of the next line. Thread-safe."""
 
     store: TraceStore
     every: float = EVERY_SECONDS
@@ -49,17 +48,17 @@ class EventStreams:
     _open: Counter[str] = field(default_factory=Counter)
 
     def begin(self) -> str:
-        """Return the key of a new run, to which lines may be added until its end."""
+        """Create a live run in the store and return the key."""
         key = self.store.new()
         self._live.add(key)
         return key
 
     def end(self, key: str) -> None:
-        """Mark this run as over; its readers get the remaining lines, then their streams end."""
+        """Mark a run as over. Streams end after the remaining lines."""
         self._live.discard(key)
 
     async def read(self, key: str, start: int, address: str = "") -> AsyncIterator[bytes]:
-        """Yield events with the lines from ``start`` on, finally ``over``, with the reason if the run is no longer stored."""
+        """Yield events with the lines from ``start`` on, then ``over``, with an error if the run is no longer stored."""
         yield f"retry: {BACK_MS}\n\n".encode()
         if self._open[address] >= self.each:
             return
@@ -67,7 +66,7 @@ class EventStreams:
         reason = ""
         try:
             while True:
-                live = key in self._live  # checked before reading, so that no last line is missed
+                live = key in self._live  # before reading, so that the last lines are not missed
                 if lines := self._some(key, start):
                     start += len(lines)
                     event = f"id: {start}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
@@ -82,14 +81,13 @@ class EventStreams:
         yield f"event: over\ndata: {reason}\n\n".encode()
 
     def _some(self, key: str, start: int) -> list[str]:
-        """The next lines that fit into one event."""
+        """Return the lines of the next event."""
         lines = self.store.lines(key, start, start + MOST_LINES)
         return lines[: max(1, sum(size <= MOST_LETTERS for size in accumulate(map(len, lines))))]
 
 
 def route(streams: EventStreams, address: Callable[[Scope], str]) -> Route:
-    """Route of the events, starting at the line in the query or after the browser's last event. A run's key is known only to
-    the page that began it."""
+    """Return the route of the event streams. A stream starts after the browser's last event or at the query's ``from``."""
 
     async def tail(request: Request) -> Response:
         start = request.headers.get("last-event-id") or request.query_params.get("from", "0")

@@ -1,4 +1,4 @@
-"""The About tab: an introduction, a card for every method, the formula of every metric, and the API."""
+"""The About tab: introduction, method cards, definitions of the metrics, and the API."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from specviz.ui.tabs.events import QUIET
 from specviz.ui.widgets import panels
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
-<p>A large model writes one token a pass. Speculative decoding lets something cheap guess ahead and lets the model
-check all guesses in one pass; what it agrees with is written at once. This app runs real models, records every step,
-and shows the record: what was drafted, what was kept and why, and what it cost. A recorded run and a live one look the
-same.</p>
-<p>The page loads nothing from other sites, and no visitor sees another visitor's runs.</p>"""
+<p>A large model writes one token per pass. In speculative decoding, a cheap drafter proposes several tokens, and the model
+checks all of them in a single pass and keeps those that it agrees with. This app runs real models, records each step, and
+shows what was drafted, what was kept and why, and how long it took. Recorded and live runs look the same.</p>
+<p>The page loads nothing from other sites, and visitors cannot see each other's runs.</p>"""
 
 CREDIT = """<p>Emoji in the examples and in the picture models' training data: Twemoji, © Twitter, Inc. and other contributors,
 <a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
@@ -33,7 +32,7 @@ print(file)   # the whole trace file: a run line, a line per step, an end line</
 
 
 def build(shared: AppState, tab_page: gr.Tab) -> None:
-    """Lay the tab out; its text is sent when ``tab_page``, the tab itself, is opened for the first time."""
+    """Build the tab. The content is sent when ``tab_page`` is opened for the first time."""
     with gr.Column(elem_classes="sp-page"):
         text, filled = theme.html("", elem_id="sp-about"), gr.State(False)
 
@@ -44,10 +43,9 @@ def build(shared: AppState, tab_page: gr.Tab) -> None:
 
 
 def content(shared: AppState) -> str:
-    """HTML of the tab."""
+    """Return the HTML of the tab."""
     first = {recording.run.method: recording for recording in reversed(shared.archive.gallery.recordings.values())}
     cards = panels.cards({method: panels.measured(one.run, one.end, one.name) for method, one in first.items()})
-    # Tools disagree about the names of metrics.
     formulas = panels.facts({name.replace("_", " "): markup(formula) for name, formula in FORMULAS.items()})
     numbers = f"<h2>Methods</h2>{cards}<h2>Numbers</h2>{formulas}"
     return INTRODUCTION + panels.hardware(shared.hardware.sentence()) + numbers + PROGRAMS + CREDIT

@@ -1,7 +1,4 @@
-"""The Compare tab: two runs on one clock, which is faster and by how much, and whether their texts agree.
-
-Both are recorded, or run live on one prompt, temperature and seed.
-"""
+"""The Compare tab: speed and text of two runs, either recorded or run live on the same prompt, temperature and seed."""
 
 from __future__ import annotations
 
@@ -33,22 +30,21 @@ from specviz.viewer import pair
 from specviz.viewer.component import Race, Stage, control
 
 WAITS = "Waits until the left run is over"
-"""Message on the right stage during the left run."""
+"""Message on the right stage while the left run is active."""
 
 Pair = tuple[str, str]
 Offered = tuple[str, float]
-"""Prompt and temperature as the tab filled them in."""
+"""Prompt and temperature that the tab filled in."""
 ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
 ROUNDS = 2
-"""Number of rounds, with alternating sides: A, B, A, B, each with its own autoregressive run. A machine that slows down then
-slows both, and the range shows the remaining noise."""
+"""Number of runs per side, in alternating order, so that a machine that slows down affects both sides."""
 
 
 def requests(shared: AppState, form_state: FormState, names: Pair) -> list[Request]:
-    """Return the requests of both sides, for the form's prompt and temperature, each with an autoregressive run.
+    """Return the requests of both sides, with the form's prompt and temperature and a baseline.
 
-    Length and seed are those of the left run, so that a recording is reproduced. Raises BadInput.
+    Length and seed come from the left run, to reproduce a recorded run. Raises BadInput if a side cannot be run.
     """
     if not all(names):
         raise BadInput("Choose what to run on both sides.")
@@ -67,13 +63,13 @@ def requests(shared: AppState, form_state: FormState, names: Pair) -> list[Reque
 
 
 def first_pair(gallery: Gallery) -> Pair:
-    """Names of the two recordings shown first: the index's pair, else the first two."""
+    """Return the names of the two runs shown first."""
     left, right, *_ = *gallery.pair, *gallery.recordings, "", ""
     return left, right
 
 
 def unlike(left: Run, right: Run) -> str:
-    """Name the properties whose difference prevents a comparison of two runs; empty when they can be compared."""
+    """Return the names of the properties that prevent a comparison of two runs; empty if the runs are comparable."""
     ours, theirs = (
         asdict(run) | {"temperature": (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p)} for run in (left, right)
     )
@@ -90,7 +86,7 @@ ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed-ups of one side over its own autoregressive runs, one for each round."""
+    """Speed-ups of one side over the autoregressive runs, one per round."""
 
     each: tuple[float, ...]
 
@@ -100,21 +96,22 @@ class Speeds:
 
     @property
     def label(self) -> str:
-        """The median, with the range if there are several rounds."""
+        """The median and, for several rounds, the range."""
         spread = f" ({min(self.each):.2f} to {max(self.each):.2f})" if len(self.each) > 1 else ""
         return f"{self.middle:.2f}×{spread}"
 
     def overlaps(self, other: Speeds) -> bool:
-        """Whether their order may be due to chance: their ranges overlap, or their medians' ratio is below ``metrics.LEVEL``."""
+        """Return whether the difference may be noise: overlapping ranges, or a ratio of medians below ``metrics.LEVEL``."""
         low, high = max(min(self.each), min(other.each)), min(max(self.each), max(other.each))
         return low <= high or max(self.middle, other.middle) < metrics.LEVEL * min(self.middle, other.middle)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a comparison: ``headline`` names the faster run, ``text`` compares the texts, ``beside`` adds remarks.
+    """Result of a comparison.
 
-    ``speeds`` are the speed-ups of both sides, None when they cannot be compared.
+    ``headline``: which run is faster; ``text``: comparison of the texts; ``beside``: remarks; ``speeds``: speed-ups of both
+    sides, or None if the speeds cannot be compared.
     """
 
     headline: str
@@ -124,11 +121,11 @@ class Verdict:
 
 
 def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> Verdict:
-    """Compare one pair or several rounds, in words. ``rehearsals`` counts each side's runs before the recorded one."""
+    """Compare two runs over one or more rounds. ``rehearsals``: number of earlier runs of each side."""
     left, right = rounds[-1]
     if different := unlike(left.run, right.run):
         return Verdict(
-            f"Their {different} differ", beside="So neither their texts nor their times can be compared. Run both on one prompt."
+            f"Their {different} differ", beside="So neither texts nor times can be compared. Run both methods on one prompt."
         )
     sides = [[metrics.verdict(one) for one in side] for side in zip(*rounds, strict=True)]
     left_speeds, right_speeds = (Speeds(tuple(found.speedup for found in side if found)) for side in sides)
@@ -143,12 +140,12 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (
     times = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
     if len(rounds) == 1:
         beside.append(
-            "One run each, so the variation between runs is unknown. The autoregressive runs beside them took "
+            "One run each, so the variation between runs is unknown. The autoregressive runs took "
             f"{times[0]:.1f} and {times[1]:.1f} ms per token."
         )
     else:
         beside.append(
-            f"Measured alternately, {len(rounds)} times each, from an empty memory. The autoregressive runs beside them took "
+            f"Measured alternately, {len(rounds)} times each, with an empty memory. The autoregressive runs took "
             f"{min(times):.1f} to {max(times):.1f} ms per token."
         )
     words = " ".join(part for part in beside if part)
@@ -156,7 +153,7 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (
 
 
 def _texts(left: Trace, right: Trace) -> str:
-    """Compare the two texts by their tokens, their temperature and the methods' promises."""
+    """Compare the texts of two runs by tokens, temperature and the methods' guarantees."""
     tokens = ((token for step in trace.steps for token in step.emitted) for trace in (left, right))
     position = next((at for at, (one, other) in enumerate(zip(*tokens, strict=False)) if one != other), None)
     if position is None:
@@ -185,14 +182,14 @@ def race(left: Trace, right: Trace, judged: Verdict) -> str:
     for title, speeds, kind in rows:
         low, high = percent * min(speeds.each), percent * max(speeds.each)
         bar = f'<i style="width:{percent * speeds.middle:.1f}%"></i>'
-        if len(speeds.each) > 1:  # a line from the slowest to the fastest run
+        if len(speeds.each) > 1:  # range from slowest to fastest
             bar += f'<u style="left:{low:.1f}%;width:{high - low:.1f}%"></u>'
         cells += f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td>{bar}</td><td>{speeds.label}</td></tr>'
     return f'<table class="sp-race"><caption>Speed-up: longer is faster</caption>{cells}</table>'
 
 
 def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> str:
-    """HTML of the verdict above the two stages."""
+    """Return the HTML of the verdict."""
     judged = verdict(rounds, rehearsals)
     return _block(judged.headline, judged.text, judged.beside, race(*rounds[-1], judged))
 
@@ -206,16 +203,16 @@ def _block(headline: str, text: str, beside: str, bars: str = "") -> str:
 RUNNING = _block(
     "Running both", "", f"Alternately, {ROUNDS} times each, on this prompt and from an empty memory. The verdict follows."
 )
-"""HTML in place of the verdict while both run."""
+"""HTML shown instead of the verdict during the runs."""
 
 
 class CompareTab(TabParts):
-    """The tab, whose stages stay empty until it is opened. Its handlers return Gradio updates by component."""
+    """The Compare tab. The stages stay empty until the tab is opened."""
 
     verb = ("Run both", "Running")
 
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab) -> None:
-        """Lay the tab out and connect it. Both runs use the target of the ``text`` tab."""
+        """Build the tab. Both runs use the target of the ``text`` tab."""
         self.shared, self.runs = shared, text.runs
         names, listed = first_pair(shared.archive.gallery), choices(shared.archive, [])
         first = shared.archive.gallery.recordings.get(names[0])
@@ -248,7 +245,7 @@ class CompareTab(TabParts):
         self.wire(tab_page, text)
 
     def both(self, names: Pair, runs: Runs, rounds: Sequence[Pair] = ()) -> Updates:
-        """Show two existing runs and their comparison, over several ``rounds`` if given."""
+        """Return the updates that show two runs and the comparison, over several ``rounds`` if given."""
         try:
             feeds = [self.shared.archive.feed(name) for name in names]
         except SpecvizError as error:
@@ -256,7 +253,7 @@ class CompareTab(TabParts):
         return dict(zip(self.stages, feeds, strict=True)) | self.say("") | self.versus(rounds or (names,), runs)
 
     def versus(self, rounds: Sequence[Pair], runs: Runs) -> Updates:
-        """Select the last of these pairs, with the verdict above the stages and the table below."""
+        """Return the updates that select the last of these pairs and show the verdict and the table."""
         archive, listed = self.shared.archive, choices(self.shared.archive, runs)
         chosen = {side: gr.Dropdown(listed, value=name or None) for side, name in zip(self.sides, rounds[-1], strict=True)}
         verdict = table = ""
@@ -268,7 +265,7 @@ class CompareTab(TabParts):
         return chosen | {self.verdict: verdict, self.table: table}
 
     async def opened(self, left: str | None, right: str | None, request: gr.Request, *values: Any) -> Updates:
-        """Show the pair that the page's address names, else the chosen one."""
+        """Return the updates that show the pair named in the URL, else the selected pair."""
         recordings = self.shared.archive.gallery.recordings
         named = (request.query_params.get(side) for side in ("left", "right"))
         left, right = (name if name in recordings else one for name, one in zip(named, (left, right), strict=True))
@@ -278,7 +275,10 @@ class CompareTab(TabParts):
         self, left: str | None, right: str | None, request: gr.Request, runs: Runs, prompt: str, temperature: float,
         offered: Offered,
     ) -> Updates:  # fmt: skip
-        """Show the chosen pair, with the prompt and temperature of its left run unless the visitor has written something else."""
+        """Return the updates that show the selected pair.
+
+        Prompt and temperature are set to those of the left run, unless the visitor has changed them.
+        """
 
         def shown() -> Updates:
             updates = self.both((left or "", right or ""), list(runs))
@@ -293,13 +293,13 @@ class CompareTab(TabParts):
     def go(
         self, left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, request: gr.Request, *values: Any
     ) -> Iterator[Updates]:
-        """Run both in turn, on the prompt and temperature of this tab."""
+        """Run both sides with the prompt and temperature of this tab."""
         shared, names, form = self.shared, (left or "", right or ""), FormState(*values)
         asked = replace(form, prompt=prompt, basics=request_form.replaced(form.basics, "temperature", temperature))
         yield from self.merged(self.running(shared.presence.caller(request), asked, names, list(runs)))
 
     def running(self, caller: Caller, form_state: FormState, names: Pair, runs: Runs) -> Iterator[Updates]:
-        """Run both sides in turn, :data:`ROUNDS` times, each from an empty memory, and add the runs to ``runs``."""
+        """Yield the updates of running both sides :data:`ROUNDS` times with an empty memory. Adds the runs to ``runs``."""
         waits = control("live", "next", message=WAITS)
         try:
             asked = requests(self.shared, form_state, names)
@@ -315,8 +315,10 @@ class CompareTab(TabParts):
         yield self.busy(False)
 
     def in_turn(self, caller: Caller, requests: list[Request], before: Pair, runs: Runs) -> Iterator[Updates]:
-        """Run A, B, A, B, each with its autoregressive run. A stop leaves the last complete round, or the left run alone; the
-        pair ``before`` is shown again when a run cannot begin."""
+        """Yield the updates of alternating runs.
+
+        A stop leaves the last complete round, or the left run alone. If a run cannot start, the pair ``before`` is shown again.
+        """
         page, rounds = self.shared.pages.enter(caller.session, caller.address), list[Pair]()
         for _ in range(ROUNDS):
             names = list(rounds[-1] if rounds else before)
@@ -339,14 +341,13 @@ class CompareTab(TabParts):
                     return
                 if stopped and not side:
                     updates = self.both((names[0], names[1]), runs)
-                    updates.pop(self.stages[0], None)  # that stage shows it already
+                    updates.pop(self.stages[0], None)  # already shown
                     yield updates
                     return
             rounds.append((names[0], names[1]))
         yield self.versus(rounds, runs)
 
     def wire(self, tab_page: gr.Tab, text: RunTab) -> None:
-        """Connect the controls."""
         choices = [*self.sides, self.runs, self.prompt, self.temperature]
         outputs = [*self.outputs, *self.stages, *self.sides]
         for event, handler in ((tab_page.select, self.opened), *((side.input, self.pair) for side in self.sides)):

@@ -1,4 +1,4 @@
-"""Code that the event handlers of several tabs share: options, stopping a run, and merging updates."""
+"""Event handling shared by the tabs: options, the run and stop buttons, merging of updates."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ Updates = dict[Any, Any]
 """Gradio updates by component."""
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
-"""Options of the page's events: no progress overlay, not in the API, no limit on concurrency."""
+"""Options of events: no progress overlay, not in the public API, no concurrency limit."""
 
 
 class TabParts:
-    """A tab whose components are its attributes. One is a ``banner``; ``run`` and ``stop`` begin and end a run, if it has any."""
+    """Base class of tabs, with the components as attributes. A tab without runs has no ``run`` and ``stop``."""
 
     banner: gr.HTML
     run: gr.Button
     stop: gr.Button
     verb: tuple[str, str]
-    """Words on the ``run`` button, before a run and during it."""
+    """Labels of the ``run`` button without and with an active run."""
 
     def say(self, message: object, note: bool = False) -> Updates:
-        """Updates that show an error in the banner, or a note if ``note``; an empty message hides the banner."""
+        """Return the update that shows an error, or with ``note`` a note, in the banner. An empty message hides the banner."""
         return {self.banner: panels.banner(str(message), note)}
 
     def busy(self, running: bool) -> Updates:
-        """Updates of the buttons, during a run or after it. During a run, the stop button keeps what a click made of it."""
+        """Return the updates of the run and stop buttons. During a run, the label of the stop button is not changed."""
         stop = gr.Button(visible=True) if running else gr.Button("Stop", visible=False)
         return {self.run: gr.Button(self.verb[running]), self.stop: stop}
 
     def merged(self, updates: Iterator[Updates]) -> Iterator[Updates]:
-        """Merge each dictionary into the earlier ones.
+        """Yield each update merged with all earlier updates. An empty update drops the earlier ones.
 
-        Gradio sends only the difference from the previous answer and edits that answer in place in the browser, which draws
-        when it has time. So an update that the next answer omits may never be drawn. An empty dictionary drops all earlier ones.
+        The browser patches the previous update in place and renders when it has time, so it may never render a component that the
+        next update omits.
         """
         sent: Updates = {}
         for update in updates:
@@ -48,22 +48,22 @@ class TabParts:
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that a handler may update."""
+        """The components of the tab."""
         return [part for part in vars(self).values() if isinstance(part, gr.components.Component)]
 
 
 def stop(shared: AppState, session: str | None) -> None:
-    """End this page's run at its next step."""
+    """Stop the page's run at the next step."""
     if page := shared.pages.find(session):
         page.stop()
 
 
 def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look: Any) -> tuple[gr.Button, gr.Button]:
-    """A button that begins a run, and one that stops this page's run at its next step and then shows that it is stopping."""
+    """Return a button that starts a run and a button that stops the page's run."""
 
     def halt(request: gr.Request) -> gr.Button:
         stop(shared, request.session_hash)
-        return gr.Button("Stopping")  # still enabled, in case this answer comes after the run's last one
+        return gr.Button("Stopping")  # not disabled, because this update may arrive after the run's last update
 
     with gr.Row(elem_classes="sp-go"):
         run = gr.Button(verb, variant="primary", elem_id=elem_id, **look)

@@ -1,6 +1,6 @@
-"""The Learn tab: a lesson's page on the left, its recorded run on the right, a prediction before each reveal.
+"""The Learn tab: a lesson page beside a recorded run, with a prediction before each reveal.
 
-A visitor's progress and predictions stay in the browser; the server stores none of them.
+The visitor's progress and predictions are stored in the browser only.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PATH = (
     '<button type="button" class="sp-link" data-do="print">Print sheet</button>'
     '<button type="button" class="sp-link" data-do="notes">Teacher’s notes</button></div>'
 )
-"""HTML of the visitor's progress through the lessons."""
+"""HTML of the lesson progress."""
 
 COVERED = "hidden until the questions about this run are answered"
-"""Message on the stage in place of the autoregressive run."""
+"""Message on the stage instead of the autoregressive run."""
 
 
 def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, Lesson]:
-    """The lessons whose recorded runs exist; ``trace`` is the run's name."""
+    """Return the lessons whose recorded runs exist, with ``trace`` set to the name of the run."""
     gallery, found = shared.archive.gallery, dict[str, Lesson]()
     for name, lesson in lesson_by_name.items():
         run = gallery.recordings.get(lesson.trace) or gallery.of_method(lesson.method)
@@ -53,7 +53,7 @@ def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, L
 
 
 def groups(lesson_by_name: dict[str, Lesson]) -> Groups:
-    """Title and name of the lessons under the titles of their groups, numbered consecutively in their order."""
+    """Return the numbered titles and the names of the lessons, by group."""
     by_group: Groups = {}
     for number, lesson in enumerate(lesson_by_name.values(), 1):
         by_group.setdefault(lesson.group or "Lessons", []).append((f"{number} · {lesson.title}", lesson.name))
@@ -61,7 +61,7 @@ def groups(lesson_by_name: dict[str, Lesson]) -> Groups:
 
 
 def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -> tuple[str, int]:
-    """Return the lesson and page ``by`` pages further. After a lesson comes the next one, after the last one the first."""
+    """Return the lesson and page ``by`` pages further, wrapping around after the last lesson."""
     to = max(number + by, 0)
     if to < len(lesson_by_name[name].pages):
         return name, to
@@ -70,10 +70,10 @@ def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -
 
 
 class LearnTab(TabParts):
-    """The tab, which stays empty until it is opened."""
+    """The Learn tab, which stays empty until opened."""
 
     def __init__(self, shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
-        """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
+        """Build the tab. ``tab_page``: the Gradio tab."""
         self.shared, self.lessons = shared, lesson_by_name
         with gr.Row(elem_classes="sp-room sp-learn"):
             with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
@@ -92,10 +92,10 @@ class LearnTab(TabParts):
         self.wire(tab_page)
 
     def picker(self) -> gr.HTML:
-        """Picker of lessons; its value is the chosen lesson's name, and ``input`` fires when the visitor chooses one."""
+        """Return the lesson drop-down, whose value is the name of the selected lesson."""
 
         def sheet(name: str) -> str:
-            """Return a lesson's sheet as HTML, the teacher's notes for no name; empty for what is not here."""
+            """Return a lesson's sheet as HTML, or the teacher's notes if ``name`` is empty; an empty string if missing."""
             try:
                 if not name:
                     return (self.shared.settings.lessons / "notes.html").read_text("utf-8")
@@ -110,14 +110,14 @@ class LearnTab(TabParts):
         )  # fmt: skip
 
     def traces(self, lesson: Lesson) -> tuple[Trace, Trace | None]:
-        """The lesson's run, and the other run that its texts quote, if any."""
+        """Return the lesson's run, and the second run that the lesson quotes, or None."""
         archive = self.shared.archive
         return archive.trace(lesson.trace), archive.trace(lesson.beside) if lesson.beside else None
 
     def page(self, name: str, number: int = 0, guess: str | None = None, revealed: bool = False) -> Updates:
-        """Show a page of a lesson before its reveal, or after it with the class's ``guess`` beside the answer.
+        """Return the updates that show a page of a lesson.
 
-        ``at`` holds the stage's step, the panel, and the result of the prediction, as JSON text.
+        ``revealed``: whether to show the answer; ``guess``: the visitor's prediction, shown with the answer.
         """
         lesson, names = self.lessons[name], list(self.lessons)
         following = self.lessons.get((names + [""])[names.index(name) + 1])
@@ -163,7 +163,7 @@ class LearnTab(TabParts):
         }
 
     def opened(self, first: str, filled_before: bool, request: gr.Request) -> Updates:
-        """Open the lesson and page that the address names, else the first lesson; an open lesson stays."""
+        """Return the updates of opening the tab: the lesson and page named in the URL, else the lesson ``first``."""
         if filled_before:
             return {self.filled: True}
         name, at = request.query_params.get("lesson", ""), request.query_params.get("at", "")
@@ -174,7 +174,6 @@ class LearnTab(TabParts):
         return self.page(name, min(max(number, 1), len(self.lessons[name].pages)) - 1) | {self.filled: True}
 
     def wire(self, tab_page: gr.Tab) -> None:
-        """Connect the components."""
         tab_page.select(self.opened, [self.lesson, self.filled], self.outputs, **QUIET)
         self.filled.change(None, self.at, None, js=SEEK)
         place = [self.lesson, self.number]

@@ -1,7 +1,7 @@
-"""Form of a run: controls made from parameter dataclasses, from them to a checked request, and from a recorded run back to them.
+"""Form of a run: controls generated from parameter dataclasses, and conversion to and from requests.
 
-A form's value is JSON text: {"of", "fields", "values", "given"}. ``given`` are the values as the page filled them in; values that
-differ from these, or have none there, are the visitor's edits.
+The value of a form is JSON: {"of", "fields", "values", "given"}. ``given`` holds the values that the page filled in. A value that
+differs from ``given`` is an edit of the visitor.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from specviz.ui.settings import Settings
 from specviz.ui.stream.engine import SERVED
 
 FORM_LETTERS = 20_000
-"""Maximum number of characters in a form's answer; the page's own answers are far shorter."""
+"""Maximum length of a form's value in characters."""
 
 
 def title(name: str) -> str:
-    """Title of a parameter on the page."""
+    """Return the label of a parameter."""
     words = name.replace("_", " ")
     return str(theme.texts()["titles"].get(name, words[:1].upper() + words[1:]))
 
 
 def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """Fields of the form for a dataclass. ``high`` lowers upper bounds, by parameter."""
+    """Return the form fields of a parameter dataclass. ``high``: lower maximum by parameter."""
     listed = []
     for parameter in describe(parameters):
         field = {"name": parameter.name, "kind": parameter.kind, "title": title(parameter.name)} | vars(parameter.bounds)
@@ -47,36 +47,38 @@ def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[di
 def answer(
     of: str, parameters: type, values: Mapping[str, Any] | None = None, high: Mapping[str, float] | None = None, own: bool = False
 ) -> str:
-    """The form's value: its fields, and ``values`` over the defaults, without those that have no field. ``own``: those that
-    differ from a default are the visitor's edits."""
+    """Return the value of a form.
+
+    ``values``: values by field, by default the field's default; ``own``: whether ``values`` count as edits of the visitor.
+    """
     defaults = {parameter.name: parameter.default for parameter in describe(parameters)}
     chosen = {name: (values or {}).get(name, default) for name, default in defaults.items()}
     return json.dumps({"of": of, "fields": fields(parameters, high), "values": chosen, "given": defaults if own else chosen})
 
 
 def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
-    """The form of a method's own parameters."""
+    """Return the value of the form of a method's parameters."""
     return answer(method, get(method).parameters, values)
 
 
 def _read(payload: str | None, of: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a form's values as typed and as given; empty, for the defaults, if it shows another method's fields."""
+    """Return the current and the given values of a form, both empty if the form belongs to another method."""
     try:
         if not isinstance(payload, str) or len(payload) > FORM_LETTERS:
             raise ValueError
         form = json.loads(payload)
         return (dict(form["values"]), dict(form.get("given", ()))) if form["of"] == of else ({}, {})
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
-        raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.") from None
+        raise BadInput("The settings could not be read. Reload the page and try again.") from None
 
 
 def values(payload: str | None, of: str) -> dict[str, Any]:
-    """Return a form's values as typed; empty, for the defaults, if it shows another method's fields. Raises BadInput."""
+    """Return the values of a form, empty if the form belongs to another method. Raises BadInput for an invalid form."""
     return _read(payload, of)[0]
 
 
 def replaced(payload: str, name: str, value: Any) -> str:
-    """Return the form with one value replaced; unchanged if it is not a valid form."""
+    """Return a form with one value replaced. An invalid form is returned unchanged."""
     try:
         form_state = json.loads(payload)
         form_state["values"][name] = value
@@ -86,9 +88,9 @@ def replaced(payload: str, name: str, value: Any) -> str:
 
 
 def filled(offered: str, now: str, edits: bool = False) -> str:
-    """Return the form ``offered`` with the values of the form ``now``, or with ``edits`` only the edited ones.
+    """Return the form ``offered`` with the values of the form ``now``. ``edits``: take over only edited values.
 
-    A value stays an edit as long as it is in the form, whatever the page fills in meanwhile. Raises BadInput for a bad form.
+    Edited values remain edits. Raises BadInput if ``now`` is invalid.
     """
     form = json.loads(offered)
     typed, given = _read(now, form["of"])
@@ -102,7 +104,7 @@ def filled(offered: str, now: str, edits: bool = False) -> str:
 
 
 def _same(typed: Any, given: Any) -> bool:
-    """Whether two values are equal; the page sends numbers as they were typed."""
+    """Return whether two values are equal. The page sends numbers as text."""
     try:
         return typed == given or float(typed) == float(given)
     except (TypeError, ValueError):
@@ -110,74 +112,74 @@ def _same(typed: Any, given: Any) -> bool:
 
 
 def form(value: str, **more: Any) -> gr.HTML:
-    """A form on the page."""
+    """Return the component of a form."""
     return theme.html(value, "widgets/form.js", html_template='<div class="sp-form"></div>', **more)
 
 
 @dataclass(frozen=True)
 class Basics:
-    """Settings of every run. The app lowers the upper bound of new tokens."""
+    """Basic settings of a text run."""
 
-    temperature: float = number(0.0, 0.0, 2.0, "0 always takes the likeliest token; above it, tokens are drawn.", step=0.1)
-    max_new_tokens: int = number(96, 1, 512, "The run stops after this many, or earlier when the model ends its answer.")
+    temperature: float = number(0.0, 0.0, 2.0, "0 always takes the most likely token; above 0, tokens are sampled.", step=0.1)
+    max_new_tokens: int = number(96, 1, 512, "The maximum number of new tokens; the model may end its answer earlier.")
 
 
 @dataclass(frozen=True)
 class Advanced:
-    """Settings that most users leave alone."""
+    """Advanced settings of a text run."""
 
-    top_p: float = number(1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05)
-    top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
-    seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens with every method that is exact token for token.")
+    top_p: float = number(1.0, 0.01, 1.0, "Sample from the most likely tokens with this total probability.", step=0.05)
+    top_k: int = number(0, 0, 1000, "Sample from this many of the most likely tokens; 0 keeps all.")
+    seed: int = number(0, 0, 2**31 - 1, "Methods that are exact token for token write the same text for the same seed.")
     prompt_as: str = choice(
-        "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets the model continue the text."
+        "chat", ("chat", "raw"), "Chat applies the model's chat template; raw lets the model continue the text."
     )
     dtype: str = choice(
         "auto",
         ("auto", "float64", "float32", "bfloat16", "float16", "int8"),
-        "Number format of the model; auto picks one that is fast on this machine. int8 is for text models on a CPU.",
+        "Number format of the model; auto picks a fast one for this machine. int8 is for text models on a CPU.",
     )
-    device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU when there is one.")
+    device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU if available.")
     tier: str = choice(
         "auto",
         ("auto", "eager", "graph"),
-        "eager runs each pass as it comes, graph pads it to fixed shapes and replays a captured graph.",
+        "eager runs each pass directly; graph pads each pass to a fixed shape and replays a captured CUDA graph.",
     )
-    baseline: bool = switch(True, "Afterwards, decode the same prompt one token at a time, to compare the time.")
+    baseline: bool = switch(True, "Then decode the same prompt one token at a time, to measure the speed-up.")
 
 
 @dataclass(frozen=True)
 class ImageBasics:
-    """Settings of every picture."""
+    """Basic settings of an image run."""
 
-    temperature: float = number(1.0, 0.0, 2.0, "0 always takes the likeliest code; pictures look best at about 1.", step=0.1)
+    temperature: float = number(1.0, 0.0, 2.0, "0 always takes the most likely code; pictures look best at about 1.", step=0.1)
     guidance: float = number(
         0.0,
         0.0,
         20.0,
-        "How strongly the prompt guides the picture; 1 is no guidance, 0 the model's default.",
+        "How strongly the prompt guides the picture; 1 turns guidance off, 0 is the model's default.",
         step=0.5,
     )
     seed: int = number(
         0,
         0,
         2**31 - 1,
-        "With the same seed, a token-exact method draws the plain run's picture. Above temperature 0, one that is exact in "
-        "distribution draws a different picture, and draws it again if its tree's size is fixed.",
+        "For the same seed, a method that is exact token for token draws the same picture as the run without drafts. Above "
+        "temperature 0, a method that is exact in distribution draws another one.",
     )
 
 
 @dataclass(frozen=True)
 class ImageAdvanced:
-    """Settings of a picture that most users leave alone."""
+    """Advanced settings of an image run."""
 
-    top_k: int = number(0, 0, 16384, "Draw only from this many of the likeliest codes; 0 keeps all.", "codes")
-    baseline: bool = switch(True, "Afterwards, draw the same picture one code at a time, to compare the time.")
+    top_k: int = number(0, 0, 16384, "Sample from this many of the most likely codes; 0 keeps all.", "codes")
+    baseline: bool = switch(True, "Then draw the same picture one code at a time, to measure the speed-up.")
 
 
 @dataclass(frozen=True)
 class Form:
-    """Form of a modality: its two dataclasses, the maximum number of characters in a prompt, and the message for an empty one."""
+    """Form of a modality. ``most_letters``: maximum length of a prompt; ``empty``: error message for an empty prompt."""
 
     basics: type
     advanced: type
@@ -186,18 +188,18 @@ class Form:
 
 
 TEXT = Form(Basics, Advanced, 24_000, "The prompt is empty; write something, or click an example.")
-"""No model here reads a longer prompt, so a pasted book is refused before anything is loaded."""
+"""The maximum length refuses a prompt too long for any model before a model is loaded."""
 IMAGE = Form(ImageBasics, ImageAdvanced, 2000, 'Say what to draw, for example "red heart, noto style", or click an example.')
 FORMS = {"text": TEXT, "vision_language": TEXT, "image": IMAGE}
 
 DEFAULT_TARGETS = {"vision_language": catalog.DEFAULT_VISION_TARGET, "image": catalog.DEFAULT_IMAGE_TARGET}
 OWN_DRAFT = ""
-"""The draft model that belongs to the target."""
+"""Value of the draft model control for the shipped draft model."""
 
 
 @dataclass(frozen=True)
 class FormState:
-    """Current values of the controls, unchecked. The three forms are JSON text, see ``controls``."""
+    """Values of the controls, not validated. ``basics``, ``advanced`` and ``own`` are forms as JSON."""
 
     method: str
     target: str
@@ -211,7 +213,7 @@ class FormState:
 
 
 def request(form_state: FormState, settings: Settings) -> Request:
-    """Build the request. Raises BadInput naming the control and its permitted values."""
+    """Build the request. Raises BadInput for an invalid value, and SpecvizError if the models do not fit into memory."""
     form, method = FORMS[form_state.modality], get(form_state.method or "")
     chosen = _checked(form.basics, form_state.basics, "basics") | _checked(form.advanced, form_state.advanced, "advanced")
     if chosen.get("max_new_tokens", 0) > settings.max_new_tokens:
@@ -238,12 +240,12 @@ def request(form_state: FormState, settings: Settings) -> Request:
 
 
 def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> None:
-    """Raise SpecvizError when these models cannot fit on this machine, as far as that is known without the hub."""
+    """Raise SpecvizError if the models do not fit into the memory of this machine, as far as known without the hub."""
     room.check([name for name in (target, *room.second_models(draft)) if catalog.is_model(name)], dtype, ask=False)
 
 
 def _checked(parameters: type, payload: str, of: str) -> dict[str, Any]:
-    """Return the form's values, checked, over the defaults. Raises BadInput naming a control by its title on the page."""
+    """Return the validated values of a form. Raises BadInput that names the control by its label."""
     try:
         return dict(vars(build(parameters, values(payload, of), "this run")))
     except BadInput as error:
@@ -253,11 +255,11 @@ def _checked(parameters: type, payload: str, of: str) -> dict[str, Any]:
 
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
-    """Return a model's name. Raises BadInput for one that this copy of the app does not offer."""
+    """Return the name of a model. Raises BadInput if this app does not offer the model."""
     model_name = name.strip() if isinstance(name, str) else ""
     known = list(offered(settings, modality))
     if model_name.startswith(SERVED):
-        if model_name.removeprefix(SERVED) not in settings.servers:  # a visitor must not point the app to other hosts
+        if model_name.removeprefix(SERVED) not in settings.servers:  # visitors must not make the app connect to other hosts
             listed = ", ".join(settings.servers) or "none"
             raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")
         return model_name
@@ -269,12 +271,12 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
 
 
 def servers(settings: Settings) -> Titles:
-    """Title and name of the permitted servers, as targets."""
+    """Return the title and name of the allowed servers."""
     return [(f"Server at {url.split('://', 1)[1]}", SERVED + url) for url in settings.servers]
 
 
 def offered(settings: Settings, modality: str = "text", role: str | None = None) -> dict[str, str]:
-    """Titles by name of the models that the page offers; models of SPECVIZ_MODELS outside the catalogue are for text."""
+    """Return the titles of the offered models by name. Models of SPECVIZ_MODELS outside the catalogue count as text models."""
     entries = catalog.entries(modality, role)
     listed = {entry.name: entry.title for entry in entries if not settings.models or entry.name in settings.models}
     catalogued = {entry.name for entry in catalog.entries()}
@@ -282,9 +284,9 @@ def offered(settings: Settings, modality: str = "text", role: str | None = None)
 
 
 def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> Titles:
-    """Title and name of every model offered for a role, and of ``own``, the configured target.
+    """Return the title and name of the models offered for a role, and of ``own``, the configured target.
 
-    A title states why a model cannot fit on this machine, or the download that it still requires.
+    A title mentions insufficient memory, or the size of the download.
     """
     listed = offered(settings, modality, role)
     if own and own not in listed:
@@ -293,9 +295,9 @@ def models(role: str, settings: Settings, modality: str = "text", own: str = "")
 
 
 def forms(settings: Settings, run: Run | None = None, modality: str = "text", own: bool = False) -> tuple[str, str]:
-    """Basic and advanced form with the settings of a run, or with the defaults. ``own``: the visitor chose them.
+    """Return the basic and the advanced form with the settings of ``run``, or with the defaults.
 
-    Device, number format and tier keep this machine's defaults.
+    ``own``: whether the settings count as the visitor's edits. Device, dtype and tier keep the defaults.
     """
     values: dict[str, Any] = {"device": settings.device}
     if run is not None:

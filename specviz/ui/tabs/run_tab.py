@@ -1,4 +1,4 @@
-"""A run's tab: controls on the left, the stage on the right. Each modality adds its own controls."""
+"""The tabs Text, Vision-language and Image: controls on the left, the stage on the right."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IDEA = (
 
 
 class RunTab(TabParts):
-    """One modality's tab. Its handlers return Gradio updates by component."""
+    """Base class of the tabs for running a method, one per modality."""
 
     modality: str
     prefix: str
@@ -42,18 +42,18 @@ class RunTab(TabParts):
     default_method: str
     verb: tuple[str, str] = ("Run live", "Running")
     idea = IDEA
-    """Sentence above the stage that explains it."""
+    """Explanation above the stage."""
     ask = "Prompt"
+    """Label of the prompt."""
     lines = 2
-    """Label of the prompt, and the number of its lines."""
+    """Number of lines of the prompt."""
     controls: tuple[str, ...] = browser_state.NAMES
     """Names of the controls that make up the request."""
     kept = controls
-    """Names of the controls that outlive a reload of the page."""
+    """Names of the controls whose values the browser keeps."""
 
     def __init__(self, shared: AppState, tab_page: gr.Tab | None = None) -> None:
-        """Lay the tab out and connect it. ``tab_page``, the tab itself, gets its run when it is opened; without it, the page
-        opens with this tab and sends its run at once."""
+        """Build the tab. ``tab_page``: the Gradio tab, whose run is sent when it is opened; None for the first tab."""
         self.shared, self.archive = shared, shared.archive
         self.default_target = request_form.DEFAULT_TARGETS.get(self.modality, shared.settings.target)
         first = self.archive.gallery.first(self.modality) if tab_page else self.archive.gallery.default
@@ -61,8 +61,8 @@ class RunTab(TabParts):
         self.run_name, self.runs = gr.State(name), gr.State([])
         self.stage_filled = gr.State(tab_page is None)
         self.target_before = gr.State("")
-        """Target chosen before a method switched to one that it runs on; else empty."""
-        self.recording = panels.drop_down(  # chooses the stage's run, in the header's free corner
+        """Target selected before a method required another target; else empty."""
+        self.recording = panels.drop_down(  # in the header
             grouped(self.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
         )
         with gr.Row(elem_classes="sp-room"):
@@ -70,7 +70,7 @@ class RunTab(TabParts):
                 with gr.Column(elem_classes="sp-scroll", min_width=0):
                     self.add_controls(first)
                     self.given = gr.State(self.prompt.value)
-                    """The prompt that the tab itself filled in."""
+                    """The prompt that the tab filled in."""
                 with gr.Column(elem_classes="sp-foot", min_width=0):
                     self.run, self.stop = run_buttons(shared, self.verb[0], f"{prefix}-run-live", size="lg", min_width=0)
                     self.hardware = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
@@ -87,7 +87,7 @@ class RunTab(TabParts):
         self.wire(tab_page)
 
     def add_controls(self, first: Recording | None) -> None:
-        """Make the controls, with the settings of the ``first`` run."""
+        """Add the controls, with the settings of the ``first`` run."""
         run = first.run if first else None
         method = run.method if run else self.default_method
         self.add_method(method, first.note if first else "")
@@ -96,7 +96,7 @@ class RunTab(TabParts):
         self.add_forms(method, run)
 
     def add_method(self, method: str, note: str = "") -> None:
-        """Make the controls for method and target; ``note`` describes the recorded run."""
+        """Add the controls for method and target. ``note``: note of the recorded run."""
         self.method = panels.drop_down(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
@@ -105,13 +105,12 @@ class RunTab(TabParts):
         )  # fmt: skip
 
     def add_prompt(self, prompt: str) -> None:
-        """Make the control for the prompt."""
         self.prompt = gr.Textbox(
             prompt, label=self.ask, lines=self.lines, max_lines=2 * self.lines, elem_id=f"{self.prefix}-prompt"
         )  # fmt: skip
 
     def add_forms(self, method: str, run: Run | None = None) -> None:
-        """Make the basic form, the method's own, and the advanced one, folded, with the settings of a run."""
+        """Add the forms, with the settings of ``run``."""
         basics, advanced = self.forms(run)
         own = request_form.method_answer(method, dict(run.parameters) if run else None)
         self.basics = request_form.form(basics, elem_id=f"{self.prefix}-basics")
@@ -120,7 +119,7 @@ class RunTab(TabParts):
             self.advanced = request_form.form(advanced, elem_id=f"{self.prefix}-advanced")
 
     def targets(self) -> Titles:
-        """Title and name of every target that the tab offers."""
+        """Return the title and name of the targets that the tab offers."""
         return request_form.models("target", self.shared.settings, self.modality, self.default_target)
 
     @property
@@ -129,13 +128,13 @@ class RunTab(TabParts):
         return [getattr(self, name) for name in self.controls]
 
     def forms(self, run: Run | None = None, own: bool = False) -> tuple[str, str]:
-        """Basic and advanced form with a run's settings, which may be the visitor's ``own``, or with the defaults."""
+        """Return the basic and the advanced form; see :func:`request_form.forms`."""
         return request_form.forms(self.shared.settings, run, self.modality, own)
 
     def take_over(self, trace: Trace, run_name: str) -> Updates:
-        """Set the controls to a run's settings, so that running live repeats it.
+        """Return the updates that set the controls to a run's settings.
 
-        The settings of this session's runs were the visitor's own choice and still count as such.
+        The settings of a run of this session count as the visitor's edits.
         """
         run, mine = trace.run, run_name.startswith(MINE)
         updates = self.of_method(run.method, dict(run.parameters), self.archive.note(run_name))
@@ -143,17 +142,20 @@ class RunTab(TabParts):
         return updates | {self.method: run.method} | self.on_target(run.target)
 
     def on_target(self, target: str) -> Updates:
-        """Select this target, if its control accepts it; if only some methods run on it, the default is restored after them."""
+        """Return the updates that select a target, if offered.
+
+        If only certain methods run on the target, the default target is restored when another method is selected.
+        """
         special = any(target in method.targets for method in all_methods().values())
         before = {self.target_before: self.default_target if special else ""}
         return before | ({self.target: target} if self.lists(target) or self.shared.settings.any_model else {})
 
     def lists(self, target: str) -> bool:
-        """Whether this is one of the targets to choose from."""
+        """Return whether a target is in the list."""
         return target in [value for _, value in self.target.choices]
 
     def restore(self, part: Kept) -> Updates:
-        """Return the updates that restore a page's kept controls; empty if their values are invalid."""
+        """Return the updates that restore the kept control values; empty if the values are invalid."""
         form = part.values(self.kept)
         method = form.get("method", "")
         if not self.offers(method):
@@ -170,11 +172,11 @@ class RunTab(TabParts):
         return updates | self.on_target(form["target"])
 
     def offers(self, method: str) -> bool:
-        """Whether this is a method of the tab's modality."""
+        """Return whether a method has the tab's modality."""
         return method in all_methods() and self.modality in all_methods()[method].modality
 
     def filled(self, prompt: str, forms: Sequence[str]) -> Updates:
-        """Updates that put these values into their controls."""
+        """Return the updates of the prompt and of the basic and advanced forms."""
         return {self.prompt: prompt, self.basics: forms[0], self.advanced: forms[1]}
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
@@ -182,7 +184,10 @@ class RunTab(TabParts):
         return {self.summary: panels.summary(name, note), self.own: request_form.method_answer(name, values)}
 
     def show(self, name: str, runs: Runs, session: str | None, joins_session: bool = False) -> Updates:
-        """Play a run, recorded or kept, and set the controls to its settings. ``joins_session`` adds it to ``runs``."""
+        """Return the updates that show a run and set the controls to its settings.
+
+        ``joins_session``: whether to add the run to ``runs``.
+        """
         try:
             trace = self.archive.trace(name)
             if page := self.shared.pages.find(session):
@@ -195,7 +200,7 @@ class RunTab(TabParts):
         return updates | (self.take_over(trace, name) if self.offers(trace.run.method) else {})
 
     def running(self, caller: Caller, run_name: str, runs: Runs, *control_values: Any) -> Iterator[Updates]:
-        """Run the request in the controls, and add the run to ``runs``. If it never begins, the banner shows the reason.
+        """Run the request in the controls, yield the updates, and add the run to ``runs``.
 
         An empty update means that the page shows something else now.
         """
@@ -208,7 +213,7 @@ class RunTab(TabParts):
             with closing(self.shared.live.run(page, request, caller)) as frames:
                 for frame in frames:
                     if not page.current(frame.cancel):
-                        yield {}  # a handler's last answer is sent again when it is over
+                        yield {}  # Gradio sends the last update again at the end
                         return
                     last = frame.trace or last
                     yield self.of_frame(frame, run_name, runs)
@@ -222,7 +227,7 @@ class RunTab(TabParts):
         yield self.busy(False)
 
     def of_frame(self, frame: Frame, run_name: str, runs: Runs) -> Updates:
-        """Show the state of a live run; one that never began gives the stage back to ``run_name``."""
+        """Return the updates for a frame of a live run. If the run could not start, the stage shows ``run_name`` again."""
         archive, failure = self.archive, frame.failure
         if failure and not frame.begun:
             stopped = failure.startswith("Stopped")
@@ -234,29 +239,28 @@ class RunTab(TabParts):
         return updates | (self.explained(frame.trace, frame.timing) if frame.trace else {})
 
     def refused(self, run_name: str, reason: str) -> str:
-        """Return the reason why there is no run, and the title of the run that the stage still shows."""
+        """Return an error message that adds which run the stage still shows."""
         recording = self.archive.gallery.recordings.get(run_name)
         shown = f"“{recording.title}”" if recording else "the earlier run"
         return f"{reason} The stage still shows {shown}." if run_name else reason
 
     def staged(self, feed: str) -> Updates:
-        """Updates that give the stage this text."""
+        """Return the updates that set the value of the stage."""
         return {self.stage: feed, self.stage_filled: True}
 
     def named(self, name: str, runs: Runs, joins: Trace | None) -> Updates:
-        """Updates that list the run on the stage, and add it to ``runs`` if it joins them."""
+        """Return the updates that select a run in the list, after adding ``joins`` to ``runs`` if given."""
         updates: Updates = {self.run_name: name}
         if joins is not None and join(runs, name, joins.run):
             updates[self.runs] = runs
         return updates | {self.recording: panels.listing(grouped(self.archive, runs, self.modality), name)}
 
     def explained(self, trace: Trace, timing: bool = False) -> Updates:
-        """Updates that explain a run's speed-up; ``timing``: its autoregressive run is still to come."""
+        """Return the update that explains a run's speed-up. ``timing``: whether the baseline is still being timed."""
         return {self.why: panels.why(trace, timing, self.prefix)}
 
     async def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
-        """Fill an opened tab that shows no run yet: with the run that the page's address names, even while that loads, or with
-        the tab's own."""
+        """Return the updates of opening the tab for the first time: the run named in the URL, else ``run_name``."""
         if filled:
             return {self.stage_filled: True}
         named = request.query_params.get("trace", "")
@@ -267,11 +271,14 @@ class RunTab(TabParts):
 
     @property
     def own_choices(self) -> list[Any]:
-        """Controls besides prompt and forms that :meth:`apply_limits` needs when another method is chosen."""
+        """Further inputs of :meth:`choose_method`, passed to :meth:`apply_limits`."""
         return [self.target, self.target_before]
 
     def apply_limits(self, updates: Updates, method: str, target: str, before: str) -> Updates:
-        """Keep the target, switch to one that the method runs on, or restore the earlier one after such a method."""
+        """Return ``updates`` with the target adjusted to the method.
+
+        If the method requires another target, the target is switched; after such a method, the target ``before`` is restored.
+        """
         others = {part: value for part, value in updates.items() if part not in (self.target, self.target_before)}
         if runs_on := all_methods()[method].targets:
             switches = self.lists(target) and target not in runs_on
@@ -279,7 +286,7 @@ class RunTab(TabParts):
         return others | {self.target: before, self.target_before: ""} if before else others
 
     def take(self, basics: str, event: gr.EventData) -> Updates:
-        """Take the clicked example: its prompt, and its temperature if it has one."""
+        """Return the updates that take over the prompt, and possibly the temperature, of the clicked example."""
         example = examples.clicked(event, examples.prompts(self.modality))
         if example is None:
             return {self.banner: gr.skip()}
@@ -289,7 +296,7 @@ class RunTab(TabParts):
         return {self.prompt: prompt, self.basics: basics}
 
     async def play_chosen(self, name: str, runs: Runs, request: gr.Request) -> Updates:
-        """Show the run that was chosen in the list."""
+        """Return the updates that show the run selected in the list."""
         name = str(name or "")
         return await self.shared.read([name], lambda: self.show(name, list(runs), request.session_hash), request)
 
@@ -297,9 +304,9 @@ class RunTab(TabParts):
         self, method: str, runs: Runs, given: str, prompt: str, basics: str, advanced: str, request: gr.Request,
         *own_choices: Any,
     ) -> Updates:  # fmt: skip
-        """Show a method's recorded run, if there is one, and fill the form with the method's own values.
+        """Return the updates after a method is selected: the method's form and, if available, a recorded run.
 
-        The visitor's edits stay, and so does a live run, whose steps are on the stage.
+        The visitor's edits are kept. During a live run, the stage does not change.
         """
         try:
             recording = self.archive.gallery.of_method(method, self.modality)
@@ -320,18 +327,16 @@ class RunTab(TabParts):
         return self.apply_limits(updates, method, *own_choices) | filled
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
-        """Run the request in the controls."""
         yield from self.merged(self.running(self.shared.presence.caller(request), run_name, list(runs), *control_values))
 
     def wire(self, tab_page: gr.Tab | None) -> None:
-        """Connect the controls."""
         if tab_page is not None:
             tab_page.select(self.fill, [self.stage_filled, self.run_name], [self.stage_filled, self.stage], **QUIET)
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
         self.examples.choose(self.take, self.basics, self.outputs, queue=False, **QUIET)
-        # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
+        # Arrow keys in a closed drop-down select several methods in a row, of which only the last counts.
         values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
         chosen = self.method.input(
             self.choose_method, [self.method, self.runs, *values], self.outputs, trigger_mode="always_last", **QUIET
@@ -344,13 +349,13 @@ class RunTab(TabParts):
 
 
 class TextTab(RunTab):
-    """Words in, words out; some methods need a draft model. The page opens with this tab."""
+    """The Text tab, with which the page opens."""
 
     modality, prefix, default_method, lines = "text", "sp", "prompt_lookup", 3
     controls = kept = (*RunTab.controls, "draft")
 
     def add_method(self, method: str, note: str = "") -> None:
-        """Make the controls for method, target and draft model."""
+        """Add the controls for method, target and draft model."""
         super().add_method(method, note)
         own, settings = request_form.OWN_DRAFT, self.shared.settings
         self.draft = gr.Dropdown(
@@ -359,11 +364,11 @@ class TextTab(RunTab):
         )  # fmt: skip
 
     def targets(self) -> Titles:
-        """Title and name of every target, servers among them."""
+        """Return the title and name of the targets, including servers."""
         return [*super().targets(), *request_form.servers(self.shared.settings)]
 
     def restore(self, part: Kept) -> Updates:
-        """Return the updates that restore a page's kept controls, the draft model among them."""
+        """Like :meth:`RunTab.restore`, including the draft model."""
         updates = super().restore(part)
         draft = part.values(self.kept).get("draft")
         if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
@@ -371,12 +376,12 @@ class TextTab(RunTab):
         return updates
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
-        """Updates that depend on the method alone: some require a draft model."""
+        """Like :meth:`RunTab.of_method`, with the draft model control shown if the method needs one."""
         return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=all_methods()[name].needs_draft)}
 
 
 class ImageTab(RunTab):
-    """Words in, a picture out."""
+    """The Image tab."""
 
     modality, prefix, default_method = "image", "sp-image", "mulo_sd"
     verb, ask = ("Draw live", "Drawing"), "What to draw"
@@ -384,7 +389,7 @@ class ImageTab(RunTab):
 
 
 def methods(modality: str) -> Groups:
-    """Title and name of every method of a modality under the title of its family."""
+    """Return the title and name of the methods of a modality, by family."""
     return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}
 
 
@@ -392,18 +397,18 @@ LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain s
 
 
 class VisionTab(RunTab):
-    """A picture and words in, words out. ``picture`` is private to this page, as bytes of a file; a recorded run has its own."""
+    """The Vision-language tab. ``picture`` holds the page's image file as bytes."""
 
     modality, prefix, default_method, ask = "vision_language", "sp-see", "hivis", "Question"
     controls = (*RunTab.controls, "picture")
     kept = (*RunTab.kept, "preview")
 
     def add_controls(self, first: Recording | None) -> None:
-        """Make the controls, with the first scene."""
+        """Add the controls, with the first example picture."""
         scene = examples.scenes()[0]
         self.picture = gr.State(scene.data)
         self.by_hand = gr.State(False)
-        """Whether the visitor chose the picture, which then stays when the method changes."""
+        """Whether the visitor chose the picture; selecting a method then keeps it."""
         self.preview = theme.html(examples.preview(scene.data), elem_id="sp-see-preview")
         self.examples = examples.shelf()
         self.upload = gr.UploadButton(
@@ -417,22 +422,22 @@ class VisionTab(RunTab):
 
     @property
     def own_choices(self) -> list[Any]:
-        """The controls of a run's tab, and whether the visitor chose the picture."""
+        """The choices of :class:`RunTab`, and whether the visitor chose the picture."""
         return [*super().own_choices, self.by_hand]
 
     def apply_limits(self, updates: Updates, method: str, target: str, before: str, by_hand: bool = False) -> Updates:
-        """Return the updates of choosing ``method``, without the picture if the visitor chose it."""
+        """Like :meth:`RunTab.apply_limits`; a picture that the visitor chose is kept."""
         mine = (self.picture, self.by_hand, self.preview) if by_hand else ()
         kept = super().apply_limits(updates, method, target, before)
         return {part: value for part, value in kept.items() if part not in mine}
 
     def take_over(self, trace: Trace, run_name: str) -> Updates:
-        """Set the controls to a run's settings, its picture among them."""
+        """Like :meth:`RunTab.take_over`, including the picture."""
         updates, picture = super().take_over(trace, run_name), examples.of_run(trace)
         return updates if picture is None else updates | self.chosen(picture, by_hand=False)
 
     def restore(self, part: Kept) -> Updates:
-        """Return the updates that restore a page's kept controls, the picture among them."""
+        """Like :meth:`RunTab.restore`, including the picture."""
         updates = super().restore(part)
         picture = examples.of_preview(part.values(self.kept).get("preview", "")) if updates else None
         if picture is None:
@@ -440,7 +445,7 @@ class VisionTab(RunTab):
         return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in examples.scenes()))
 
     def bring(self, path: str | None) -> Updates:
-        """Open an uploaded picture safely; if it cannot be opened, keep the current one."""
+        """Return the updates after a picture is uploaded. If the file is invalid, the current picture is kept."""
         try:
             data, warnings = examples.uploaded_picture(path)
         except BadInput as error:
@@ -448,17 +453,16 @@ class VisionTab(RunTab):
         return self.chosen(data) | self.say(" ".join(warnings), note=True)
 
     def take(self, basics: str, event: gr.EventData) -> Updates:
-        """Take the clicked example scene, with its question."""
+        """Return the updates that take over the clicked example picture and its question."""
         scene = examples.clicked(event, examples.scenes())
         if scene is None:
             return {self.banner: gr.skip()}
         return self.chosen(scene.data) | {self.prompt: scene.question} | self.say("")
 
     def chosen(self, data: bytes, by_hand: bool = True) -> Updates:
-        """Updates that choose this picture."""
+        """Return the updates that select a picture. ``by_hand``: whether the visitor chose the picture."""
         return {self.picture: data, self.preview: examples.preview(data), self.by_hand: by_hand}
 
     def wire(self, tab_page: gr.Tab | None) -> None:
-        """Connect the controls, the upload among them."""
         super().wire(tab_page)
         self.upload.upload(self.bring, self.upload, self.outputs, **QUIET)

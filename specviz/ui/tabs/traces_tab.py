@@ -1,4 +1,4 @@
-"""The Traces tab: open a trace file, see its content, save any run in any format, send it to the stage; inspect a drafter."""
+"""The Traces tab: open trace files, export runs, and inspect a drafter."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from specviz.viewer.pair import number
 if TYPE_CHECKING:
     from specviz.inspection.report import Report
 
-TRACES = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
-Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
-<code>python -m specviz validate FILE</code> checks it. What you open here is read into memory,
-under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
+TRACES = """<h2>Traces</h2><p>A run is stored as a trace file: one line for the request, one for each step and one for the end.
+Any engine can write such files: the format is in <code>specviz/trace/trace.schema.json</code>, and
+<code>python -m specviz validate FILE</code> validates a file. Only this page can see a run that you open here. The uploaded
+file is deleted within twenty minutes, or when the app ends.</p>"""
 
 
 class TracesTab(TabParts):
-    """The tab. Its handlers return Gradio updates by component."""
+    """The Traces tab."""
 
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab, run_tabs: RunTabs) -> None:
-        """Lay the tab out and connect it. It opens with the run on the stage of the ``text`` tab; ``run_tabs`` play a run."""
+        """Build the tab. ``text``: tab whose run is selected at first; ``run_tabs``: tabs in which a run can be shown."""
         self.shared, self.runs, archive = shared, text.runs, shared.archive
         name = archive.gallery.default.name if archive.gallery.default else ""
         with gr.Column(elem_classes="sp-page"):
@@ -58,7 +58,7 @@ class TracesTab(TabParts):
                     self.upload = gr.UploadButton(
                         "Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md"
                     )
-            if not shared.settings.zero_gpu:  # there, models run in another process
+            if not shared.settings.zero_gpu:  # a Space without a permanent GPU runs models in another process
                 Inspection(shared)
         tab_page.select(self.enter, [text.run_name, self.runs], self.outputs, **QUIET)
         self.chosen.input(self.enter, [self.chosen, self.runs], self.outputs, **QUIET)
@@ -66,7 +66,7 @@ class TracesTab(TabParts):
         show.click(run_tabs.play, [self.chosen, *run_tabs.runs], run_tabs.outputs, **QUIET)
 
     async def enter(self, name: str | None, session_runs: Runs, request: gr.Request, message: str = "") -> Updates:
-        """Show a run's facts, offer its files, and show the ``message`` in the banner."""
+        """Return the updates that select a run, and show ``message`` in the banner."""
         name = name or ""
 
         def shown() -> Updates:
@@ -80,7 +80,7 @@ class TracesTab(TabParts):
         return {self.chosen: listed} | self.say(message) | updates
 
     async def take(self, path: str | None, session_runs: Runs, now: str, request: gr.Request) -> Updates:
-        """Open an upload without holding one of the threads that serve other visitors."""
+        """Open an uploaded file and select the run."""
         name, message = now, ""
         try:
             if path is not None:
@@ -88,12 +88,12 @@ class TracesTab(TabParts):
                 if all(name != session_run for _, session_run in session_runs):
                     session_runs = [*session_runs, (f"opened: {title(self.shared.archive.run(name))}", name)]
         except SpecvizError as error:
-            message = f"That file was not opened. {error}"
+            message = f"The file was not opened. {error}"
         return await self.enter(name, session_runs, request, message) | {self.runs: session_runs, self.upload: None}
 
 
 def facts(outline: Outline) -> str:
-    """HTML table of a run's settings and results."""
+    """Return an HTML list of a run's settings and results."""
     run, end = outline.run, outline.end
     metrics = end.metrics if end else {}
     speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
@@ -108,7 +108,7 @@ def facts(outline: Outline) -> str:
         "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {number(metrics.get('tau'))}",
         "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
         "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
-        "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
+        "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "incomplete: the file has no end line",
         "recorded": run.recorded_at,
         "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
     }
@@ -116,15 +116,15 @@ def facts(outline: Outline) -> str:
 
 
 TOKENS, DEPTH = 64, 5
-"""Maximum number of tokens per answer, and drafted tokens per chain; the command's own defaults."""
-INSPECT = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
-error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along the answers, as it was
-loaded and under every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
+"""Maximum number of tokens per answer, and of draft tokens per chain, as in the ``inspect`` command."""
+INSPECT = """<h2>Inspect a drafter</h2><p>A drafter that is loaded with the wrong conventions runs without an error but drafts
+badly. The inspection lets the target answer four prompts, and measures how well the drafter predicts these answers, as loaded
+and under alternative conventions. <code>python -m specviz inspect</code> does the same.</p>"""
 LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
 
 
 def inspected(drafter: str, target: str, progress: Progress) -> Report:
-    """Inspect a drafter and return the report; the first call loads torch."""
+    """Inspect a drafter and return the report. The first call imports torch."""
     progress("Starting the engine", None)
     with computing(COMPUTING, progress):
         from specviz.inspection.report import inspect
@@ -133,9 +133,9 @@ def inspected(drafter: str, target: str, progress: Progress) -> Report:
 
 
 def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Iterator[str | Report]:
-    """Yield progress sentences, then the report, unless this page began something else. Waits its turn among the runs.
+    """Wait in the queue of runs, inspect a drafter, and yield progress messages, then the report.
 
-    Raises SpecvizError with one sentence when there is no report.
+    Ends without a report if the page starts something else. Raises SpecvizError if the inspection fails.
     """
     name, any_model = drafter.strip() if isinstance(drafter, str) else "", shared.settings.any_model
     if not name or len(name) > 300 or (name not in OWN and not any_model):
@@ -158,12 +158,11 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
 
 
 class Inspection(TabParts):
-    """Section of the Traces tab that inspects a drafter. Its handlers return Gradio updates by component."""
+    """Section of the Traces tab that inspects a drafter."""
 
     verb = ("Inspect", "Inspecting")
 
     def __init__(self, shared: AppState) -> None:
-        """Lay the section out and connect it."""
         self.shared, settings = shared, shared.settings
         theme.html(INSPECT)
         with gr.Row():
@@ -182,12 +181,12 @@ class Inspection(TabParts):
         self.run.click(self.go, [drafter, target, look], [*self.outputs, *self.plots], js=LOOK, **QUIET)
 
     def go(self, drafter: str | None, target: str | None, look: str, request: gr.Request) -> Iterator[Updates]:
-        """Inspect the drafter that was chosen."""
+        """Inspect the selected drafter."""
         steps = inspecting(self.shared, self.shared.presence.caller(request), drafter, target)
         yield from self.merged(self.running(steps, "dark" if look == "dark" else "light"))
 
     def running(self, steps: Iterator[str | Report], look: str) -> Iterator[Updates]:
-        """Show the progress of an inspection, and its report with figures in the page's theme."""
+        """Yield the updates of an inspection: progress, then the report with figures. ``look``: theme of the figures."""
         yield self.busy(True)
         try:
             for step in steps:
@@ -202,5 +201,5 @@ class Inspection(TabParts):
 
 
 def report_html(report: Report) -> str:
-    """The report as HTML: its advice, then all of its text."""
+    """Return the report as HTML."""
     return f'<p class="sp-won" role="status"><b>{markup(report.advice)}</b></p><pre>{markup(report.as_text())}</pre>'

@@ -1,4 +1,4 @@
-"""Save buttons for one run, and the files behind them: the trace itself, the offline replay page, other tools' formats."""
+"""Download of a run as a trace file, a replay page or another export format."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from specviz.ui import theme
 from specviz.ui.archive import Archive
 
 PATH = "specviz/file"
-"""Path of the files below the app's address; ``run``, ``kind`` and ``step`` follow as its query."""
+"""Path of the downloads, with query parameters ``run``, ``kind`` and ``step``."""
 KEPT_BYTES = 64 << 20
-"""Maximum bytes of finished files cached, compressed, for later requests."""
+"""Maximum size of the cache of compressed files in bytes."""
 LEVEL = 5
 TRACE = "trace"
 
 
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
-    """Return the name and text of a run's file, ``step`` counted from 1. Raises SpecvizError."""
+    """Return the file name and text of a run's export. ``step``: from 1. Raises SpecvizError if the export fails."""
     trace = archive.trace(name)
     text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1)
     stem = re.sub(r"[^a-z0-9]+", "-", f"{trace.run.method}-{trace.run.target}".lower()).strip("-")[:60]
@@ -41,7 +41,7 @@ def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, st
 
 @dataclass(eq=False)
 class Files:
-    """Files made from runs in the pool, each once. A large one is sent as cached, compressed, and costs almost nothing."""
+    """Exports of runs, made in the pool and cached compressed."""
 
     archive: Archive
     address: Callable[[Scope], str]
@@ -50,13 +50,13 @@ class Files:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def answer(self, request: Request) -> Response:
-        """Answer with the requested file, or with one sentence that says why there is none."""
+        """Return the requested file, or an error message with status 400."""
         query = request.query_params
         kind, step = query.get("kind", "")[:20], query.get("step", "1")
         of_step = kind in export.OF_ONE_STEP
         try:
             if of_step and not (step.isascii() and step.isdecimal() and len(step) < 7):
-                raise BadInput("That is no step number; give a whole number.")
+                raise BadInput("The step number is invalid; enter a whole number.")
             key = query.get("run", ""), kind, int(step) if of_step else 1
             file = self.cached.get(key)
             if file is None:
@@ -70,7 +70,7 @@ class Files:
     def _made(self, key: tuple[str, str, int]) -> tuple[str, bytes]:
         name, text = make(self.archive, *key)
         file = name, gzip.compress(text.encode("utf-8", "surrogatepass"), LEVEL, mtime=0)
-        with self._lock:  # before the job is over: the next request finds the job or the file
+        with self._lock:  # before the job ends, so that another request finds either the job or the file
             self.cached[key] = file
             while len(self.cached) > 1 and sum(len(packed) for _, packed in self.cached.values()) > self.kept_bytes:
                 self.cached.popitem(last=False)
@@ -78,7 +78,7 @@ class Files:
 
 
 def route(archive: Archive, address: Callable[[Scope], str]) -> Route:
-    """Route of the files."""
+    """Return the route of the downloads."""
     return Route(f"/{PATH}", Files(archive, address).answer)
 
 
@@ -99,7 +99,7 @@ def share_route(archive: Archive, address: Callable[[Scope], str]) -> Route:
 
 
 def buttons(run_name: str, **more: Any) -> gr.HTML:
-    """The buttons; their value is the name of the run they save."""
+    """Return the download buttons. The value of the component is the name of the run."""
     items = ""
     for kind, (title, about) in theme.texts()["formats"].items():
         items += f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>'

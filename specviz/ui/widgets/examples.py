@@ -1,4 +1,4 @@
-"""Examples to click: prompts, grouped by how easy they are to draft, and small pictures with a question each."""
+"""Example prompts, grouped by how easy the text is to draft, and example pictures with questions."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from specviz.trace.schema import Trace
 from specviz.ui import theme
 
 PATH = "specviz/scenes"
-"""Path of the scenes' files below the app's address."""
+"""Path of the example pictures."""
 SIDE = 768
-"""Longest side of a picture that a page's session keeps."""
+"""Maximum side in pixels of an uploaded picture after shrinking."""
 MOST_KEPT = 400_000
-"""Maximum bytes of that picture, since the browser keeps it across reloads; a larger PNG becomes a JPEG."""
+"""Maximum size of an uploaded picture in bytes, because the browser keeps the picture across reloads."""
 
 Entry = TypeVar("Entry")
 
 
 @cache
 def groups(modality: str) -> list[dict[str, Any]]:
-    """Groups of a modality's examples: a kind, its examples, and optionally its expected effect and a temperature."""
+    """Return the groups of a modality's examples, from ``examples.toml``."""
     return list(tomllib.loads((ASSETS / "prompts" / "examples.toml").read_text("utf-8"))[modality])
 
 
 def prompts(modality: str) -> list[tuple[str, float | None]]:
-    """Every example's prompt and temperature, if it has one."""
+    """Return the prompt and temperature (or None) of each example."""
     return [(example["prompt"], group.get("temperature")) for group in groups(modality) for example in group["examples"]]
 
 
 def picker(modality: str, elem_id: str) -> gr.HTML:
-    """Closed list of examples; the event ``choose`` carries the index of the clicked one."""
+    """Return a fold with examples. The event ``choose`` has the index of the clicked example."""
     html, at = "", 0
     for group in groups(modality):
         expect = f"<p>{markup(group['expect'])}</p>" if "expect" in group else ""
@@ -62,12 +62,12 @@ def picker(modality: str, elem_id: str) -> gr.HTML:
 
 
 def clickable(html: str, elem_id: str) -> gr.HTML:
-    """HTML with buttons that have a ``data-at``; the event ``choose`` carries that of the clicked one."""
+    """Return an HTML component. The event ``choose`` has the ``data-at`` attribute of the clicked button."""
     return theme.html(html, "widgets/examples.js", elem_id=elem_id)
 
 
 def clicked(event: gr.EventData, entries: Sequence[Entry]) -> Entry | None:
-    """Return the clicked entry; None for an invalid index."""
+    """Return the clicked entry, or None if the index is invalid."""
     at = getattr(event, "at", None)
     return entries[at] if isinstance(at, int) and 0 <= at < len(entries) else None
 
@@ -108,19 +108,19 @@ def shelf() -> gr.HTML:
 
 
 def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
-    """Read an uploaded file as a picture of bounded size, and return it with warnings. Raises BadInput if it is no picture."""
+    """Read an uploaded picture, shrink it, and return it with warnings. Raises BadInput if the file is not a picture."""
     if not path:
-        raise BadInput("The picture did not arrive. Choose it again.")
+        raise BadInput("The upload failed. Choose the picture again.")
     try:
         with Path(path).open("rb") as file:
             data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError):  # the error would name the server's own path
-        raise BadInput("The picture did not arrive whole. Choose it again.") from None
+    except (OSError, ValueError):  # whose message would contain a path of the server
+        raise BadInput("The upload is incomplete. Choose the picture again.") from None
     return small(open_picture(data))
 
 
 def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
-    """Shrink a picture for a page's session, and return it with its warnings."""
+    """Shrink a picture to :data:`MOST_KEPT` bytes, and return it with warnings."""
     thumbnail = picture.image.copy()
     for kind, side, quality in (("PNG", SIDE, 100), ("JPEG", SIDE, 92), ("JPEG", SIDE, 75), ("JPEG", SIDE // 2, 75)):
         thumbnail.thumbnail((side, side))
@@ -132,13 +132,13 @@ def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
 
 
 def of_run(trace: Trace) -> bytes | None:
-    """Return the picture of a recorded run's prompt, as its model saw it; None if it is missing or damaged."""
+    """Return the preprocessed picture in a trace, or None if missing or damaged."""
     notes = [note for step in trace.steps[:1] for note in step.notes if note.type == "picture"]
     return _whole("".join(map(str, notes[0].data.get("png", ())))) if notes else None
 
 
 def of_preview(markup_text: str) -> bytes | None:
-    """Return the picture in a preview that a page kept; None for any other text and for one that is too large."""
+    """Return the picture in the HTML of a kept preview, or None if missing, damaged or too large."""
     if scene := next((one for one in scenes() if f'"{address(one.data)}"' in markup_text), None):
         return scene.data
     found = re.search(r"base64,([A-Za-z0-9+/]+=*)", markup_text)
@@ -155,12 +155,12 @@ def _whole(encoded: str) -> bytes | None:
 
 
 def preview(data: bytes) -> str:
-    """HTML of the chosen picture."""
+    """Return the HTML of the selected picture."""
     return f'<p class="sp-preview"><img src="{address(data)}" alt="The chosen picture"></p>'
 
 
 def address(data: bytes) -> str:
-    """Return the address of a picture: a scene's file, or a PNG or a JPEG as a data URL."""
+    """Return the URL of a picture: the path of an example picture, or a data URL."""
     if scene := next((one for one in scenes() if one.data == data), None):
         return f"{PATH}/{scene.file}"
     kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"

@@ -1,4 +1,4 @@
-"""Summary figures under the stage: the speed-up term by term, made when the fold is opened."""
+"""Summary figures of a run in a fold under the stage, drawn when the fold is opened."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from specviz.ui.tabs.events import QUIET
 from specviz.ui.widgets import panels
 
 ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"
-"""In the browser: returns the run's name while the fold is open, nothing while it is closed, and the page's theme."""
+"""JavaScript that returns the page's theme and, if the fold is open, the name of the run."""
 
 HALF = 480
-"""Width in pixels of a figure that shares its row."""
+"""Width in pixels of a figure in a row of two."""
 SUBTITLE_LINE = 16
 
 SUMMARIES = (
@@ -33,7 +33,7 @@ REVEAL = "() => window.specvizPage.reveal({fold!r})"
 
 
 class Figures:
-    """The fold, closed, in the tab whose ids begin with ``prefix``; opening it draws the run on the stage."""
+    """Fold with the figures of a run. ``run_name``: state with the name of the run; ``prefix``: prefix of the tab's ids."""
 
     def __init__(self, shared: AppState, run_name: gr.State, prefix: str) -> None:
         self.shared, self.run_name = shared, run_name
@@ -50,11 +50,11 @@ class Figures:
         self.on(fold.expand).then(None, None, None, js=REVEAL.format(fold=fold.elem_id))
 
     def on(self, event: Any) -> Any:
-        """Draw when ``event`` happens, if the fold is open."""
+        """Redraw the figures on ``event`` if the fold is open."""
         return event(self.drawn, [self.run_name, self.look], self.shown, js=self.ask, **QUIET)
 
     async def drawn(self, run_name: str, look: str, request: gr.Request) -> list[Any]:
-        """Draw the run called ``run_name`` in the page's theme."""
+        """Return the figures of a run. ``look``: theme of the page."""
         if not run_name:
             return [gr.skip()] * len(self.shown)
         theme_name = look if look in ("light", "dark") else "light"
@@ -70,7 +70,7 @@ class Figures:
 
 
 def fluid(figure: Any) -> Any:
-    """Make the figure as wide as its container, half the width of a slide, and break its subtitle to fit."""
+    """Make a figure as wide as the container, and wrap the subtitle at half the width of a slide."""
     subtitle = figure.layout.title.subtitle.text or ""
     broken = subtitle if "<br>" in subtitle else wrapped(subtitle, HALF)
     top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - subtitle.count("<br>"))

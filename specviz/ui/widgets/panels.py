@@ -1,4 +1,4 @@
-"""Small pieces of HTML around the stage. Text from outside goes through ``markup``; nothing here carries a script."""
+"""HTML fragments around the stage. Untrusted text is escaped with ``markup``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from specviz.ui import theme
 from specviz.ui.archive import Groups
 
 BASELINE = "autoregressive"
-"""The method against which all others are timed; it has no speed-up over itself."""
+"""The method without a speed-up."""
 
 UNRECORDED = '<p class="sp-summary">No run of this method is recorded here, so the stage is unchanged; run it live.</p>'
-"""Note under the summary of a method whose choice leaves the stage unchanged."""
+"""Note under the summary of a method without a recorded run."""
 
 
 def _meaning(method: Method) -> str:
@@ -34,14 +34,14 @@ def _meaning(method: Method) -> str:
 
 
 def banner(message: str, note: bool = False) -> gr.HTML:
-    """A prominent message: an error, or a note if ``note``. Hidden if the message is empty."""
+    """Return a banner with an error, or with a note if ``note``; hidden if the message is empty."""
     kind, role = ("note", "status") if note else ("error", "alert")
     html = f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
     return gr.HTML(html if message else "", visible=bool(message))
 
 
 def summary(name: str, note: str = "") -> str:
-    """HTML under the method's name: its summary, its exactness and a fold on what to watch. ``note`` is that of a recording."""
+    """Return the HTML of a method's summary and exactness, and a fold on what to watch. ``note``: note of the recorded run."""
     method = all_methods()[name]
     word = str(method.exactness)
     tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
@@ -52,13 +52,14 @@ def summary(name: str, note: str = "") -> str:
 
 
 def hardware(sentence: str) -> str:
-    """Sentence on the hardware; the title repeats it in full, as a narrow column shows two lines."""
+    """Return the HTML of the hardware description, repeated as a tooltip because a narrow column truncates it."""
     return f'<p title="{escape(sentence)}">{escape(sentence)}</p>'
 
 
 def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
-    """The speed-up in one number, the terms that explain it, and a button that opens the fold under the stage of the tab whose
-    ids begin with ``prefix``; page.js handles the click. ``timing``: the autoregressive run is still to come.
+    """Return the HTML of a run's speed-up and the terms that explain it.
+
+    ``timing``: whether the baseline is still being timed; ``prefix``: prefix of the ids of the tab whose fold the button opens.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
@@ -84,12 +85,12 @@ def _headline(trace: Trace, terms: dict[str, Term], timing: bool, prefix: str) -
 
 
 def facts(rows: Mapping[str, str], attributes: str = ' class="sp-facts"') -> str:
-    """HTML list of names and their values, which are HTML; names with an empty value are omitted."""
+    """Return an HTML list of names and values (HTML). Empty values are omitted."""
     return f"<dl{attributes}>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows.items() if text) + "</dl>"
 
 
 def cards(measured: Mapping[str, str]) -> str:
-    """A card for every method, each family in a fold under its list of names. ``measured`` holds our results, as HTML."""
+    """Return the HTML of the method cards, one fold per family. ``measured``: results as HTML, by method."""
     html = ""
     for title, methods in families().items():
         names = markup(" · ".join(method.title for method in methods))
@@ -123,12 +124,12 @@ def _card(method: Method, measured: str) -> str:
 
 
 def _look(word: str) -> str:
-    """Attribute by which the style sheet distinguishes a relaxed method from an exact one."""
+    """Return the HTML attribute that marks a relaxed method."""
     return " data-relaxed" if word == "relaxed" else ""
 
 
 def needs(method: Method) -> str:
-    """Requirements of a method, in words."""
+    """Describe what a method requires."""
     if method.needs:
         return method.needs
     if method.needs_draft:
@@ -141,7 +142,7 @@ def needs(method: Method) -> str:
 
 
 def measured(run: Run, end: End | None, name: str) -> str:
-    """Results of a recorded run, with a link to it."""
+    """Return the HTML of a recorded run's results, with a link to the run."""
     numbers = end.metrics if end else {}
     tau, speed = numbers.get("tau"), numbers.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []
@@ -155,9 +156,10 @@ def measured(run: Run, end: End | None, name: str) -> str:
 def drop_down(
     groups: Groups, value: str, label: str, *, elem_id: str, script: str = "widgets/choice.js", below: str = "", **more: Any
 ) -> gr.HTML:  # fmt: skip
-    """Drop-down with headings, for long lists: the browser's native one, which works with keyboards and phones. Its value
-    is the chosen name, or a :func:`listing`; ``input`` fires when the visitor chooses one. ``below`` is HTML for ``script``
-    to fill."""
+    """Return a native drop-down with headings. The value is the selected name, or a :func:`listing`.
+
+    ``below``: further HTML, filled by ``script``.
+    """
     name = f"{elem_id}-choice"
     template = f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
     template += f'<select id="{name}" data-groups="{markup(json.dumps(list(groups.items())))}"></select></div>{below}'
@@ -165,5 +167,5 @@ def drop_down(
 
 
 def listing(groups: Groups, name: str) -> str:
-    """Value that replaces a drop-down's entries and chooses one: in a tab that was never open, only values can be updated."""
+    """Return a drop-down value that replaces the entries, because only the value can be updated in an unopened tab."""
     return json.dumps({"groups": list(groups.items()), "name": name})

@@ -148,7 +148,7 @@ def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monk
     assert happened == [
         "Looking for smollm2-135m-instruct None", "Fetching smollm2-135m-instruct 0.5",
         "Looking for smollm2-360m-instruct None", "Fetching smollm2-360m-instruct 0.5",
-        "Waiting for a GPU; then the model is loaded on it None", "on the GPU",
+        "Waiting for a GPU to load the model None", "on the GPU",
     ]  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monke
     monkeypatch.setattr(access, "COMING_SECONDS", 0.2)
     room = Room(FakeEngine())
     frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: False)))
-    assert len(frames) == 1 and "Nobody was reading" in frames[0].failure
+    assert len(frames) == 1 and "has disconnected" in frames[0].failure
     assert room.engine.begun == 0 and len(room.store._entries) == 0 and room.free()
 
 
@@ -142,7 +142,7 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
     next(frames)
     assert room.queue.behind == 1
     there[0] = False
-    assert "Nobody was reading" in list(frames)[-1].failure
+    assert "has disconnected" in list(frames)[-1].failure
     assert room.queue.behind == 0 and room.engine.begun == 0
 
 
@@ -177,10 +177,10 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
     first = room.queue.join()
     frames = room.live.run(PageSession(), replace(REQUEST, max_new_tokens=96))
-    assert "While so many wait" not in (next(frames).feed or "")
+    assert "While so many runs wait" not in (next(frames).feed or "")
     for _ in range(live.CROWD):
         room.queue.join()
-    assert "While so many wait, a run writes at most 32 tokens in at most 5 s." in (next(frames).feed or "")
+    assert "While so many runs wait, each is limited to 32 tokens and 5 s." in (next(frames).feed or "")
     first.leave()
     trace = list(frames)[-1].trace
     assert room.engine.asked[0].max_new_tokens == 32
@@ -193,7 +193,7 @@ def test_the_limit_follows_how_many_wait() -> None:
     room.live.seconds = 120
     assert room.live.limit() == (120.0, "A run may take 120 s here.")
     tickets = [room.queue.join() for _ in range(live.CROWD + 1)]
-    assert room.live.limit() == (live.CROWD_SECONDS, "While 4 more runs waited, its limit was 5 s.")
+    assert room.live.limit() == (live.CROWD_SECONDS, "While 4 runs waited, the time limit was 5 s.")
     tickets.pop().leave()
     assert room.live.limit()[0] == 120.0
 
@@ -259,7 +259,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -
     assert thread.is_alive()
     behind = room.queue.join()
     thread.join(20)
-    assert not thread.is_alive() and "took more than the 0.2 s allowed while others wait" in frames[-1].failure
+    assert not thread.is_alive() and "took more than the 0.2 s allowed while other runs wait" in frames[-1].failure
     assert behind.wait(10)
     behind.leave()
 
