@@ -81,7 +81,7 @@ def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path
 
 def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path: Path) -> None:
     store = TraceStore()
-    with pytest.raises(BadInput, match="the limit here"):
+    with pytest.raises(BadInput, match="the limit of this app"):
         asyncio.run(reader_of(store, seconds=0.0).open(files(tmp_path, 1)[0]))
     assert len(store._entries) == 0
 

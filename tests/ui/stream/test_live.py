@@ -184,7 +184,7 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     first.leave()
     trace = list(frames)[-1].trace
     assert room.engine.asked[0].max_new_tokens == 32
-    assert "at most 32 tokens instead of 96" in trace.run.warnings[-1]
+    assert "limited to 32 tokens instead of 96" in trace.run.warnings[-1]
 
 
 def test_the_limit_follows_how_many_wait() -> None:

@@ -41,8 +41,8 @@ def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
     with serving(script) as url:
         run, *steps, end = events(url, (url,))
     assert isinstance(run, Run) and isinstance(end, End) and len(steps) == 2
-    assert "method, its parameters, draft" in run.warnings[-1], "what the form says of a method is not what ran"
-    assert end.text == "".join(WORDS[:5]) and "from its counters over all requests that it served meanwhile: 0.75" in end.message
+    assert "method, parameters, draft" in run.warnings[-1], "what the form says of a method is not what ran"
+    assert end.text == "".join(WORDS[:5]) and "from the server's counters for all requests during the run: 0.75" in end.message
     trace = Trace(run, tuple(step for step in steps if isinstance(step, Step)), end)
     assert store.read(store.text(trace).encode()).run.method == "served_vllm"
 
@@ -63,7 +63,7 @@ def test_a_stop_reaches_a_server_that_only_pings() -> None:
 
 def test_no_other_host_is_asked() -> None:
     with serving(Script([piece([0], "stop")])) as url:
-        with pytest.raises(BadInput, match="not one of the servers"):
+        with pytest.raises(BadInput, match="not allowed to connect"):
             events(url, ("http://127.0.0.1:1",))
         allowed = Settings(servers=(url,), any_model=False)
         assert request_form.model(SERVED + url, allowed) == SERVED + url

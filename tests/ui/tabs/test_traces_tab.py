@@ -61,7 +61,7 @@ def test_a_hostile_text_is_shown_as_text() -> None:
 
 def test_a_file_that_stops_in_the_middle_says_so() -> None:
     trace = sample_trace(3, ended=False)
-    assert "stops in the middle" in traces_tab.facts(outlined(trace))
+    assert "has no end line" in traces_tab.facts(outlined(trace))
     assert traces_tab.facts(outlined(Trace(trace.run, ())))
 
 
