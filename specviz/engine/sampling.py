@@ -1,13 +1,12 @@
-"""Warping and position-keyed noise: every random number of a run is a pure function of seed, stream, position and token.
+"""Warping and position-keyed noise: each random number of a run is a pure function of seed, stream, position and token.
 
-Noise is a counter-based hash, not a stateful generator. A token drawn at absolute position t by a speculative run is therefore
-the very token that the autoregressive run with the same seed draws there. (This is a coupling: both take the argmax of p over
-the exponential noise of t.) The noise is also the same on every device and inside a captured graph.
+Noise is a counter-based hash, not a stateful generator. A speculative run therefore draws at absolute position t the very token
+that the autoregressive run with the same seed draws there: both take the argmax of p over the exponential noise of t (a
+coupling). The noise is the same on all devices and inside captured graphs.
 
-Rejection sampling is exact only if a draft is independent of the random numbers that judge it. A drafter that outlives a run
-has learned from that run's numbers, so the next run needs different ones even with the same seed: its noise has another
-*generation*. The target's own token at a position uses the same noise in all generations, since sample-and-match is exact
-for any draft.
+Rejection sampling is exact only if a draft is independent of the random numbers that judge it. A drafter that outlives a run has
+learned from that run's numbers, so the next run needs other numbers even with the same seed: another *generation* of the noise.
+The target's own tokens use the same noise in all generations, because sample-and-match is exact for any draft.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from torch import Tensor
 from specviz.engine.to_device import device_cache, to_device
 from specviz.errors import BadInput
 
-# Streams keep draws for different purposes independent of each other.
+# Streams keep draws for different purposes independent.
 TARGET = 1
 DRAFT = 2
 ACCEPT = 3
@@ -32,14 +31,14 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the SplitMix64 increment, 
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-# A nucleus nearly always lies within this many top tokens, which cost far less to find than a sorted vocabulary.
+# A nucleus nearly always lies within this many top tokens, which are far cheaper to find than to sort the vocabulary.
 _NUCLEUS = 2048
-# Below this temperature the largest logit is subtracted first.
+# Below this temperature, the largest logit is subtracted first.
 _COLD = 1e-6
 
 
 def _mix_host(value: int) -> int:
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014) on a Python integer, result in [0, 2**64)."""
+    """Apply SplitMix64's finaliser (Steele, Lea, Flood 2014) to a Python integer; the result is in [0, 2**64)."""
     value &= _MASK
     value = ((value ^ (value >> 30)) * (_MIX_1 & _MASK)) & _MASK
     value = ((value ^ (value >> 27)) * (_MIX_2 & _MASK)) & _MASK
@@ -47,34 +46,37 @@ def _mix_host(value: int) -> int:
 
 
 def _mix(value: Tensor) -> Tensor:
-    """The same finaliser in place on int64 tensors; torch shifts are arithmetic, so copied sign bits are masked off."""
+    """Apply SplitMix64's finaliser to an int64 tensor in place; torch shifts are arithmetic, so sign bits are masked off."""
     value.bitwise_xor_((value >> 30).bitwise_and_((1 << 34) - 1)).mul_(_MIX_1)
     value.bitwise_xor_((value >> 27).bitwise_and_((1 << 37) - 1)).mul_(_MIX_2)
     return value.bitwise_xor_((value >> 31).bitwise_and_((1 << 33) - 1))
 
 
 def _uniform(counters: Tensor) -> Tensor:
-    """float64 in (0, 1) from int64 counters, which are overwritten.
+    """Map int64 counters, which are overwritten, to float64 in (0, 1).
 
-    52 bits plus a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite."""
+    52 bits plus a half: one bit more would round the largest value up to 1, whose Gumbel noise is infinite.
+    """
     return (_mix(counters) >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
 @device_cache(32)
 def counters(size: int, device: torch.device | str) -> Tensor:
-    """Return the counters of the numbers at one place, int64 [size]: 1, 2, 3, … times the increment. Read only, as runs share
-    them; a captured graph must hold a reference while in use."""
+    """Return the counters of a place, int64 [size]: 1, 2, 3, … times the increment.
+
+    Shared by runs, so read-only. A captured graph must hold a reference while in use.
+    """
     with torch.inference_mode(False):
         return torch.arange(1, size + 1, dtype=torch.long, device=device) * _GOLDEN
 
 
 def exponentials_of(keys: Tensor, counts: Tensor) -> Tensor:
-    """float64 [place, size] of standard exponential noise from the places' ``keys`` and :func:`counters`."""
+    """Return standard exponential noise, float64 [place, size], from the places' ``keys`` and :func:`counters`."""
     return _uniform(counts + keys[:, None]).log_().neg_()
 
 
 def keys_below(key: Tensor, numbers: Tensor) -> Tensor:
-    """int64 [place]: the noise keys of the places that extend the place with ``key`` [1] by one of ``numbers`` [place] each."""
+    """Return the noise keys, int64 [place], of the places that extend the place of ``key`` [1] by ``numbers`` [place]."""
     return _mix((numbers + 1) * _GOLDEN + key)
 
 
@@ -82,8 +84,8 @@ def keys_below(key: Tensor, numbers: Tensor) -> Tensor:
 class Noise:
     """Random numbers keyed by place: integers such as a position, or a round and a node.
 
-    ``seed`` is the run's seed. ``trajectory`` numbers the preliminary decodings for a run, from 1; 0 is the run itself.
-    ``generation`` counts the earlier runs that the drafter learned from. Each combination has independent numbers.
+    ``seed``: the run's seed. ``trajectory``: number of a preliminary decoding for a run, from 1; 0 for the run itself.
+    ``generation``: number of earlier runs that the drafter learned from. Each combination has independent numbers.
     """
 
     seed: int
@@ -92,46 +94,47 @@ class Noise:
 
     @property
     def coupled(self) -> Noise:
-        """Noise of the target's own tokens, shared by all runs with this seed, the autoregressive one included."""
+        """Noise of the target's own tokens, shared by the runs with this seed, the autoregressive run included."""
         return replace(self, generation=0) if self.generation else self
 
     def _key(self, stream: int, *place: int) -> int:
-        """Return a place's key as a signed 64-bit integer, as tensors hold it."""
+        """Return the key of a place as a signed 64-bit integer."""
         plain = not (self.trajectory or self.generation)
-        key = _mix_host(self.seed * 2 + plain)  # odd for plain runs, even for all others
+        key = _mix_host(self.seed * 2 + plain)  # odd for plain runs, even for others
         for part in (*(() if plain else (self.trajectory, self.generation)), stream, *place):
             key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
         return key - (1 << 64) if key >= (1 << 63) else key
 
     def uniform(self, stream: int, *place: int) -> float:
-        """Return one number in (0, 1), for instance the draw against an acceptance threshold."""
+        """Return one number in (0, 1), for example the draw against an acceptance threshold."""
         return (((self._key(stream, *place) & _MASK) >> 12) + 0.5) * 2.0**-52
 
     def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
-        """float64 [size] of standard exponential noise E, one for each token id.
+        """Return standard exponential noise E, float64 [size], one number per token id.
 
-        The argmax of p / E is a draw from p: it equals the argmax of log p + Gumbel noise (-log E), and saves one logarithm.
+        The argmax of p / E is a draw from p. It equals the argmax of log p + Gumbel noise (-log E), but saves a logarithm.
         """
         return _uniform(counters(size, device) + self._key(stream, *place)).log_().neg_()
 
     def exponentials(
         self, size: int, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu"
     ) -> Tensor:
-        """float64 [place, size]: :meth:`exponential` at each of ``places``, in as many operations as for one place."""
+        """Return the noise of :meth:`exponential` at each of ``places``, float64 [place, size], in as few operations as for one
+        place."""
         return exponentials_of(self.keys(stream, places, device), counters(size, device))
 
     def keys(self, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> Tensor:
-        """int64 [place]: the key of each place's noise."""
+        """Return the noise key of each place, int64 [place]."""
         return to_device([self._key(stream, *place) for place in places], device)
 
     def gumbel(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
-        """float64 [size] of standard Gumbel noise, one for each token id."""
+        """Return standard Gumbel noise, float64 [size], one number per token id."""
         return self.exponential(size, stream, *place, device=device).log_().neg_()
 
 
 @dataclass(frozen=True)
 class Warp:
-    """Temperature, then top-k, then top-p, in the order transformers applies them."""
+    """Temperature, then top-k, then top-p, in the order of transformers."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -150,20 +153,20 @@ class Warp:
         return self.temperature == 0.0
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
-        """Warped log p, float32 (float64 for float64 logits) [..., vocab], -inf outside the support.
+        """Return warped log p, float32 (float64 for float64 logits) [..., vocab], -inf outside the support.
 
-        At temperature 0 the warped distribution is a point mass; this returns the plain log-softmax instead, for the screen.
+        At temperature 0 the warped distribution is a point mass; the plain log-softmax is returned instead, for display.
         """
         return torch.log_softmax(self._warped(logits), -1)
 
     def _warped(self, logits: Tensor) -> Tensor:
-        """Logits over temperature, -inf outside the support; at temperature 0 the plain logits."""
+        """Return logits over temperature, -inf outside the support; at temperature 0 the plain logits."""
         scores = _wide(logits)
         if self.greedy:
             return scores
         if self.temperature < _COLD:
-            # Dividing logits by so small a number overflows, and inf - inf is NaN. Only differences matter, so the largest logit
-            # may be 0. A temperature whose reciprocal overflows (1e-40 in float32, say) is clamped to the smallest normal float.
+            # Dividing by so small a number overflows, and inf - inf is NaN. Only differences matter, so the largest logit may be
+            # 0. A temperature whose reciprocal overflows (such as 1e-40 in float32) is clamped to the smallest normal float.
             scores = scores - scores.amax(-1, keepdim=True)
         scores = scores / max(self.temperature, torch.finfo(scores.dtype).tiny)
         if 0 < self.top_k < scores.shape[-1]:
@@ -174,9 +177,9 @@ class Warp:
         return scores
 
     def _nucleus(self, scores: Tensor) -> Tensor:
-        """Keep the smallest set of likeliest tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
+        """Keep the smallest set of most probable tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
 
-        Ties with the last kept token are kept too, so the distribution does not depend on the sort's order of equals.
+        Tokens tied with the last kept token are kept too, so the result does not depend on how the sort orders equals.
         """
         total = torch.logsumexp(scores, -1, keepdim=True)
         vocab = scores.shape[-1]
@@ -191,16 +194,17 @@ class Warp:
         return scores.masked_fill(scores < ordered.gather(-1, last_rank), -math.inf)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Warped p [..., vocab], rows summing to 1. At temperature 0, one-hot at the largest logit."""
+        """Return warped p [..., vocab] with rows that sum to 1; at temperature 0, one-hot at the largest logit."""
         if self.greedy:
             wide = _wide(logits)
             return torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
         return torch.softmax(self._warped(logits), -1)
 
     def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise) -> Tensor:
-        """Draw the target's own token at each row, int64 [row]: row i uses the noise of absolute ``positions[i]``.
+        """Draw the target's token for each row, int64 [row].
 
-        ``positions`` are the drawn tokens' own (one past each row's node). The noise is shared by all generations.
+        ``positions``: absolute positions of the drawn tokens, one past each row's node; they key the noise, which is shared by
+        all generations.
         """
         if self.greedy:
             return _wide(logits).argmax(-1)
@@ -214,7 +218,7 @@ class Warp:
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """Convert to at least float32: exact, and half-precision reductions are several times slower on a CPU."""
+    """Convert to at least float32, because half-precision reductions are several times slower on a CPU."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
@@ -224,7 +228,9 @@ def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -
 
 
 def draws(probabilities: Tensor, noise: Noise, places: Sequence[tuple[int, ...]], stream: int = TARGET) -> Tensor:
-    """Apply :func:`draw` to each row of ``probabilities`` [row, vocab] with the noise of the row's place; return int64 [row].
-    Nothing is copied to the host."""
+    """Draw a token from each row of ``probabilities`` [row, vocab] with the noise of the row's place; int64 [row].
+
+    Nothing is copied to the host.
+    """
     race = noise.exponentials(probabilities.shape[-1], stream, places, device=probabilities.device)
     return (probabilities.double() / race).argmax(-1)

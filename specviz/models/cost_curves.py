@@ -1,4 +1,4 @@
-"""Persistent store of learned costs: times of a model's passes, and of drafter forward passes, on this machine."""
+"""Persistent store of learned costs: times of a model's passes and of drafter forwards on this machine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, 
 from specviz.version import __version__
 
 VERSION = 2
-"""Version of the file's format. A file with another version is discarded."""
+"""Version of the file's format; files with another version are discarded."""
 MOST = 64
 """Maximum number of entries in the file, one per model and number of threads; the latest are kept."""
 AGAIN = 60.0
-"""Seconds after which passes of uncertain cost, such as after a start on a busy machine, are timed again."""
+"""Seconds after which passes of uncertain cost are timed again, for example after a start on a busy machine."""
 PATIENCE = 2.0
 """Seconds to wait for another process that is writing the file."""
 
@@ -41,7 +41,7 @@ _LOCK = threading.RLock()
 
 
 class _Stored(msgspec.Struct):
-    """State of :class:`PassTimes` and when it was written, in seconds."""
+    """State of :class:`PassTimes`, and the time in seconds at which it was written."""
 
     logs: list[float]
     spread: list[float]
@@ -55,10 +55,10 @@ class _File(msgspec.Struct):
 
 
 class ModelCosts:
-    """Costs of one ``model`` on this machine, identified by ``facts``, shared by its runs and learned from them.
+    """Costs of one ``model`` on this machine, shared by its runs and learned from them.
 
-    ``chains`` marks models that score chains only. If ``unit``, another model's costs, is given, costs are counted in that
-    model's one-row passes: the ratio stays valid when the machine grows busy.
+    ``facts``: identification of the model. ``chains``: whether the model scores only chains. ``unit``: costs of another model, in
+    whose one-row passes costs are counted; such ratios stay valid when the machine becomes busy.
     """
 
     def __init__(
@@ -72,13 +72,14 @@ class ModelCosts:
         self._sized = False
 
     def run(self, name: str) -> RunCosts:
-        """Costs for one run of the method called ``name``."""
+        """Return the costs for one run of the method called ``name``."""
         return RunCosts(self.times, name)
 
     def times(self, timed: bool = False) -> PassTimes:
-        """Return the times at the current number of threads. With ``timed``, uncertain times are measured by a few passes first.
+        """Return the times for the current number of threads. With ``timed``, a few passes are timed first if the times are
+        uncertain.
 
-        A run that sizes trees by the times passes ``timed``; a run that only updates them does not.
+        Runs that size trees by the times pass ``timed``; runs that only update the times do not.
         """
         threads = torch.get_num_threads()
         if threads in self._times and not timed:
@@ -106,7 +107,7 @@ class ModelCosts:
         self.times().learn(rows, milliseconds / unit, contention())
 
     def curve(self) -> CostCurve:
-        """Return the milliseconds of a pass by its rows; the first call times a few passes if they are uncertain."""
+        """Return the milliseconds of a pass by rows. The first call times a few passes if the times are uncertain."""
         first, self._sized = not self._sized, True
         curve = self.times(timed=first).curve
         if self._unit is None:
@@ -115,7 +116,7 @@ class ModelCosts:
         return CostCurve(curve.widths, tuple(one * ratio for ratio in curve.milliseconds))
 
     def keep(self) -> None:
-        """Write this model's times into the file. If that fails, log a warning: the next start times a few passes again."""
+        """Write this model's times to the file. A failure is logged as a warning; the next start then times passes again."""
         now = time.time()
         own = {self._key(threads): _Stored(**times.state(), at=now) for threads, times in list(self._times.items())}
         try:
@@ -139,14 +140,14 @@ class ModelCosts:
 
 
 def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = None) -> ModelCosts:
-    """Costs of a target on this machine, counted in one-row passes of ``unit`` if it is given."""
-    rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
+    """Return the costs of a target on this machine, counted in one-row passes of ``unit`` if given."""
+    rows = str(getattr(target, "rows", 1))  # guidance reads each code twice
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "tier": target.tier, "rows": rows}
     return ModelCosts({**facts, "dtype": str(getattr(target, "number_format", target.dtype))}, target, progress, unit=unit)
 
 
 def _entries() -> dict[str, _Stored]:
-    """The readable entries of the file; none if it is missing, damaged or of another version."""
+    """Return the readable entries of the file; none if it is missing, damaged or of another version."""
     entries = dict[str, _Stored]()
     with suppress(OSError, msgspec.DecodeError):
         file = msgspec.json.decode((cache_folder() / FILE).read_bytes(), type=_File)
@@ -157,7 +158,7 @@ def _entries() -> dict[str, _Stored]:
 
 
 def _read(key: str) -> PassTimes | None:
-    """The file's times under ``key``; None if they are missing or make no sense."""
+    """Return the times stored under ``key``, or None if they are missing or invalid."""
     if (entry := _entries().get(key)) is None:
         return None
     try:

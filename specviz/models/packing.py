@@ -1,13 +1,13 @@
-"""Linear layers whose weights are packed once for the CPU's kernels, not in every pass; and models in int8.
+"""Linear layers whose weights are packed once for the CPU's kernels, and models in int8.
 
-In float32 a product with a few rows spends more time re-ordering the weights than multiplying: a tree of eight costs twice a
-single token. In oneDNN's blocked layout, made once at loading, it costs about a fifth more (two AVX2 cores, SmolLM2-135M). In
-bfloat16 the layout takes a third off the products of one row and a quarter off those of 25 (two Zen 5 cores): autoregressive
-decoding gains most. Same arithmetic in another order: results agree to rounding, which is checked at loading.
+In float32, a product with a few rows spends more time reordering weights than multiplying: a tree of eight costs twice a single
+token. In oneDNN's blocked layout, made once at loading, the tree costs about a fifth more (two AVX2 cores, SmolLM2-135M). In
+bfloat16, the layout takes a third off products of one row and a quarter off those of 25 (two Zen 5 cores). Results agree up to
+rounding, which is checked at loading.
 
-A model in int8 reads half the bytes of bfloat16. Its integer sums are exact, and each row has its own scale. Everything between
-the products is computed in float64, whose rounding never changes an integer in practice. So the product of a row, and with it
-the text, is independent of the rows beside it: a pass over a tree equals autoregressive passes.
+A model in int8 reads half the bytes of bfloat16. Integer sums are exact, each row has its own scale, and everything between the
+products is computed in float64, whose rounding never changes an integer in practice. A row's product, and thus the text, does not
+depend on the rows beside it: a pass over a tree equals autoregressive passes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from specviz.models.device import cpu_has_bfloat16
 # Layout hint: rows of a typical pass over a tree.
 _ROWS = 32
 _APART = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
-"""Largest allowed relative error of packed products, by number format."""
+"""Largest allowed relative error of packed products, by dtype."""
 _MIDDLE = 128
-"""Zero point of the unsigned bytes that the integer kernel takes: signed ones run in one that is a hundred times slower."""
+"""Zero point of the unsigned bytes of the integer kernel; with signed bytes, a kernel runs that is a hundred times slower."""
 INT8_ERROR = 0.02
 """Largest allowed relative error of products in int8."""
 
 
 class PackedLinear(nn.Module):
-    """A frozen linear layer in oneDNN's own layout. ``weight`` stays readable where another module shares it."""
+    """Frozen linear layer in oneDNN's layout. ``keep_weight``: whether ``weight`` stays readable for modules that share it."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, keep_weight: bool = False) -> None:
         super().__init__()
@@ -55,17 +55,19 @@ class PackedLinear(nn.Module):
 
 
 def packs(weight: Tensor) -> bool:
-    """Whether oneDNN's layout pays off for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU whose
-    packed products agree with plain ones."""
+    """Whether oneDNN's layout pays off for a matrix on this machine.
+
+    It does for float32, and for bfloat16 if the CPU multiplies in it, provided that packed products agree with plain ones.
+    """
     if weight.device.type != "cpu" or weight.dtype not in _APART or (weight.dtype == torch.bfloat16 and not cpu_has_bfloat16()):
         return False
     return computes(PackedLinear, weight.dtype, weight.device, _APART[weight.dtype])
 
 
 def pack(model: Any) -> bool:
-    """Replace every plain linear layer of ``model`` in place; return False, with the model untouched, if it cannot be packed.
+    """Replace the plain linear layers of ``model`` in place. Returns False, with the model untouched, if it cannot be packed.
 
-    The output head keeps its plain weight as well: drafters share it, and often it is the embedding itself.
+    The output head keeps its plain weight too, because drafters share it and it is often the embedding itself.
     """
     first = next(model.parameters())
     if not packs(first):
@@ -73,15 +75,17 @@ def pack(model: Any) -> bool:
     head = model.get_output_embeddings()
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear and child.weight.dtype == first.dtype:  # some models hold modules in another format
+            if type(child) is nn.Linear and child.weight.dtype == first.dtype:  # some models hold modules in another dtype
                 heed()
                 setattr(module, name, PackedLinear(child.weight, child.bias, keep_weight=child is head))
     return True
 
 
 def computes(layout: Layout, dtype: torch.dtype, device: torch.device, apart: float) -> bool:
-    """Whether products in this ``layout`` are right on this machine up to the relative error ``apart``, and each row's is
-    independent of the rows beside it: torch's operators for them are private, and machines differ."""
+    """Whether products in this ``layout`` have a relative error below ``apart`` on this machine and do not depend on other rows.
+
+    torch's operators for packed products are private, and machines differ.
+    """
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(count, 96, generator=generator).to(device, dtype) for count in (64, 40))
     try:
@@ -95,26 +99,28 @@ def computes(layout: Layout, dtype: torch.dtype, device: torch.device, apart: fl
 
 
 def layout_for(network: Network | FeatureHead) -> Layout:
-    """Return oneDNN's layout where it pays off, as it does for a target: a few rows then cost little more than one."""
+    """Return oneDNN's layout if it pays off for the network, else the plain layout."""
     weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
     return PackedLinear if packs(next(iter(weights))) else plain
 
 
 def eight_bits(weight: Tensor) -> Product:
-    """Product with one byte per weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
+    """Product with one byte per weight, a scale per row of the matrix and of the input, and exact integer sums."""
     return _bytes(weight, _steps())
 
 
 @lru_cache(maxsize=1)
 def _steps() -> int:
-    """Largest integer of a weight: 127, or 63 on processors with AVX2 but without VNNI, which add two neighbouring products in
-    16 bits, with saturation."""
+    """Largest integer of a weight: 127, or 63 on processors with AVX2 but without VNNI.
+
+    Such processors add two adjacent products in 16 bits, with saturation.
+    """
     ones = torch.ones(32, 64)
     return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
 
 
 def rounded(values: Tensor, steps: int = 127) -> tuple[Tensor, Tensor]:
-    """Whole numbers up to ``steps`` in float32, and the scale [row, 1] of each row."""
+    """Return integers up to ``steps`` as float32, and the scale [row, 1] of each row."""
     wide = values.detach().float()
     scale = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / steps
     return (wide / scale).round_(), scale
@@ -136,7 +142,7 @@ def _bytes(weight: Tensor, steps: int) -> Product:
 
 
 class FewBitLinear(nn.Module):
-    """A frozen linear layer with its matrix in this ``layout``."""
+    """Frozen linear layer with its matrix in this ``layout``."""
 
     def __init__(self, linear: nn.Linear, layout: Layout) -> None:
         super().__init__()
@@ -150,7 +156,7 @@ class FewBitLinear(nn.Module):
 
 
 class Int8Rows(nn.Module):
-    """A frozen embedding in int8 with a scale for each row; its vectors are float64."""
+    """Frozen embedding in int8 with a scale per row; its vectors are float64."""
 
     integers: Tensor
     scale: Tensor
@@ -172,7 +178,7 @@ class Int8Rows(nn.Module):
 
 
 class Int8Head(FewBitLinear):
-    """An output head in int8, with the ``rows`` of its matrix for drafters that share it. Its logits are float32."""
+    """Output head in int8 with float32 logits. ``rows``: the head's matrix, for drafters that share it."""
 
     def __init__(self, linear: nn.Linear, rows: Int8Rows) -> None:
         super().__init__(linear, eight_bits)
@@ -187,10 +193,10 @@ class Int8Head(FewBitLinear):
 
 
 def check_int8(device: torch.device) -> None:
-    """Raise ModelUnavailable unless models can run in int8 on this device."""
+    """Raise ModelUnavailable if models cannot run in int8 on this device."""
     if device.type != "cpu":
         raise ModelUnavailable("int8 runs only on a CPU: choose bfloat16 or float16 on a GPU, or the device cpu.")
-    # Without these instructions the operators are missing, or run in a reference kernel.
+    # Without AVX, the operators are missing or run in a reference kernel.
     if "AVX" not in torch.backends.cpu.get_cpu_capability() or not computes(eight_bits, torch.float32, device, INT8_ERROR):
         raise ModelUnavailable(
             "This processor, or this PyTorch, has no fast products in int8: they need AVX2 or AVX-512 and oneDNN. "
@@ -199,9 +205,9 @@ def check_int8(device: torch.device) -> None:
 
 
 def pack_int8(model: Any, name: str) -> None:
-    """Convert ``model`` in place: linear layers and embedding to int8, every other number to float64.
+    """Convert ``model`` in place: linear layers and embedding to int8, other numbers to float64.
 
-    Raises ModelUnavailable for a model with matrices of other kinds.
+    Raises ModelUnavailable if the model has matrices of other kinds.
     """
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     modules = [module for module in model.modules() if type(module) is nn.Linear or module is table]

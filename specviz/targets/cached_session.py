@@ -1,4 +1,4 @@
-"""Session of a target with attention layers only: one cache, growing in the eager tier and pooled in the graph tier."""
+"""Session of a target with only attention layers: one cache, which grows in the eager tier and is pooled in the graph tier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specviz.engine.tree import DraftTree
 
 
 class CachedSession(ABC):
-    """One run's cache on a target. Layers with equal words in ``target.alike`` share one tensor of it."""
+    """Cache of one run on a target. Layers with equal entries in ``target.alike`` share one tensor."""
 
     target: Any
 
@@ -59,7 +59,7 @@ class CachedSession(ABC):
         self._cache.rewind(length)
 
     def close(self) -> None:
-        """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
+        """Drop the cache; in the graph tier, release it with its graphs into the model's pool."""
         graph, self.graph = self.graph, None
         if graph is not None:
             CACHE_POOL.release(self.target.model, graph.pooled)

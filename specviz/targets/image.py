@@ -1,10 +1,11 @@
-"""Autoregressive image target: a transformer over picture codes (Janus, Anole, LlamaGen), with classifier-free guidance as two
-rows that share one draft tree.
+"""Autoregressive image target: a transformer over image codes (Janus, Anole, LlamaGen) with classifier-free guidance.
 
-Token ids of a run: picture codes first, 0 to ``codes`` - 1, then the prompt's tokens. Logits are over codes alone,
-[node, code], so a prompt token is never drawn. With guidance s every pass has two rows, one with the prompt (c) and one
-with an empty prompt (u); logits are u + s (c - u), and both rows keep the same path of the tree. A shorter empty prompt is
-padded in front (-1): no other token sees the padding, and that row's positions start after it.
+Token ids of a run: image codes from 0 to ``codes`` - 1, then the prompt's tokens. Logits cover only codes, [node, code], so a
+prompt token is never drawn.
+
+With guidance s, a pass has two rows that share one draft tree, one with the prompt (c) and one with an empty prompt (u). Logits
+are u + s (c - u), and both rows keep the same path. A shorter empty prompt is padded in front (-1): no other token attends to the
+padding, and the row's positions start after it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from specviz.targets.text import rope_obstacle
 
 
 class ImageTarget:
-    """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
+    """Target around a loaded model for one prompt.
 
-    ``unconditional`` is the empty prompt, padded to the prompt's length; ``guidance`` 1 needs no second row. ``stack`` are the
-    model's layers, called with embeddings, and ``head`` maps their output to logits [.., code].
-    ``opening`` [row, place, hidden] replaces the prompt's token embeddings, if given. The first ``unseen`` positions of both rows
-    attend only to themselves, and no other position attends to them.
+    ``table`` [id, hidden]: embeddings of codes, then of prompt tokens. ``unconditional``: the empty prompt, padded to the
+    prompt's length. ``guidance``: 1 needs no second row. ``stack``: the model's layers, called with embeddings. ``head``:
+    function from hidden states to logits [.., code]. ``opening`` [row, place, hidden]: embeddings that replace those of the
+    prompt's tokens. ``unseen``: number of first positions that attend only to themselves and that no other position attends to.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class ImageTarget:
         self.layers = int(self.config.num_hidden_layers)
         self.device, self.dtype = table.device, table.dtype
         self.attention = str(self.config._attn_implementation or "sdpa")
-        # Caches of one and of two rows have different shapes.
+        # Caches of one row and of two rows have different shapes.
         self.alike = (("rows", self.rows),) * self.layers
         self.tier, self.warning = choose_tier(tier, self.device, rope_obstacle(self.config))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> ImageSession:
-        """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree. Raises ContextFull."""
+        """Open a fresh session with room for ``capacity`` committed tokens and a tree. Raises ContextFull if it does not fit."""
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
@@ -87,8 +88,8 @@ class ImageTarget:
     def mask(self, mask: Tensor, places: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Convert a bool mask [node, kv] of nodes at ``places`` [node] to the attention's form, [1 or row, 1, node, kv].
 
-        The mask is additive for the eager kernel, which adds it. ``hidden`` is the target's own (padding, unseen), int64 [2], for
-        a graph that must not freeze them.
+        The mask is additive for the eager kernel. ``hidden``: the target's (padding, unseen) as int64 [2], for graphs that must
+        not freeze these numbers.
         """
         padding, unseen = (self.padding, self.unseen) if hidden is None else (hidden[0], hidden[1])
         if self.unseen:
@@ -97,20 +98,20 @@ class ImageTarget:
         rows = mask[None, None]
         if self.padding:
             column = torch.arange(mask.shape[1], device=mask.device)
-            # Padding sees itself, since a softmax over an empty row is NaN.
+            # Padding attends to itself, because a softmax over an empty row is NaN.
             second = mask & (column >= padding)[None] | (column[None] == places[:, None]) & (places < padding)[:, None]
             rows = torch.stack((mask, second))[:, None]
         return additive(rows, self.dtype) if self.attention == "eager" else rows
 
     def positions(self, places: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Return positions [1 or row, node] of nodes at ``places`` [node]; ``hidden`` is as in :meth:`mask`."""
+        """Return the positions [1 or row, node] of nodes at ``places`` [node]; ``hidden`` is as for :meth:`mask`."""
         padding = self.padding if hidden is None else hidden[0]
         return torch.stack((places, (places - padding).clamp_min(0))) if self.padding else places[None]
 
     def embedded(self, ids: Tensor, start: int) -> Tensor:
         """Return embeddings [row, node, hidden] of ``ids`` [node], the first at position ``start``.
 
-        The second row has the empty prompt instead of the prompt.
+        The second row has the empty prompt in place of the prompt.
         """
         if self.opening is not None and start < self.opening.shape[1]:
             opening = self.opening[:, start : start + len(ids)]
@@ -128,8 +129,10 @@ class ImageTarget:
     def run(
         self, embedded: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, taps: Sequence[int], last: int = 0
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run one pass; return guided logits [node, code] (only the ``last`` if set), and each tap's hidden states
-        [node, row * hidden], the rows side by side."""
+        """Run one pass. Returns guided logits [node, code] (only of the ``last`` rows, if set) and the taps' hidden states.
+
+        Hidden states are [node, row * hidden], the two rows side by side.
+        """
         early = [tap for tap in taps if tap != self.layers]
         output = self.stack(
             inputs_embeds=embedded,
@@ -147,7 +150,7 @@ class ImageTarget:
 
 
 class ImageSession(CachedSession):
-    """One run's cache on an :class:`ImageTarget`."""
+    """Session on an :class:`ImageTarget`."""
 
     target: ImageTarget
 
@@ -156,7 +159,7 @@ class ImageSession(CachedSession):
         super().__init__(capacity, taps)
 
     def _runner(self, pooled: PooledCache) -> GraphRunner:
-        """As :meth:`CachedSession._runner`: both rows and their guidance in one graph."""
+        """Build the padded passes, with both rows and their guidance in one graph."""
         target, taps = self.target, self.taps
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
@@ -168,13 +171,16 @@ class ImageSession(CachedSession):
         return GraphRunner(forward, pooled, taps, target.device, variant, others, (target.padding, target.unseen))
 
     def captured(self, start: int) -> GraphRunner | None:
-        """Return the graph runner for passes from position ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in
-        a prefill."""
+        """Return the graph runner for passes from position ``start`` on, if any.
+
+        Tokens within ``opening`` run eagerly, as in a prefill.
+        """
         opening = self.target.opening
         return None if opening is not None and start < opening.shape[1] else self.graph
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache; logits are the last position's, [1, code], hidden is [position, row * hidden]."""
+        """Append ``ids`` to the cache. Returns logits of the last position, [1, code], and hidden states [position, row *
+        hidden]."""
         target, start = self.target, self.length
         tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
@@ -199,14 +205,14 @@ class ImageSession(CachedSession):
         return target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps)
 
     def _reserve(self, columns: int) -> None:
-        """Reserve room for an eager pass. Graphs hold the cache's address and are dropped if it moves."""
+        """Reserve room for an eager pass. Graphs hold the cache's address and are dropped if the cache moves."""
         if self.graph is not None:
             self.graph.pooled.grow(columns)
 
     def rewrite(self, tokens: Tensor, nodes: Sequence[int]) -> TargetPass:
         """Run ``nodes`` (ascending) of the last scored chain again, with the chain's current ``tokens`` int64 [node].
 
-        Each node sees the chain up to itself and overwrites its own slot. Returns logits [node, code] of ``nodes``.
+        Each node attends to the chain up to itself and overwrites its own slot. Returns logits [node, code] of ``nodes``.
         """
         target, start = self.target, self.length
         first, end = nodes[0], start + len(tokens)

@@ -1,15 +1,15 @@
-"""Cross-attention drafter network: self-attention, and gated cross-attention to the target's features, DREAM (arXiv 2505.19201).
+"""Cross-attention draft network: self-attention, and gated cross-attention to the target's features (DREAM, arXiv 2505.19201).
 
-Three layers: a decoder layer over the target's input embeddings (pictures included), a cross-attention layer to the target's last
-hidden states (here called thoughts), and another decoder layer. The row of token i reads thoughts up to token i - 1. Its output
-predicts the thought at token i, so the target's head maps it to the distribution of token i + 1. Both additions of the
-cross-attention layer to the row are scaled by tanh of a gate; with gates of zero only the two decoder layers remain.
+Three layers: a decoder layer over the target's input embeddings (images included), a cross-attention layer to the target's last
+hidden states, called *thoughts* here, and another decoder layer. The row of token i reads thoughts up to token i - 1. Its output
+predicts the thought at token i, which the target's head maps to the distribution of token i + 1. The cross-attention layer adds
+to the row through two tanh gates; at zero, only the decoder layers remain.
 
-While drafting: committed tokens enter all caches from the target's own embeddings and thoughts. A drafted node enters the first
-and the last layer with its token's embedding, and the thoughts with its parent's output; all of these are dropped after the
-round. In the cross-attention a node sees column 0, the committed columns, and *its own* ancestors: without that mask siblings
-would leak into each other.
-Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of a cache).
+While drafting, committed tokens enter the caches with the target's embeddings and thoughts. A drafted node enters with the
+embedding of its token and, as a thought, the output of its parent, until the end of the round. In the cross-attention a node
+attends to column 0, the committed columns and its own ancestors; without this mask, siblings would leak into each other.
+
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of a cache).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import table, turn
 
 NOTHING = 1
-"""Number of columns of zeros before the thoughts, the only ones visible to the first row."""
+"""Number of columns of zeros before the thoughts; the first row attends only to these."""
 
 
 @dataclass(frozen=True)
 class CrossConfig(FeatureConfig):
-    """Sizes as in :class:`FeatureConfig`. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is
-    the fraction of visual tokens kept in training: those with the most attention in the target's last layer.
+    """Sizes as in :class:`FeatureConfig`, with the defaults of the networks trained here.
 
-    The defaults are those of the networks trained here; the authors' release differs in the positions of norms and in row 0.
+    ``taps``: the target's input embeddings (0) and last hidden state. ``keep``: fraction of image tokens kept in training, those
+    with the most attention in the target's last layer. The authors' release differs in the position of norms and in row 0.
     """
 
     keep: float = 0.75
@@ -46,12 +46,15 @@ class CrossConfig(FeatureConfig):
     inner_norms: bool = False
     """Whether the cross-attention and the last layer normalise their inputs."""
     sink: bool = True
-    """Whether rows see a column of zeros beside the thoughts. Without it the first row, which no thought precedes, reads the mean
-    of all the prompt's thoughts: the result of a softmax whose entries are all masked."""
+    """Whether rows attend to a column of zeros in addition to the thoughts.
+
+    Without the column, the first row has no thought to attend to, and a softmax over masked entries yields the mean of the
+    prompt's thoughts.
+    """
 
 
 class Plain(nn.Module):
-    """A decoder layer over rows."""
+    """Decoder layer over rows."""
 
     def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
         super().__init__()
@@ -68,17 +71,17 @@ class Plain(nn.Module):
         return norm
 
     def entering(self, x: Tensor) -> Tensor:
-        """Return the attention's input from rows [row, hidden]."""
+        """Return the attention's input for rows [row, hidden]."""
         return x if self.entry is None else self.entry(x)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return the layer's output from rows and their attention."""
+        """Return the layer's output from rows and their attention output."""
         x = x + self.self_attn.o_proj(attended)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Reading(Plain):
-    """Gated cross-attention: queries from rows, keys and values from thoughts, normalised by head."""
+    """Gated cross-attention: queries from rows, keys and values from thoughts, queries and keys normalised per head."""
 
     def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
         super().__init__(config, normed)
@@ -87,14 +90,14 @@ class Reading(Plain):
         self.gates = nn.Parameter(torch.zeros(2))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """As :meth:`Plain.finish`, with both additions scaled by gates."""
+        """Return the layer's output from rows and their attention output, both additions scaled by gates."""
         first, second = self.gates.tanh()
         x = x + first * self.self_attn.o_proj(attended)
         return x + second * self.mlp(self.post_attention_layernorm(x))
 
 
 class CrossNet(Network):
-    """The network for training. ``embedding`` and ``head`` [vocab, hidden] are the target's own, frozen and shared."""
+    """The network for training. ``embedding`` and ``head`` [vocab, hidden]: the target's tensors, frozen and shared."""
 
     title, shape = "cross-attention drafter", CrossConfig
     head: Tensor
@@ -107,41 +110,44 @@ class CrossNet(Network):
         self.norm = Norm(config.hidden, config.eps)
 
     def runtime(self, layout: Layout = plain) -> CrossRuntime:
-        """Return the network laid out for drafting."""
+        """Return the inference runtime."""
         return CrossRuntime(self, layout)
 
     def thoughts(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values, each [row, kv, size], of the target's last hidden states or of this network's outputs."""
+        """Return normalised keys, and values, each [row, kv, size], of the target's last hidden states or of this network's
+        outputs."""
         config, attention = self.config, self.reading.self_attn
         keys = attention.k_proj(features).view(-1, config.kv_heads, config.head_size)
         return self.reading.k_norm(keys), attention.v_proj(features).view(-1, config.kv_heads, config.head_size)
 
     def nothing(self) -> tuple[Tensor, Tensor]:
-        """Return keys and values of column 0: zeros."""
+        """Return the keys and values of column 0, which are zeros."""
         zeros = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         return zeros, zeros
 
     def keys_values(self, layer: Plain, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rotated keys and values, each [row, kv, size], of a decoder layer's input."""
+        """Return rotated keys, and values, each [row, kv, size], for the input of a decoder layer."""
         config, attention, x = self.config, layer.self_attn, layer.entering(x)
         keys = attention.k_proj(x).view(-1, config.kv_heads, config.head_size)
         return self.turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
     def within(self, layer: Plain, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
-        """Run a decoder layer over rows [row, hidden], given all keys and values [column, kv, size], those of the rows included.
+        """Run a decoder layer over rows [row, hidden]; ``keys`` and ``values`` [column, kv, size] include those of the rows.
 
-        ``hidden_from`` is bool [row, column]: the columns hidden from a row.
+        ``hidden_from``: bool [row, column], True where the column is masked for the row.
         """
         queries = layer.self_attn.q_proj(layer.entering(x)).view(-1, self.config.heads, self.config.head_size)
         return layer.finish(x, attend(self.turn(queries, positions), keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
-        """Run the cross-attention over rows [row, hidden]; keys and values [column, kv, size] are those of the thoughts, with
-        zeros in column 0."""
+        """Run the cross-attention over rows [row, hidden].
+
+        ``keys`` and ``values`` [column, kv, size]: zeros in column 0, then those of the thoughts.
+        """
         return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
-        """Return each row's attention to each column, averaged over heads, [row, column], for display."""
+        """Return each row's attention weights [row, column], averaged over heads, for display."""
         config, queries = self.config, self._queries(x)
         shaped = queries.view(len(queries), config.kv_heads, -1, config.head_size)
         scores = torch.einsum("rkgs,cks->kgrc", shaped, keys) * config.head_size**-0.5
@@ -153,13 +159,13 @@ class CrossNet(Network):
         return self.reading.q_norm(attention.q_proj(x).view(-1, config.heads, config.head_size))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Map [row, hidden] to logits [row, support]."""
+        """Map outputs [row, hidden] to logits [row, support]."""
         return F.linear(outputs, self.head)
 
     def whole(self, embedded: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Run the network over a whole committed text: embeddings and thoughts [row, hidden] at ``positions`` [row].
 
-        Returns its outputs, and the middle layer's outputs, each [row, hidden]. The last row's thought is unused.
+        Returns the network's and the middle layer's outputs, each [row, hidden]. The last row's thought is unused.
         """
         self.reach(int(positions[-1]) + 1)
         rows = torch.arange(len(embedded), device=embedded.device)
@@ -175,7 +181,7 @@ class CrossNet(Network):
 
 
 class CrossCache:
-    """Keys and values of one run, in three caches: of the first layer, the thoughts and the last layer."""
+    """Keys and values of one run, in three caches: first layer, thoughts, last layer."""
 
     def __init__(self, first: KeyValues, thoughts: KeyValues, last: KeyValues) -> None:
         self.first, self.thoughts, self.last = self._parts = first, thoughts, last
@@ -191,14 +197,16 @@ class CrossCache:
             cache.copy(larger, NOTHING + rows)
 
     def clear(self) -> None:
-        """As :meth:`KeyValues.clear`."""
+        """See :meth:`KeyValues.clear`."""
         for cache in self._parts:
             cache.clear()
 
 
 class _Folded(NamedTuple):
-    """One layer's matrices, with the norms' weights folded in. ``into`` computes queries, keys and values, or queries alone;
-    ``normed`` is True if its input is normalised."""
+    """Matrices of one layer, with norm weights folded in.
+
+    ``into``: product for queries, keys and values, or only for queries. ``normed``: whether the layer's input is normalised.
+    """
 
     normed: bool
     into: Product
@@ -208,17 +216,15 @@ class _Folded(NamedTuple):
 
 
 class CrossRuntime:
-    """The network laid out for drafting, with three caches whose columns are numbered alike.
+    """Inference runtime, shared between runs, with three caches whose columns are numbered alike.
 
-    A column belongs to a row. It holds the row's keys and values in both self-attentions, and in the cross-attention those of the
-    row's thought: the target's own for committed text, else the drafter's output for the row's parent. So one mask (committed
-    columns, ancestors, the row itself) keeps siblings apart in all three. Column 0 holds the prompt's first token, and zeros in
-    the cross-attention.
+    A column belongs to a row. In the self-attentions it holds the row's keys and values; in the cross-attention, those of the
+    row's thought, which is the target's for committed text and the output of the row's parent for drafted nodes. One mask
+    (committed columns, ancestors, the row itself) thus keeps siblings apart in all three. Column 0 holds the prompt's first
+    token, and zeros in the cross-attention.
 
-    The folded weights are shared between runs, each with its own cache.
-
-    With ``open_gates`` False, cross-attention is off. In a twin made by :meth:`watching`, ``watched`` collects, per call, each
-    row's attention to each column, averaged over heads [row, column].
+    ``open_gates``: False turns cross-attention off. ``watched``: in a twin made by :meth:`watching`, attention weights [row,
+    column] of each call, averaged over heads.
     """
 
     def __init__(self, net: CrossNet, layout: Layout = plain, open_gates: bool = True) -> None:
@@ -243,7 +249,7 @@ class CrossRuntime:
         return CrossRuntime(self._net, self._layout, open_gates=False)
 
     def watching(self, aside: AbstractContextManager[None]) -> CrossRuntime:
-        """Return a twin for one run that records its rows' attention, inside the context manager ``aside``, which excludes that
+        """Return a twin for one run that records attention weights inside the context manager ``aside``, which excludes that
         time."""
         twin = object.__new__(CrossRuntime)
         twin.__dict__.update(self.__dict__)
@@ -257,7 +263,7 @@ class CrossRuntime:
         )
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least this length."""
+        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = table(self.config.angles, 2 * positions).to(self.rotary)
 
@@ -267,7 +273,9 @@ class CrossRuntime:
 
     def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor, features: Tensor) -> None:
         """Fill column 0 with the prompt's first token, [1, hidden] at ``position`` [1], and with zeros in the cross-attention.
-        ``features`` [row, hidden] are the target's thoughts in the prompt."""
+
+        ``features`` [row, hidden]: the target's thoughts in the prompt.
+        """
         nothing = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         cache.thoughts.put(0, nothing, nothing)
         x = self._self(self._first, self._enter(embedded), position, cache.first, 0, None)
@@ -291,8 +299,8 @@ class CrossRuntime:
     ) -> Tensor:
         """Return outputs [row, hidden] of rows, each with one thought in ``features`` [row, hidden].
 
-        Arguments as of :class:`.feature_drafter.Stepper`, without column 0: ``mask`` is bool [row, column], None if every row
-        sees all columns.
+        Arguments as for :class:`.feature_drafter.Stepper`, without column 0. ``mask``: bool [row, column], None if each row
+        attends to all columns.
         """
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
@@ -335,7 +343,7 @@ class CrossRuntime:
         return self._finish(self._reading, x, attend_cached(queries, keys, values, mask))
 
     def _attention_weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """Return attention [row, column], averaged over heads."""
+        """Return attention weights [row, column], averaged over heads."""
         shared = keys.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0)
         scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * self.config.head_size**-0.5
         return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
@@ -353,8 +361,7 @@ class CrossRuntime:
 
 
 def _fold(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
-    """Return a layer's matrices, with its attention's output scaled by ``attention_scale`` and its feed-forward's by
-    ``feed_scale``."""
+    """Return a layer's packed matrices, with the outputs of attention and feed-forward scaled by these factors."""
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(
@@ -367,5 +374,5 @@ def _fold(layer: Plain, layout: Layout, attention_scale: float, feed_scale: floa
 
 
 def _normed(layer: Plain, weight: Tensor) -> Tensor:
-    """Return the matrix that reads the layer's normalised input, with the norm's weight folded in."""
+    """Return the matrix that reads the layer's normalised input, with the norm weight folded in."""
     return weight if layer.entry is None else weight * layer.entry.weight

@@ -1,9 +1,9 @@
-"""Dynamic draft trees (EAGLE-2): expand the best beam level by level by the drafter's confidence, then rerank all nodes.
+"""Dynamic draft trees (EAGLE-2): expand the best nodes level by level by the drafter's confidence, then rerank all candidates.
 
 EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here as a sum
-of logarithms. *Expand*: at each level the ``width`` best nodes form the beam, and each offers its ``width`` best children. A tree
-of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value are kept. The choice is
-deterministic, so every child is a point mass, and the acceptance rule receives no distribution.
+of logarithms. *Expand*: the ``width`` best nodes of a level form the beam, and each offers its ``width`` best children, which
+gives width + (d - 1) * width**2 candidates at depth d. *Rerank*: the candidates with the highest values are kept. The choice is
+deterministic, so each child is a point mass, and the acceptance rule receives no distribution.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ AHEAD = 3
 """Number of levels drafted on an accelerator before a stop rule is evaluated."""
 
 MAX_NODES = 255
-"""Maximum size of a tree sized by a policy."""
+"""Maximum size of a tree whose size a policy chooses."""
 
 SHARPER = 0.8
-"""Minimum temperature of the drafter's confidence when it determines a tree's size. A drafter that learned the target's
-distribution estimates the probability that the target samples a token, which is lower than the probability that the token is the
-top one. On 34 held-out prompts EAGLE-3's trees were predicted to gain 4 % with 0.8 over 1, and 3 % with 0.9 or 0.7; timed on 18
-others, the gain was 1.5 %."""
+"""Minimum temperature of the drafter's confidence when it determines a tree's size.
+
+A drafter trained on the target's distribution estimates the probability that the target samples a token, which is lower than the
+probability that the token is the top one. On 34 held-out prompts, EAGLE-3's trees were predicted to gain 4 % with 0.8 instead of
+1, and 3 % with 0.9 or 0.7. Timed on 18 other prompts, the gain was 1.5 %.
+"""
 
 
 def ahead_on(device: torch.device) -> int:
@@ -54,7 +56,7 @@ class Stop(Protocol):
         """Whether the beam of this level is tested."""
 
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
-        """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
+        """Whether to stop, given the log values of the beams so far, level 1 first."""
 
     def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
         """Return the note on the decision; ``limit`` is the deepest possible level."""
@@ -64,15 +66,15 @@ class SizePolicy(Protocol):
     """Size policy: decides how many candidates are kept."""
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
-        """Return the number of candidates to keep, from each one's probability of acceptance, best first, and the number of
-        drafter forwards."""
+        """Return the number of candidates to keep, from their acceptance probabilities, best first, and the number of drafter
+        forwards."""
 
 
 @dataclass(frozen=True)
 class SpeedupMaximising:
     """Size policy ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
 
-    ``cost[n]`` is the time of a target pass over the root and n drafted nodes, ``forward`` that of a drafter forward.
+    ``cost[n]``: time of a target pass over the root and n drafted nodes. ``forward``: time of a drafter forward.
     """
 
     cost: numpy.ndarray
@@ -80,23 +82,23 @@ class SpeedupMaximising:
 
     @staticmethod
     def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> SpeedupMaximising:
-        """Return the policy for a machine's cost curve; the graph tier pads a pass to the next of a few widths.
+        """Return the policy for a machine's cost curve. The graph tier pads a pass to the next of a few widths.
 
-        ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
+        ``forward``: cost of a drafter forward in one-token passes. ``rows``: rows of a pass per node.
         """
         row_counts = [rows * (1 + nodes) for nodes in range(MAX_NODES + 1)]
         widths = [padded_width(width) if tier == "graph" else width for width in row_counts]
         return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def now(self) -> SpeedupMaximising:
-        """Return the policy itself: its costs are constant."""
+        """Return the policy itself, since its costs are constant."""
         return self
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
         return self._most(probabilities, self.forward * forwards)
 
     def fixed(self, depths: Sequence[int], probabilities: Sequence[float]) -> int:
-        """Return the size for nodes in a fixed order, at these depths: a smaller tree may take fewer forwards."""
+        """Return the size for nodes in a fixed order, at these depths; a smaller tree may take fewer forwards."""
         forwards = numpy.maximum.accumulate([0, *depths])
         return self._most(probabilities[: len(forwards) - 1], self.forward * forwards[: len(self.cost)])
 
@@ -108,11 +110,10 @@ class SpeedupMaximising:
 
 
 class CurrentCosts:
-    """Policy :class:`SpeedupMaximising` with costs updated in every round from the run's earlier steps.
+    """Policy :class:`SpeedupMaximising` with costs updated in each round from the run's earlier steps.
 
-    ``curve`` returns the cost of a pass by number of rows, ``forward`` the milliseconds of a drafter forward; ``tier`` and
-    ``rows`` are as for :meth:`SpeedupMaximising.on`. With ``once``, one forward yields all levels, so every tree costs
-    one forward.
+    ``curve``: function that returns the cost of a pass by number of rows. ``forward``: function that returns the milliseconds of
+    a drafter forward. ``tier``, ``rows``: as for :meth:`SpeedupMaximising.on`. ``once``: whether one forward yields all levels.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class CurrentCosts:
         self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
 
     def now(self) -> SpeedupMaximising:
-        """Return the policy for the current costs; the same object until they change."""
+        """Return the policy for the current costs; the same object until the costs change."""
         curve, forward = self._curve(), self._forward()
         if self._known is None or self._known[0] is not curve or self._known[1] != forward:
             costs = SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
@@ -135,7 +136,7 @@ class CurrentCosts:
 
 @dataclass
 class _Candidates:
-    """All candidates of a round, in the order of expansion; entry 0 is the root."""
+    """Candidates of a round, in the order of expansion; entry 0 is the root."""
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
@@ -144,10 +145,9 @@ class _Candidates:
     beams: list[list[int]] = field(default_factory=lambda: [[0]])
 
     def expand(self, rows: Sequence[Sequence[float]], offers: Sequence[Sequence[int]], width: int) -> bool:
-        """Append the children of each node of the last beam, and choose the next beam; return whether there are any children.
+        """Append the children of the last beam's nodes, and choose the next beam. Returns whether there are children.
 
-        ``rows`` are the children's log-probabilities [node, child] and ``offers`` their tokens. Tokens of probability 0 are left
-        out.
+        ``rows``: log-probabilities [node, child] of the children. ``offers``: their tokens. Tokens of probability 0 are left out.
         """
         first = len(self.tokens)
         for parent, row, offered in zip(self.beams[-1], rows, offers, strict=False):
@@ -163,21 +163,23 @@ class _Candidates:
         return len(self.tokens) > first
 
     def _ranked(self, nodes: Sequence[int]) -> list[int]:
-        """Return ``nodes`` by value; if tied, the earlier one first."""
+        """Return ``nodes`` by value; the earlier node wins ties."""
         return sorted(nodes, key=self.values.__getitem__, reverse=True)
 
     def ranked(self) -> list[int]:
-        """Return all candidates by value. A parent precedes its children, since its value is at least theirs and it was added
+        """Return the candidates by value. A parent precedes its children, because its value is at least theirs and it was added
         earlier."""
         return self._ranked(range(1, len(self.tokens)))
 
     def beam_values(self) -> list[list[float]]:
-        """Return log values of the beam at each level, level 1 first."""
+        """Return the log values of each level's beam, level 1 first."""
         return [[self.values[node] for node in beam] for beam in self.beams[1:]]
 
     def best_pruned(self, left: Sequence[int]) -> list[int]:
-        """Return the pruned candidates to display: those in the beams first, then the best others. Parents are never missing,
-        since only nodes in beams have children."""
+        """Return the pruned candidates to display: nodes of beams first, then the best others.
+
+        Parents are never missing, because only nodes of beams have children.
+        """
         beam = {node for nodes in self.beams for node in nodes}
         return sorted(sorted(left, key=lambda node: node not in beam)[:MAX_PRUNED])
 
@@ -186,8 +188,8 @@ class _Candidates:
 class _Beam:
     """A level on the device.
 
-    ``found`` float64 [2, row, child] holds log-probabilities and tokens of all children. The best children are the rows of the
-    next level: their ``tokens``, ``parents`` (rows of this level) and log ``values``.
+    ``found`` float64 [2, row, child]: log-probabilities and tokens of the children. The best children are the rows of the next
+    level: ``tokens``, ``parents`` (rows of this level) and log ``values``.
     """
 
     found: Tensor
@@ -197,11 +199,10 @@ class _Beam:
 
 
 def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
-    """Return the best children below each row of a beam, and the best of all of these as the next beam, on the device.
+    """Return the best children below each row of a beam, and the best of these as the next beam, on the device.
 
-    Probabilities are those of the drafter's distribution at temperature ``temperature``. A log-probability rounded above 0 is
-    clamped, so that no node's value exceeds its parent's. Rows are in the order of :meth:`_Candidates.expand`, which makes the
-    same choice on the host from the same numbers.
+    Probabilities are the drafter's at ``temperature``. A log-probability rounded above 0 is clamped, so that no node's value
+    exceeds its parent's. Rows are in the order of :meth:`_Candidates.expand`, which makes the same choice on the host.
     """
     logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
     wide = logits if logits.dtype == torch.float64 else logits.float()
@@ -212,12 +213,12 @@ def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: i
     ordered = values.sort(stable=True, descending=True)
     order = ordered.indices[:width]
     parents = order.div(log_q.shape[1], rounding_mode="floor")
-    found = torch.stack((log_q, ids.double()))  # ids are exact in a double
+    found = torch.stack((log_q, ids.double()))  # ids are exact in float64
     return _Beam(found, ids.flatten()[order], parents, ordered.values[:width])
 
 
 def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
-    """Copy each level's children to the host at once: log-probabilities and tokens [row, child]."""
+    """Copy the levels' children to the host at once: log-probabilities and tokens [row, child]."""
     (log_q, tokens), found, start = torch.cat([beam.found for beam in beams], dim=1).tolist(), [], 0
     for beam in beams:
         end = start + beam.found.shape[1]
@@ -227,12 +228,12 @@ def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int
 
 
 class Dynamic:
-    """Tree builder. ``depth`` is the deepest level and the number of drafter forwards per round, unless ``stop`` ends a tree
-    earlier.
+    """Tree builder of EAGLE-2.
 
-    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. Probabilities are those at the run's temperature,
-    or at ``cooled`` if that is higher; 0 uses the unchanged distribution, as published. By default ``cooled`` is 0 if ``nodes``
-    is given, else :data:`SHARPER`. ``chosen`` is the note on an optimised depth.
+    ``depth``: deepest level, and number of drafter forwards per round unless ``stop`` ends a tree earlier. ``nodes``: number of
+    nodes kept without the root; if 0, ``pays`` chooses. ``cooled``: minimum temperature of the drafter's probabilities; 0 uses
+    them unchanged, as published; by default 0 if ``nodes`` is given, else :data:`SHARPER`. ``chosen``: note on an optimised
+    depth.
     """
 
     def __init__(
@@ -268,8 +269,10 @@ class Dynamic:
 
     @torch.inference_mode()
     def _grow(self, drafter: LevelDrafter, context: Context, limit: int) -> tuple[_Candidates, bool]:
-        """Return all candidates down to level ``limit``, and whether ``stop`` ended the tree. The host receives them at the end,
-        or whenever ``stop`` is evaluated."""
+        """Return the candidates down to level ``limit``, and whether ``stop`` ended the tree.
+
+        The candidates are copied to the host at the end, and before ``stop`` is evaluated.
+        """
         candidates = _Candidates([context.ids[-1]])
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
         levels = drafter.levels(context) if limit > 0 else None
@@ -291,14 +294,14 @@ class Dynamic:
     def _must_read(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
         """Whether the host must read this level before the next one is drafted.
 
-        On an accelerator, drafting a level takes less time than copying it to the host. So a few levels are drafted ahead, and
-        dropped if the tree should have stopped earlier.
+        On an accelerator, drafting a level takes less time than copying it to the host. A few levels are therefore drafted ahead,
+        and dropped if the tree should have stopped earlier.
         """
         ahead = ahead_on(device)
         return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)
 
     def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
-        """Add the drafted levels to the candidates; return whether the tree ends with one of them, and whether ``stop`` ended
+        """Add the drafted levels to the candidates. Returns whether the tree ends with one of them, and whether ``stop`` ended
         it."""
         for rows, offers in _host(beams) if beams else ():
             if not candidates.expand(rows, offers, self.width):
@@ -346,7 +349,7 @@ def _draft(
     notes: tuple[Note, ...],
     device: torch.device,
 ) -> Draft:
-    """Return the kept nodes as a tree in the order of expansion, and the pruned ones numbered after them."""
+    """Return the kept nodes as a tree in the order of expansion, and the pruned nodes numbered after them."""
     place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
     tree = DraftTree.of(
         [candidates.tokens[node] for node in (0, *kept_nodes)],

@@ -1,7 +1,7 @@
 """Sampled trees: chains, and siblings sampled without replacement by Gumbel-Top-K from the drafter's distribution.
 
-The top k of log q + Gumbel noise are k samples without replacement, in sampling order (Kool et al., arXiv 1903.06059). STAND's
-parallel sampling relies on this (arXiv 2506.04708). The noise is keyed by round, so no round reuses another round's noise.
+The top k of log q + Gumbel noise are k samples without replacement, in sampling order (Kool et al., arXiv 1903.06059). STAND
+samples in parallel in this way (arXiv 2506.04708). The noise is keyed by round, so rounds do not share noise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDE = 1024
 
 
 class Rows(Protocol):
-    """A drafter that reads the tree's tokens on the host and returns the distributions of its nodes' children."""
+    """Drafter that reads the tree's tokens on the host and returns the distributions of its nodes' children."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -43,7 +43,7 @@ class Rows(Protocol):
 
 @dataclass
 class TreeInProgress:
-    """A tree being drafted."""
+    """Tree under construction."""
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
@@ -52,27 +52,27 @@ class TreeInProgress:
     picks: list[Pick] = field(default_factory=list)
 
     def hang(self, node: int, pick: Pick, greedy: bool) -> list[int]:
-        """Append the picked children of ``node``; return their indices."""
+        """Append the picked children of ``node``. Returns their indices."""
         proposal, chosen = pick.proposal, pick.order[: pick.picked]
         ids = chosen if proposal.ids is None else proposal.ids[chosen]
         return self.add(node, pick, ids.tolist(), proposal.probability[chosen].tolist(), greedy)
 
     def add(self, node: int, pick: Pick, tokens: Sequence[int], shares: Sequence[float], greedy: bool) -> list[int]:
-        """As :meth:`hang`, with the picked tokens and their probabilities on the host."""
+        """Append the picked children of ``node``, given as tokens and probabilities on the host. Returns their indices."""
         fresh = list(range(len(self.tokens), len(self.tokens) + len(tokens)))
         self.tokens += [int(token) for token in tokens]
         self.parents += [node] * len(tokens)
         self.confidence += [float(q) for q in shares]
         self.picks.append(pick)
         if not greedy:
-            # The acceptance rule may use only distributions from which children were actually sampled.
+            # The acceptance rule may use only distributions that children were sampled from.
             self.proposals[node] = pick.proposal
         return fresh
 
 
 class NodeNoise:
-    """Gumbel noise for one round. Nodes with small supports share one block, since a call per node would cost more than the
-    noise itself."""
+    """Gumbel noise of one round. Nodes with small supports share one block, because a call per node would cost more than the
+    noise."""
 
     WIDTH = 16
 
@@ -92,15 +92,17 @@ class NodeNoise:
         return self._block[node, :size]
 
     def level_keys(self, nodes: Sequence[int], size: int) -> Tensor:
-        """Return the keys of :func:`level_noise` for a level's ``nodes``; with a single node, ``size`` may be 0 for unknown."""
+        """Return the keys of :func:`level_noise` for a level's ``nodes``; for a single node, ``size`` may be 0 (unknown)."""
         turn, context = self._context.round, self._context
         places = [(turn,), (turn, self._nodes, size), *((turn, node) for node in nodes)]
         return context.noise.keys(DRAFT, places, context.device)
 
 
 def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters from which it was
-    generated. The tree has ``total`` nodes. A node's noise has its own key, or is its slice of a block for all nodes."""
+    """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters that made it.
+
+    ``total``: number of nodes of the tree. A node's noise has its own key, or is a slice of a block shared by all nodes.
+    """
     if size > WIDE or (len(nodes) == 1 and size > NodeNoise.WIDTH):
         counts, chosen = counters(size, keys.device)[None], keys[2:]
     else:
@@ -118,10 +120,13 @@ def _block(nodes: tuple[int, ...], total: int, width: int, device: torch.device)
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions ``q`` [row, support] over the drafter's vocabulary; ``perturbed`` is log q plus noise, None unless
-    children are sampled. ``order`` (indices into the support) and ``tokens``, both [row, child], are each row's children, best
-    first. ``host_facts`` [row * (2 * child + 1)] are copied to the host: tokens, probabilities, and the size of the support.
-    ``held`` keeps alive the tensors that a captured step reads."""
+    """A level of the tree.
+
+    ``q`` [row, support]: distributions over the drafter's vocabulary. ``perturbed``: log q plus noise, None unless children are
+    sampled. ``order`` (indices into the support) and ``tokens`` [row, child]: children of each row, best first. ``host_facts``
+    [row * (2 * child + 1)]: what the host needs: tokens, probabilities, and size of the support. ``held``: keeps tensors alive
+    that a captured step reads.
+    """
 
     q: Tensor
     perturbed: Tensor | None
@@ -135,8 +140,8 @@ class _Level:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return two int64 [node]: each node's index among the flattened children [row, child] of the level above, and its row
-    there."""
+    """Return int64 [node] twice: the node's index among the flattened children [row, child] of the level above, and its parent's
+    row."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
     with torch.inference_mode(False):
@@ -145,12 +150,11 @@ def _slots(
 
 
 class Sampled:
-    """Tree builder that fills a shape level by level with samples, or at temperature 0 with the drafter's top tokens as point
-    masses.
+    """Tree builder that fills a shape level by level with samples, or at temperature 0 with top tokens as point masses.
 
-    The shape is fixed, or chosen in each round from the context (never from the samples, which would bias the output). With
-    ``ranked``, children are the drafter's top tokens at any temperature, as point masses, none outside the run's warped support.
-    With ``unwarped``, a level drafter's distributions stay unwarped, so that a ranked tree is the same at every temperature.
+    ``shape``: fixed, or chosen in each round from the context, never from the samples, which would bias the output. ``ranked``:
+    whether children are top tokens within the run's warped support, as point masses, at any temperature. ``unwarped``: whether a
+    level drafter's distributions stay unwarped, so that a ranked tree is the same at each temperature.
     """
 
     def __init__(
@@ -192,8 +196,10 @@ class Sampled:
     def _by_levels(
         self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
     ) -> TreeInProgress:  # fmt: skip
-        """Fill the shape on the drafter's device, with one copy to the host at the end. Children beyond the size of the
-        drafter's support are then dropped, with the nodes below them. Noise is keyed by the nodes of the shape.
+        """Fill the shape on the drafter's device, with one copy to the host at the end.
+
+        Children beyond the drafter's support, and the nodes below them, are then dropped. Noise is keyed by the nodes of the
+        shape.
         """
         growing, noise, place = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape)), {0: 0}
         drawn: list[tuple[tuple[int, ...], _Level]] = []
@@ -229,8 +235,7 @@ class Sampled:
         self, levels: Levels, shape: TreeShape, above: tuple[tuple[int, ...], _Level] | None, nodes: tuple[int, ...],
         support: Tensor | None, warp: Warp, keys: Tensor | None,
     ) -> _Level:  # fmt: skip
-        """Sample the children of ``nodes``, which are children of the level ``above``; without noise ``keys``, take the
-        drafter's top tokens."""
+        """Sample the children of ``nodes``, which are children of the level ``above``; without ``keys``, take top tokens."""
         held: tuple[Tensor, ...] = ()
         if above is None:
             logits = levels.first()
@@ -244,7 +249,7 @@ class Sampled:
         most = max(len(shape.children[node]) for node in nodes)
         order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
         tokens = order if support is None else support[order]
-        # Tokens are exact in a double.
+        # Tokens are exact in float64.
         facts = torch.cat((tokens.double(), q.gather(1, order).double(), (q > 0).sum(1, keepdim=True).double()), dim=1)
         return _Level(q, perturbed, order, tokens, facts.flatten(), held)
 

@@ -1,6 +1,6 @@
-"""Loader of drafter networks and draft models for a target: shipped, published or named by a user.
+"""Loader of draft networks and draft models for a target: shipped, published or named by a user.
 
-Each is checked against the target and cached with its model.
+Each is checked against the target and cached with the target's model.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from specviz.targets.vision_language import VisionLanguageTarget
 
 Net = TypeVar("Net", bound=nn.Module)
 KINDS = ("eagle", "eagle3", "medusa", "falcon", "masked_lm", "owl", "gto", "deer", "arms", "ngrams")
-"""Kinds of networks that ship for text, each also the name of its file."""
+"""Kinds of shipped networks for text; each is also the name of a file."""
 VISION = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
-"""Files of the networks that ship for vision-language models, by kind."""
+"""Files of the shipped networks for vision-language models, by kind."""
 SMALL, TEXT_ONLY = "small_draft", "vlm_text_only"
-"""Shipped draft models: one for text, and one that reads only the text of questions about pictures."""
+"""Shipped draft models: one for text, and one that reads only the text of questions about images."""
 SCENES = "scenes_vlm"
 BASES = {"gto": "eagle3", "deer": "masked_lm", "arms": SMALL, **dict.fromkeys((*VISION.values(), TEXT_ONLY), SCENES)}
-"""By file: the file that it changes (LoRA), or the target that it was trained on, in the version that its card names."""
+"""Maps a file to the file that it modifies (LoRA) or to the target that it was trained on, in the version that its card names."""
 
 _NETWORKS: dict[str, type[Network]] = {
     "eagle": FeatureNet,
@@ -69,10 +69,10 @@ STATE = "hybrid-small-draft"
 
 
 def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress = no_progress) -> Any:
-    """Return the drafting network of this ``kind`` for the target; for "arms", the draft models by domain.
+    """Return the draft network of this ``kind`` for the target; for "arms", the draft models by domain.
 
-    ``draft`` None, "" or the name of a kind selects the shipped network; a folder or hub id selects published heads of a known
-    layout. Raises ModelUnavailable if the network is missing or was trained for another target.
+    ``draft``: None, "" or the name of a kind for the shipped network; a folder or hub id for published heads. Raises
+    ModelUnavailable if the network is missing or was trained for another target.
     """
     if draft and not ours(draft):
         if kind not in METHODS:
@@ -107,7 +107,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
 def drafting_heads(
     kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress = no_progress
 ) -> Any:
-    """Return the network of :func:`load_heads` ready to draft: in a layout that suits this machine, shared by all runs."""
+    """Return the inference runtime of the network of :func:`load_heads`, packed for this machine and shared by runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if not isinstance(network, Network | FeatureHead):
         return network
@@ -115,8 +115,10 @@ def drafting_heads(
 
 
 def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
-    """Return the network of this kind that ships for a vision-language target, ready to draft; with its learned vectors per
-    step, if any. Raises ModelUnavailable if none ships."""
+    """Return the runtime of the shipped network of this kind for a vision-language target, with its step embeddings, if any.
+
+    Raises ModelUnavailable if none ships.
+    """
     if kind not in VISION:
         raise ModelUnavailable(
             f"No {kind} network ships for {loaded.name}: name heads that were published for it as the draft, or choose a method "
@@ -132,7 +134,7 @@ def ours(draft: str | None) -> bool:
 
 
 def fit_of(name: str, target: CausalTarget) -> Fit:
-    """Embedding, head and number of layers that heads for this target must fit."""
+    """Return the embedding, head and number of layers that heads for this target must fit."""
     layers = int(target.model.config.get_text_config().num_hidden_layers)
     return Fit(name, layers, *(part.to(target.device) for part in _ends(target)))
 
@@ -179,14 +181,14 @@ def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     """Return a copy of ``net`` with the LoRA delta called ``name`` merged. Raises ModelUnavailable if it does not fit."""
     changed = independent_copy(net)
     merge_lora(changed, factors, name)
-    return changed.eval()  # this drops anything folded from the old weights
+    return changed.eval()  # drops what was folded from the old weights
 
 
 def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
-    """Return the draft model called ``name`` for this target; by default the one that ships for it.
+    """Return the draft model called ``name`` for this target, by default the shipped one.
 
-    A draft model for pictures reads only the text. Raises TokenizerMismatch naming both models, and ModelUnavailable if none
-    ships for the target, or the shipped one was trained on another version of it.
+    Draft models for vision-language targets read only the text. Raises TokenizerMismatch naming both models, and ModelUnavailable
+    if none ships for the target or the shipped one was trained on another version of it.
     """
     state = WEIGHTS / "hybrid_draft.safetensors"
     if not name:
@@ -208,8 +210,10 @@ def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, prog
 
 
 def several_models(names: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> dict[str, DraftModel]:
-    """Return the draft models in the comma-separated ``names``, by the last part of each name. Raises ModelUnavailable as
-    :func:`draft_model` does, and if two last parts are equal."""
+    """Return the draft models in the comma-separated ``names``, by the last part of each name.
+
+    Raises ModelUnavailable as :func:`draft_model` does, and if two last parts are equal.
+    """
     given = [name.strip() for name in names.split(",") if name.strip()]
     short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
     if len(short) < len(given):
@@ -218,8 +222,11 @@ def several_models(names: str, loaded: LoadedText, target: CausalTarget, progres
 
 
 def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> tuple[CausalTarget, tuple[str, ...]]:
-    """Load the model called ``name`` and return it with its warnings. Raises TokenizerMismatch unless it shares the target's
-    tokenizer, or its text tokens if the target reads pictures, which have tokens of their own."""
+    """Load the model called ``name``. Returns the model and its warnings.
+
+    Raises TokenizerMismatch unless the model shares the target's tokenizer. A vision-language target may have further tokens for
+    images.
+    """
     draft = load_causal_lm(name, str(target.number_format).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft, further=isinstance(target, VisionLanguageTarget))
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)

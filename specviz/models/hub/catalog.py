@@ -1,4 +1,4 @@
-"""Catalogue of models, with their sources and where each has run. Needs no torch and no connection."""
+"""Catalogue of models: sources, and where each model has run. Needs no torch and no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VISION, IMAGE = "vision_language", "image"
 
 
 class WheelFile(Struct, frozen=True, forbid_unknown_fields=True, tag="wheel"):
-    """One file inside a wheel on the package index. ``sha256`` and ``size`` (bytes) are those of the extracted file."""
+    """File in a wheel on the package index. ``sha256``, ``size`` (bytes): those of the extracted file."""
 
     package: str
     version: str
@@ -38,8 +38,10 @@ class WheelFile(Struct, frozen=True, forbid_unknown_fields=True, tag="wheel"):
 
 
 class HubRepository(Struct, frozen=True, forbid_unknown_fields=True, tag="hub"):
-    """A repository on the model hub, or one GGUF ``file`` of it. ``size`` is the download in bytes, approximate for a
-    repository, whose files the hub's client checks."""
+    """Repository on the model hub, or one GGUF ``file`` of it.
+
+    ``size``: download in bytes, approximate for a repository, whose files the hub's client checks.
+    """
 
     repository: str
     size: int
@@ -48,7 +50,7 @@ class HubRepository(Struct, frozen=True, forbid_unknown_fields=True, tag="hub"):
 
 
 class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True, tag="shipped"):
-    """A file that comes with this project, under ``assets/``."""
+    """File that ships with this project, under ``assets/``."""
 
     path: str
     size: int
@@ -56,11 +58,10 @@ class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True, tag="shipped"
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model as its card shows it.
+    """Model as its card shows it.
 
-    ``roles`` lists its uses: a target, a draft model for others of its ``family`` (same tokenizer), or both. ``run_on`` is the
-    kind of machine on which it ran in this project, empty if none. ``dtype`` is the number format for "auto" where the model,
-    not the machine, determines it.
+    ``roles``: uses of the model: target, draft model for others of its ``family`` (same tokenizer), or both. ``run_on``: kind of
+    machine on which this project ran it, "" if none. ``dtype``: dtype for "auto", if the model and not the machine determines it.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """The card's sentence about runs of this entry."""
+        """Sentence on whether this project has run the entry."""
         return f"Run on {self.run_on}." if self.run_on else "Nobody has run this entry yet."
 
 
@@ -85,7 +86,7 @@ Row = TypeVar("Row")
 
 
 def row_of(kind: type[Row], fields: Mapping[str, Any], where: str) -> Row:
-    """Build a record from a TOML table. Raises BadInput naming the table and a missing, unknown or mistyped field."""
+    """Build a record from a TOML table. Raises BadInput naming the table and the missing, unknown or mistyped field."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as problem:
@@ -100,7 +101,7 @@ _BY_NAME = {
 
 
 def entries(modality: str | None = None, role: str | None = None) -> tuple[Entry, ...]:
-    """Every entry, the default first, or only those of one ``modality`` ("text") or ``role`` ("target", "draft")."""
+    """Return the entries, the default first, optionally only those of one ``modality`` or ``role``."""
     return tuple(
         entry for entry in _BY_NAME.values() if modality in (None, entry.modality) and (role is None or role in entry.roles)
     )
@@ -109,12 +110,12 @@ def entries(modality: str | None = None, role: str | None = None) -> tuple[Entry
 DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET, DEFAULT_IMAGE_TARGET = (
     entries(modality, TARGET)[0].name for modality in ("text", VISION, IMAGE)
 )
-"""The first target of each modality in the file."""
+"""First target of each modality in the file."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Meaning of a model's name: an ``entry``, a ``repository`` of the hub, which an entry may name too, or a ``path``."""
+    """Meaning of a model's name: an ``entry``, a hub ``repository`` (which an entry may name too), or a ``path``."""
 
     name: str
     entry: Entry | None = None
@@ -123,16 +124,16 @@ class Place:
 
 
 def resolve(name: str) -> Place:
-    """Resolve a catalogue name, a GGUF file, a folder or a hub id ``organisation/model``, in this order.
+    """Resolve a catalogue name, GGUF file, folder, or hub id ``organisation/model``, in this order.
 
-    Raises ModelUnavailable when ``name`` is none of them.
+    Raises ModelUnavailable if ``name`` is none of these.
     """
     name = name.strip()
     if name in _BY_NAME:
         entry = _BY_NAME[name]
         return Place(name, entry, entry.source.repository if isinstance(entry.source, HubRepository) else "")
     path = Path(name)
-    with suppress(OSError, RuntimeError):  # a name that is too long, or of an unknown user's home, is not a path
+    with suppress(OSError, RuntimeError):  # a name that is too long, or an unknown user's home, is no path
         path = path.expanduser()
         here, folder = path.exists(), path.is_dir()
         if name and (name.lower().endswith(".gguf") or folder or name.startswith((".", "/", "~", "\\"))):

