@@ -51,7 +51,7 @@ def verdict(trace: Trace) -> Verdict | None:
 
 
 def speedup(steps: Sequence[Step], baseline: Baseline | None) -> float | None:
-    """Return the baseline's time per token divided by that of the steps, or None if either has no time or no tokens."""
+    """Return the baseline's time per token over the steps' time per token; None without a baseline, time or tokens."""
     spent = sum(step.time.total for step in steps)
     tokens = sum(len(step.emitted) for step in steps)
     if baseline is None or not baseline.total_ns or not spent or not tokens:

@@ -300,11 +300,11 @@ class Archive:
         return self._known[digest] if digest in self._known else await self.pool.do(keep, digest, owner)
 
     async def share(self, name: str, owner: str) -> str:
-        """Keep a stored run for whoever has its link, and return until when. Raises BadInput with the reason for a refusal."""
+        """Share a stored run and return the time of deletion as text. Raises BadInput if the run cannot be shared."""
         return await self.pool.do(lambda: self.shared.keep(name.removeprefix(MINE), owner), owner=owner)
 
     async def recall(self, name: str, owner: str) -> str:
-        """Return the modality of the run in a link, a shared one of which is read back first. Raises BadInput if it is gone."""
+        """Load the run of a link, if shared, and return the modality. Raises BadInput if the run does not exist."""
         if name.startswith(MINE):
             await self.pool.do(lambda: self.shared.restore(name.removeprefix(MINE)), ("shared", name), owner)
         return self.run(name).modality

@@ -4,8 +4,8 @@
 SPECVIZ_TARGET              initial target (default smollm2-135m-instruct).
 SPECVIZ_MODELS              models to offer, separated by commas (default the whole catalogue; in a public app, the shipped
                             models and smollm2-135m-instruct).
-SPECVIZ_ANY_MODEL           1 lets visitors enter any hub id or local folder; 0 restricts visitors to the offered models
-                            (default 1, or 0 in a public app, where strangers could choose files to download and read).
+SPECVIZ_ANY_MODEL           1 lets visitors enter any hub id or local folder; 0 allows only the offered models (default 1, or
+                            0 in a public app).
 SPECVIZ_DEVICE              initial device: auto, cpu or cuda (default auto).
 SPECVIZ_MAX_NEW_TOKENS      maximum number of new tokens per run (default 512).
 SPECVIZ_MAX_WAITING         maximum number of waiting runs (default 48), two thirds of them from one address.

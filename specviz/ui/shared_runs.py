@@ -1,7 +1,7 @@
-"""Runs that visitors share by link: files of the app's own folder, each kept for some days and found only by its key.
+"""Runs that visitors share by link: trace files in a bounded folder, deleted after some days.
 
-Nothing is kept until a visitor presses *Share*. The folder is bounded in files and bytes; the least recently opened go first.
-A run keeps the key of its store, which nobody can guess, so a link discloses that run and no other.
+A file is named by the run's key in the store, which cannot be guessed, so a link gives access to a single run. Above the bounds,
+the least recently opened files are deleted.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ from specviz.trace.store import TraceStore
 
 DAY, HOUR = 86_400, 3600
 LARGEST = 8_000_000
-"""Maximum characters of one run's text."""
+"""Maximum length of a trace in characters."""
 SUFFIX = traces.SUFFIX + traces.PACKED
 
 
 @dataclass(eq=False)
 class SharedRuns:
-    """Files of shared runs. A file's modification time is that of the sharing, its access time that of the last opening."""
+    """Files of shared runs. The modification time of a file is the time of sharing, the access time that of the last opening."""
 
     store: TraceStore
     folder: Path
     days: int
     most_runs: int = 1000
     most_bytes: int = 256 << 20
-    """Maximum number of files, and of their bytes in total."""
+    """Maximum size of the files in bytes."""
     each: int = 64
-    """Runs that one address may share in an hour, enough for two classes behind one router."""
+    """Maximum number of runs shared per hour and address, enough for two classes behind one router."""
     _recent: list[tuple[float, str]] = field(default_factory=list)
-    """Time and address of each sharing within an hour."""
+    """Time and address of the runs shared within an hour."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, key: str, owner: str) -> str:
-        """Keep a stored run that is over, and return until when. ``owner`` is the address of the request. Raises BadInput."""
+        """Save a completed run and return the time of deletion, as :meth:`until`.
+
+        ``owner``: address of the visitor. Raises BadInput if the run is incomplete or exceeds the limits.
+        """
         text, now = self.store.text(key), time.time()
         if traces.outline(self.store.lines(key)).end is None:
             raise BadInput("This run is not over yet. Share it once it has ended.")
@@ -58,7 +61,7 @@ class SharedRuns:
         return self.until(key)
 
     def restore(self, key: str) -> None:
-        """Read a run back into the store, and note that it was opened. Raises BadInput if it is not kept, or no longer."""
+        """Load a shared run into the store and update the access time. Raises BadInput if the run does not exist."""
         with self._lock:
             path = self._sweep().get(f"{key}{SUFFIX}")
             if path is None:
@@ -71,14 +74,14 @@ class SharedRuns:
             self.store.new(traces.rewritten(traces.unpacked(path)), checked=True, key=key)
 
     def until(self, key: str) -> str:
-        """Return the time at which a run is deleted, for a reader; empty if it is not shared."""
+        """Return the time of a run's deletion as text; empty if the run is not shared."""
         path = self.folder / f"{key}{SUFFIX}"
         if not path.exists():
             return ""
         return f"{datetime.fromtimestamp(path.stat().st_mtime + self.days * DAY, UTC):%d %B %Y, %H:%M} UTC".lstrip("0")
 
     def _sweep(self) -> dict[str, Path]:
-        """Delete what has expired or exceeds the bounds, and return the other files by name."""
+        """Delete files that have expired or exceed the bounds, and return the others by name."""
         size, files = 0, dict[str, Path]()
         for path in sorted(self.folder.glob(f"*{SUFFIX}"), key=lambda path: -path.stat().st_atime):
             facts = path.stat()

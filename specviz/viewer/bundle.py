@@ -38,7 +38,7 @@ def _slim(text: str) -> str:
 
 
 LATER = ("play/", "share/")
-"""Folders of the parts that a page loads when they are opened."""
+"""Folders of the modules that a page loads on demand."""
 SOURCES = sorted(HERE.rglob("*.js"))
 
 
@@ -89,13 +89,13 @@ def written(lengths: list[LengthCurves]) -> str:
 
 @cache
 def play() -> str:
-    """Script of the Play tab with its stylesheet, which a page with ``script`` loads once the tab is opened."""
+    """Return the script of the Play tab with its style sheet. Requires :func:`script` on the page."""
     return _later("play")
 
 
 @cache
 def share() -> str:
-    """Script of the Share menu, loaded likewise once it is opened."""
+    """Return the script of the Share menu. Requires :func:`script` on the page."""
     return _later("share")
 
 
@@ -104,7 +104,7 @@ def _later(part: str) -> str:
 
 
 def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
-    """The modules of a part that is loaded later, or all others, in a function that is still open."""
+    """Return the script of a part loaded on demand, or of the other modules, without the end of the enclosing function."""
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
     made = modules.ordered({"generated": _generated(lengths), "play/measured": _measured()} | sources)
     body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
@@ -128,7 +128,7 @@ def _generated(lengths: list[LengthCurves]) -> str:
 
 
 def _measured() -> str:
-    """Source of ``play/measured.js``, likewise: the style sheet, and passes of a large model as the benchmark measured them."""
+    """Return the source of ``play/measured.js``: a style sheet, and the measured pass times of a large model."""
     found = json.loads((ASSETS / "results.json").read_text(encoding="utf-8"))
     table = found["tables"]["gpu_layers"]
     passes = {

@@ -114,8 +114,8 @@ def page(
     """Return the replay page for the text of a trace file.
 
     ``speed``: playback speed, where 1 is the recorded speed and None a comfortable one; ``step``: first step shown, from 0.
-    To keep the page below ``MAX_PAGE``, a long run loses notes, then the target's rows, then the last steps and the end; a banner
-    says so. Raises BadInput if a single step is too large.
+    To stay below ``MAX_PAGE``, the page omits first the notes, then the target's rows, then the last steps, and shows a notice.
+    Raises BadInput if a single step is too large.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
     if step is not None:

@@ -14,8 +14,8 @@ from specviz.ui.tabs.events import QUIET
 from specviz.ui.widgets import panels
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
-<p>A large model writes one token per pass. In speculative decoding, a cheap drafter proposes several tokens, and the model
-checks all of them in a single pass and keeps those that it agrees with. This app runs real models, records each step, and
+<p>A large model writes one token per pass. In speculative decoding, a cheap drafter proposes several tokens. The model
+checks them in a single pass and keeps those that it agrees with. This app runs real models, records each step, and
 shows what was drafted, what was kept and why, and how long it took. Recorded and live runs look the same.</p>
 <p>The page loads nothing from other sites, and visitors cannot see each other's runs.</p>"""
 

@@ -38,8 +38,8 @@ class TabParts:
     def merged(self, updates: Iterator[Updates]) -> Iterator[Updates]:
         """Yield each update merged with all earlier updates. An empty update drops the earlier ones.
 
-        The browser patches the previous update in place and renders when it has time, so it may never render a component that the
-        next update omits.
+        The browser patches the previous update in place and renders when idle. A component that the next update omits may
+        therefore never be rendered.
         """
         sent: Updates = {}
         for update in updates:

@@ -118,7 +118,7 @@ def facts(outline: Outline) -> str:
 TOKENS, DEPTH = 64, 5
 """Maximum number of tokens per answer, and of draft tokens per chain, as in the ``inspect`` command."""
 INSPECT = """<h2>Inspect a drafter</h2><p>A drafter that is loaded with the wrong conventions runs without an error but drafts
-badly. The inspection lets the target answer four prompts, and measures how well the drafter predicts these answers, as loaded
+badly. In an inspection, the target answers four prompts. The report says how well the drafter predicts these answers, as loaded
 and under alternative conventions. <code>python -m specviz inspect</code> does the same.</p>"""
 LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
 
