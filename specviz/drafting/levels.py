@@ -24,8 +24,8 @@ class Levels:
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Run ``work``, which computes exactly the next level. Returns its result.
 
-        On CUDA the work may be captured once and replayed in later rounds, so it may read only tensors with fixed addresses, such
-        as an earlier step's result. ``key``: distinguishes this work from other work at this level.
+        On CUDA the work may be captured once and replayed in later rounds. It may therefore read only tensors with fixed
+        addresses, such as an earlier step's result. ``key``: distinguishes this work from other work at this level.
         """
         return work()
 

@@ -1,6 +1,6 @@
 """Batched decoding loop. In each round every row drafts, one target pass scores all trees, and every row judges and commits.
 
-Each row is a :class:`~specviz.engine.run_state.RunState` and yields the text that it would yield alone: random draws depend only
+Each row is a :class:`~specviz.engine.run_state.RunState` and yields the text that it would yield alone. Random draws depend only
 on the row's seed and positions, and rows do not attend to each other.
 """
 

@@ -1,7 +1,7 @@
 """Captured work: operations of fixed shape on tensors at fixed addresses, recorded once as a CUDA graph and replayed.
 
-Tensors that the work reads or writes must keep their addresses while the graph is in use, and the work must not synchronize with
-the host.
+Tensors that the work reads or writes must keep their addresses while the graph is in use. The work must not synchronize with the
+host.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CAPTURING = threading.Lock()
 def captured(work: Callable[[], Result], device: torch.device, pool: Any = None) -> tuple[Callable[[], None], Result]:
     """Capture ``work``. Returns a function that replays it, and the result, which each replay overwrites.
 
-    ``pool``: memory pool that graphs may share for intermediates, if they are replayed one at a time; a replay then overwrites
-    the result of the previous one. CUDA requires a warm-up on a side stream, so the work runs several times and must be
-    repeatable. The result is undefined before the first replay. Capturing is slow and happens once, so no run is charged for it.
+    ``pool``: memory pool that graphs may share for intermediates if they are replayed one at a time. A replay then overwrites the
+    previous one's result. CUDA requires a warm-up on a side stream, so the work runs several times and must be repeatable. The
+    result is undefined before the first replay. Capturing is slow and happens once, so no run is charged for it.
     """
     with capturing(), _CAPTURING, torch.cuda.device(device):
         side = _side(device)

@@ -1,7 +1,7 @@
 """Costs of target passes and drafter forwards on this machine, learned from the steps of runs.
 
-Ratios of these costs determine tree sizes. Costs change with the machine's load and the number of threads, so a few passes are
-timed before a model's first run, and the estimates are updated during runs.
+Ratios of these costs determine tree sizes. Costs change with the machine's load and the number of threads. A few passes are
+therefore timed before a model's first run, and the estimates are updated during runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recorder of judged rounds as trace steps.
 
-On CUDA the numbers for the screen are gathered on the device and copied once, asynchronously, into pinned memory; the step is
+On CUDA the numbers for the screen are gathered on the device and copied once, asynchronously, into pinned memory. The step is
 made during the next pass. On a CPU the step is made at once.
 """
 

@@ -1,12 +1,12 @@
 """Warping and position-keyed noise: each random number of a run is a pure function of seed, stream, position and token.
 
 Noise is a counter-based hash, not a stateful generator. A speculative run therefore draws at absolute position t the very token
-that the autoregressive run with the same seed draws there: both take the argmax of p over the exponential noise of t (a
-coupling). The noise is the same on all devices and inside captured graphs.
+that the autoregressive run with the same seed draws. Both take the argmax of p over the exponential noise of t (a coupling). The
+noise is the same on all devices and inside captured graphs.
 
 Rejection sampling is exact only if a draft is independent of the random numbers that judge it. A drafter that outlives a run has
-learned from that run's numbers, so the next run needs other numbers even with the same seed: another *generation* of the noise.
-The target's own tokens use the same noise in all generations, because sample-and-match is exact for any draft.
+learned from that run's numbers. The next run then needs another *generation* of the noise, even with the same seed. The target's
+own tokens use the same noise in all generations, because sample-and-match is exact for any draft.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Number of CPU threads of a run, lowered when other programs keep the threads waiting for a core.
 
 OpenMP threads spin while they wait for each other. On busy cores, a thread that lost its core then delays all the others,
-hundreds of times per pass. No wait policy or spin count is fast on both idle and busy cores (see .github/RESULTS.md, ``bench
---suite contention``), so the number of threads follows the load.
+hundreds of times per pass. No wait policy or spin count is fast on both idle and busy cores (.github/RESULTS.md, ``bench --suite
+contention``). The number of threads therefore follows the load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draft trees: shape (parents) on the host, tokens on the device, and the ancestor mask of a target pass.
 
-Layout of token trees as in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's cache;
-``parents[i] < i``; a node's position is cache length + depth; a node attends to the cache, its ancestors and itself.
+Layout of token trees as in SpecInfer (arXiv 2305.09781). Node 0 is the last committed token, not yet in the target's cache;
+``parents[i] < i``. A node's position is cache length + depth. A node attends to the cache, its ancestors and itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Methods of this project as vLLM's ``speculative_config``, and reasons why vLLM cannot run the others.
 
 vLLM 0.32 drafts and verifies one chain per request. The chain may come from n-gram lookup, suffix decoding, a draft model, an
-EAGLE-3 head, or a custom class that receives only the tokens so far (``custom_class``). A method that needs more is refused with
-the reason, and so is a setting that vLLM lacks.
+EAGLE-3 head, or a custom class that receives only tokens (``custom_class``). A method that needs more is refused with the reason,
+and so is a setting that vLLM lacks.
 
 The settings of a running vLLM are compared with a method's. Two sources in ``/metrics`` report them: the plugin's line
 (``specviz:speculative_config_info``), and vLLM's counters, which have one position per drafted token.

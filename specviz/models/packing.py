@@ -5,7 +5,7 @@ token. In oneDNN's blocked layout, made once at loading, the tree costs about a 
 bfloat16, the layout takes a third off products of one row and a quarter off those of 25 (two Zen 5 cores). Results agree up to
 rounding, which is checked at loading.
 
-A model in int8 reads half the bytes of bfloat16. Integer sums are exact, each row has its own scale, and everything between the
+A model in int8 reads half the bytes of bfloat16. Integer sums are exact, and each row has its own scale. Everything between the
 products is computed in float64, whose rounding never changes an integer in practice. A row's product, and thus the text, does not
 depend on the rows beside it: a pass over a tree equals autoregressive passes.
 """

@@ -4,7 +4,7 @@ A mixer reads the output of the layer's norm, [node, hidden], and runs along eac
 state. It returns activations for a replay of the accepted path. The recurrence is computed in at least float32.
 
 The gated delta rule (Yang et al., arXiv 2412.06464) runs along all paths in one pass, without a state per node. Per head, the
-state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``, where a[t] = exp(g[t]) is a scalar decay and k[t] has unit
+state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``. Here a[t] = exp(g[t]) is a scalar decay, and k[t] has unit
 length. The correction is ``u[t] = b[t] (v[t] - k[t] a[t] S[parent(t)])``. L and ``fade = L g`` are as in
 :mod:`specviz.engine.state_space`; D[t, s] = exp(fade[t] - fade[s]) where s is t or an ancestor of t, else 0. Unrolling gives a
 triangular system for all corrections at once:

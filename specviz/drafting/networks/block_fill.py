@@ -1,8 +1,8 @@
 """Block-filling drafter: one pass over an anchor and masks yields the distributions of a block of tokens.
 
 DFlash (arXiv 2602.06036), DFlash 2 (z-lab's package ``dflash``), DSpark (arXiv 2607.05147). The network is a small decoder. Its
-context is the target's hidden states at a few layers, fused to one vector per token, which each layer reads only as keys and
-values.
+context is the target's hidden states at a few layers, fused to one vector per token. The decoder's layers read the context only
+as keys and values.
 
 The rows are the embeddings of the *anchor* (the root) and of masks. A row predicts the token at its own position (*fill-in*) or
 at the next one (*from the anchor*). Rows of a block attend to each other but know no drafted tokens, so their distributions are
@@ -40,7 +40,7 @@ Around = tuple[Tensor, Callable[[Tensor], Tensor]]
 """Convolved input of a sublayer, and the convolution for its output."""
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Attention of a layer: function of the layer's number, queries [block, slot, head, size], and the block's keys and values
-[block, slot, kv, size]; returns [block, slot, head * size]."""
+[block, slot, kv, size]. Returns [block, slot, head * size]."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Cross-attention draft network: self-attention, and gated cross-attention to the target's features (DREAM, arXiv 2505.19201).
 
 Three layers: a decoder layer over the target's input embeddings (images included), a cross-attention layer to the target's last
-hidden states, called *thoughts* here, and another decoder layer. The row of token i reads thoughts up to token i - 1. Its output
-predicts the thought at token i, which the target's head maps to the distribution of token i + 1. The cross-attention layer adds
-to the row through two tanh gates; at zero, only the decoder layers remain.
+hidden states, and another decoder layer. These hidden states are called *thoughts* here. The row of token i reads thoughts up to
+token i - 1. Its output predicts the thought at token i, which the target's head maps to the distribution of token i + 1. The
+cross-attention layer adds to the row through two tanh gates; at zero, only the decoder layers remain.
 
 While drafting, committed tokens enter the caches with the target's embeddings and thoughts. A drafted node enters with the
 embedding of its token and, as a thought, the output of its parent, until the end of the round. In the cross-attention a node
@@ -219,9 +219,8 @@ class CrossRuntime:
     """Inference runtime, shared between runs, with three caches whose columns are numbered alike.
 
     A column belongs to a row. In the self-attentions it holds the row's keys and values; in the cross-attention, those of the
-    row's thought, which is the target's for committed text and the output of the row's parent for drafted nodes. One mask
-    (committed columns, ancestors, the row itself) thus keeps siblings apart in all three. Column 0 holds the prompt's first
-    token, and zeros in the cross-attention.
+    row's thought. For drafted nodes, the thought is the output of the row's parent. One mask (committed columns, ancestors, the
+    row itself) thus keeps siblings apart in all three. Column 0 holds the prompt's first token, and zeros in the cross-attention.
 
     ``open_gates``: False turns cross-attention off. ``watched``: in a twin made by :meth:`watching`, attention weights [row,
     column] of each call, averaged over heads.

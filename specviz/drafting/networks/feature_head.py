@@ -1,7 +1,7 @@
 """Feature draft head, shipped or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and their successors.
 
 :class:`FeatureHead` holds weights and conventions; :class:`FeatureRuntime` drafts with them. In the runtime, norm weights are
-folded into the next matrices, matrices with the same input are joined, and channels are ordered so that one rotation serves all
+folded into the next matrices, and matrices with the same input are joined. Channels are ordered so that one rotation serves all
 conventions.
 
 Axis names: ``row``, ``hidden``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft

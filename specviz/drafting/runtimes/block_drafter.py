@@ -31,8 +31,8 @@ class _Seeds:
     """A level of the tree.
 
     ``seeds`` [row]: seed of each row. ``chains`` [row, token]: tokens from the seed down to the row. Of the seeds' block:
-    recurrent ``state`` [layer, seed, width], ``features`` [seed, k, hidden], ``logits`` [seed, k, support], and ``seen``, bool
-    [seed, block], the drafted blocks that a seed attends to. ``recent`` [k, hidden]: last committed inputs of the decoder layer.
+    recurrent ``state`` [layer, seed, width], ``features`` [seed, k, hidden] and ``logits`` [seed, k, support]. ``seen``, bool
+    [seed, block]: drafted blocks that a seed attends to. ``recent`` [k, hidden]: last committed inputs of the decoder layer.
     """
 
     seeds: Tensor

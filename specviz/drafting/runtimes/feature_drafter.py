@@ -1,8 +1,9 @@
 """Feature drafter (EAGLE): drafts a tree level by level from the target's hidden states.
 
-Committed tokens enter the cache with the target's features, drafted tokens with the network's own features until the end of the
-round (Li et al., EAGLE, arXiv 2401.15077). With the root at position P, its children's distribution comes from the feature of
-token P - 1 and the root's embedding. Below a child, the distribution comes from the parent's output and the child's embedding.
+Committed tokens enter the cache with the target's features. Drafted tokens enter with the network's own features and are dropped
+after the round (Li et al., EAGLE, arXiv 2401.15077). With the root at position P, its children's distribution comes from the
+feature of token P - 1 and the root's embedding. Below a child, the distribution comes from the parent's output and the child's
+embedding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Levels of a feature drafter's round on the device; the host does not know the tokens.
 
 The rows of a level are children in the beam; ``parents`` are rows of the level above. *Eager*: keys and values are a view of the
-cache's valid columns. *Fixed*, for CUDA graphs: shapes and addresses are the same in each round, attention covers the whole cache
+cache's valid columns. *Fixed*, for CUDA graphs: shapes and addresses are the same in each round. Attention covers the whole cache
 under a mask, positions are computed on the device, and padding rows write after the valid columns.
 
 Axis names: ``row``, ``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns after the committed ones).
@@ -96,8 +96,8 @@ class EagerLevels(Levels):
 class _Level:
     """State of a level that the next level reads.
 
-    ``outputs`` [row, hidden]; ``seen`` [row, drafted]: drafted columns that the rows attend to; ``committed`` [1]: number of
-    committed inputs; ``drafted``: number of drafted columns so far; ``rows``: tokens and parents.
+    ``outputs``: [row, hidden]. ``seen`` [row, drafted]: drafted columns that the rows attend to. ``committed`` [1]: number of
+    committed inputs. ``drafted``: number of drafted columns so far. ``rows``: tokens and parents.
     """
 
     outputs: Tensor

@@ -1,7 +1,7 @@
 """Drafter that fills a block after the root in one pass (DFlash, DSpark): one forward yields all levels of a tree.
 
-The committed text is stored as keys and values computed from the target's hidden states; those of a block's rows are overwritten
-in the next round. With the root at position P, the cache covers positions up to P - 1, and the block's rows are at P, P + 1, …
+The committed text is stored as keys and values computed from the target's hidden states. A block's keys and values are
+overwritten in the next round. With the root at position P, the cache ends at P - 1, and the block's rows are at P, P + 1, …
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 DDTree (Ringel and Romano, arXiv 2604.12989) is for drafters that predict several tokens in one forward, each independently of the
 others. A path's probability is the product of its tokens' probabilities, at most that of its parent. The n most probable paths
-thus form a tree, which a heap finds in order, and a smaller tree is a prefix of a larger one. Nothing is sampled: each node is a
+thus form a tree, which a heap finds in order. A smaller tree is a prefix of a larger one. Nothing is sampled: each node is a
 point mass.
 """
 
@@ -105,8 +105,8 @@ class BestFirst:
     number.
 
     Probabilities are taken at the run's temperature, but at least at :data:`~specviz.drafting.trees.dynamic.SHARPER`. Deeper
-    distributions ignore the tokens above, so products are too optimistic: the policy receives them times the ratio of accepted to
-    expected nodes at that depth so far.
+    distributions ignore the tokens above, so products are too optimistic. The policy therefore receives products times the ratio
+    of accepted to expected nodes at that depth so far.
     """
 
     def __init__(self, drafter: BlockMarginals, nodes: int, pays: SizePolicy | None = None) -> None:

@@ -1,13 +1,13 @@
 """Sampled dynamic trees: grown by the drafter's confidence like EAGLE-2's trees, but with sampled children.
 
-The target verifies the children against the distribution that they were sampled from, and under sampling accepts far more of them
+The target verifies the children against the distribution that they were sampled from. Under sampling, it accepts far more of them
 than of the drafter's top tokens. Rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077)
 requires that offering a child does not depend on the sampled token. The number of a node's children is therefore fixed before
 sampling, from distributions and the tokens above; children are never pruned and trees not reranked.
 
 Each level is sampled and numbered on the drafter's device, with one copy to the host at the end. On an accelerator, a level has
-the same shape in each round, padding included, and levels beyond the tree are computed too, which is cheaper than a copy to the
-host. A CPU computes only the rows it needs.
+the same shape in each round, padding included. Levels beyond the tree are computed too, which is cheaper than a copy to the host.
+A CPU computes only the rows it needs.
 
 Axis names: ``row`` (of a level), ``child`` (of a row, in sampling order), ``offer`` (possible child, best first), ``place``
 (index in the tree without the root), ``support``.
@@ -49,8 +49,8 @@ def gains(likeliest: Tensor, decayed: Tensor) -> Tensor:
     ``likeliest`` [row]: the drafter's probability of its top token. ``decayed``: :func:`decay` [child].
 
     A linear fit to measurements of EAGLE's and EAGLE-3's heads at temperature 1 on sixty held-out answers. The first child is
-    accepted with probability 0.30 if the top token's is below 0.1, and 0.94 if it is above 0.9; the second child, after the first
-    was rejected, with 0.08 and 0.37. The values affect only the size of trees.
+    accepted with probability 0.30 if the top token's is below 0.1, and 0.94 if it is above 0.9. For the second child, after the
+    first was rejected, these are 0.08 and 0.37. The values affect only the size of trees.
     """
     first, later = (start + slope * likeliest[:, None] for start, slope in (_FIRST, _LATER))
     accepted = torch.cat((first, later.expand(-1, len(decayed) - 1)), dim=1) * decayed
@@ -132,8 +132,8 @@ class _Places:
 class _Level:
     """Sampled level, and the ``beam`` below it.
 
-    ``host_facts`` [row, 2 * child + 3]: what the host needs: tokens, drafter probabilities, number of children in the tree, node
-    of the row, and whether the row is a node. ``held``: keeps a tensor alive that a captured step reads.
+    ``host_facts`` [row, 2 * child + 3], copied to the host: tokens, drafter probabilities, number of children in the tree, node
+    of the row, and whether it is a node. ``held``: keeps a tensor alive that a captured step reads.
     """
 
     q: Tensor

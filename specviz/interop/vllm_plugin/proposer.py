@@ -2,7 +2,7 @@
 
 ``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one; ``python -m specviz
 run --method … --engine vllm`` prints the whole command. In this slot vLLM passes rows of a batch that it reorders, without
-request ids, so a row is matched to the drafter that has read the beginning of its text.
+request ids. A row is therefore matched to the drafter that has read the beginning of its text.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ SMALL, TEXT_ONLY = "small_draft", "vlm_text_only"
 """Shipped draft models: one for text, and one that reads only the text of questions about images."""
 SCENES = "scenes_vlm"
 BASES = {"gto": "eagle3", "deer": "masked_lm", "arms": SMALL, **dict.fromkeys((*VISION.values(), TEXT_ONLY), SCENES)}
-"""Maps a file to the file that it modifies (LoRA) or to the target that it was trained on, in the version that its card names."""
+"""Maps a file to the file that it modifies (LoRA) or to the target that it was trained on. Metadata names the version."""
 
 _NETWORKS: dict[str, type[Network]] = {
     "eagle": FeatureNet,

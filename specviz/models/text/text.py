@@ -84,7 +84,7 @@ class TokenizerText:
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
         """Return the token ids of ``prompt`` as a user turn and the start of the answer, or with ``raw`` as text to continue.
 
-        Raises BadInput if the prompt has no text or a token without embedding, ContextFull if it is far too long, and
+        Raises BadInput if the prompt has no text or a token without embedding, and ContextFull if it is far too long. Raises
         ModelUnavailable if the chat template fails or yields no tokens.
         """
         refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to continue.")
