@@ -39,7 +39,6 @@ class CachedSession(ABC):
 
     @property
     def length(self) -> int:
-        """Number of committed tokens in the cache."""
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
@@ -47,15 +46,12 @@ class CachedSession(ABC):
         return padded_width(nodes) if self.graph else nodes
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
         return TargetPass(*self._scored(tree))
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the cache entries of these nodes (root first) of the last tree."""
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens."""
         self._cache.rewind(length)
 
     def close(self) -> None:

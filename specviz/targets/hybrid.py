@@ -166,7 +166,6 @@ class HybridSession:
         self._since: list[Activations] | None = None
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``, since passes are not padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
@@ -258,7 +257,6 @@ class HybridSession:
             self.prefill(ids)
 
     def close(self) -> None:
-        """Release the cache and activations."""
         self._cache, self._passed, self._base, self._since = None, None, None, None
 
 

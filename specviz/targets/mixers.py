@@ -51,7 +51,7 @@ class DeltaRule(Convolution):
         return q, k, x.unflatten(-1, (self.heads, -1))
 
     def writes(self, activations: Activations, carried: Carried, fade: Tensor) -> Tensor:
-        """As :meth:`Convolution.writes`, from the path's stored corrections."""
+        """See :meth:`Convolution.writes`; computed from the path's stored corrections."""
         keys, corrections = (part.unflatten(-1, (self.heads, -1)) for part in activations.written)
         return (keys * fade[..., None]).movedim(-3, -1) @ corrections.movedim(-3, -2)
 

@@ -116,7 +116,6 @@ def guess_after(position: Position, matched: int, limit: int, rule: LengthRule) 
 
 
 def _add_successors(guess: Guess, position: Position, floor: float) -> None:
-    """Add the most frequent successor repeatedly."""
     probability, node = 1.0, 0
     while node < guess.limit:
         step = next(position.following(), None)

@@ -197,7 +197,6 @@ class FillRuntime:
         self.reach(1024)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = self.config.table(2 * positions).to(self.embedding)
 

@@ -197,7 +197,6 @@ class CrossCache:
             cache.copy(larger, NOTHING + rows)
 
     def clear(self) -> None:
-        """See :meth:`KeyValues.clear`."""
         for cache in self._parts:
             cache.clear()
 
@@ -256,13 +255,11 @@ class CrossRuntime:
         return twin
 
     def open(self, capacity: int) -> CrossCache:
-        """Return an empty cache with initial room for ``capacity`` rows."""
         return CrossCache(
             *(KeyValues(self.config.kv_heads, self.config.head_size, NOTHING + capacity, self.embedding) for _ in range(3))
         )
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = table(self.config.angles, 2 * positions).to(self.rotary)
 

@@ -84,7 +84,6 @@ class HeadCache:
         self.places[:columns] = other.places[:columns]
 
     def clear(self) -> None:
-        """See :meth:`KeyValues.clear`."""
         for layer in self.layers:
             layer.clear()
 
@@ -185,11 +184,9 @@ class FeatureRuntime:
         return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
     def open(self, capacity: int) -> HeadCache:
-        """Return an empty cache with initial room for ``capacity`` inputs."""
         return HeadCache(self.config, capacity, self.embedding)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least ``positions``."""
         if self.rotary.shape[1] < positions:
             self.rotary = self.config.table(2 * positions).to(self.embedding)
 

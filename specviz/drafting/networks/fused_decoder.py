@@ -60,8 +60,6 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class _Layer:
-    """Layer with packed matrices."""
-
     number: int
     before: Tensor
     entering: Product
@@ -155,7 +153,6 @@ class LeanDecoder:
         return LeanCache(self, capacity)
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least ``positions``."""
         if self._table.shape[1] < positions:
             self._table = self._turns(2 * positions)
 

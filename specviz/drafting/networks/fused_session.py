@@ -30,11 +30,9 @@ class LeanSession:
 
     @property
     def length(self) -> int:
-        """Number of committed tokens in the cache."""
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``, since passes are not padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
@@ -48,7 +46,6 @@ class LeanSession:
         return TargetPass(passes[-1].logits, hidden)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Run one pass over the tree; the committed length is unchanged until :meth:`keep`."""
         return self._run(tree, 0)
 
     def _run(self, tree: DraftTree, last: int) -> TargetPass:
@@ -60,13 +57,10 @@ class LeanSession:
         return TargetPass(*self.decoder(tree.tokens, places, self._cache, mask, self.taps, last=last))
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the entries of these nodes (root first) of the last tree."""
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens."""
         self._cache.length = length
 
     def close(self) -> None:
-        """Drop the cache."""
         self._cache = self.decoder.open(1)

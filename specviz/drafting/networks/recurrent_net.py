@@ -106,13 +106,11 @@ class RecurrentRuntime:
         self._leave, self._head = layout(net.leave.weight), layout((net.head * net.norm).contiguous())
 
     def begin(self, features: Tensor, tokens: Tensor) -> State:
-        """See :meth:`RecurrentNet.begin`."""
         entered = self._enter(unit(features, self.config))
         gates = self._first(torch.cat((entered, self._embedded(tokens)), dim=-1))
         return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
 
     def go_on(self, state: State, tokens: Tensor) -> State:
-        """See :meth:`RecurrentNet.go_on`."""
         return cell(self._later(torch.cat((state[0], self._embedded(tokens)), dim=-1)), state[1])
 
     def _embedded(self, tokens: Tensor) -> Tensor:
@@ -120,5 +118,4 @@ class RecurrentRuntime:
         return self._word(words)
 
     def logits(self, output: Tensor) -> Tensor:
-        """See :meth:`RecurrentNet.logits`."""
         return self._head(F.rms_norm(self._leave(output), (self.config.hidden,), eps=self.config.eps))

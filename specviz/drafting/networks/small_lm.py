@@ -104,7 +104,6 @@ class FixedRows:
         self._columns = columns.clamp_min(0)
 
     def put(self, part: Tensor, fresh: Tensor) -> Tensor:
-        """See :meth:`Rows.put`."""
         part.index_copy_(part.ndim - 2, self._places, fresh)
         return part.index_select(part.ndim - 2, self._columns)
 

@@ -118,7 +118,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._calls = 0  # the prompt's forwards count as prefill
 
     def _open_cache(self, context: Context) -> None:
-        """Open this run's cache."""
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
         if fixed and self._allows_fixed_shapes():

@@ -156,7 +156,6 @@ class CapturedLevels(Levels, Generic[Here]):
         return result
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """See :meth:`EagerLevels.ask`."""
         if tokens is None or parents is None:
             return self.step("ask", self.first)
         place = (self.asked, len(tokens))
@@ -223,7 +222,6 @@ class FixedLevels(CapturedLevels[_Level]):
         self._features = self.padded("features", features, rows)
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
-        """See :meth:`EagerLevels.output_below`."""
         below = self.numbers([token, row])
         # The step reads this round's levels at their addresses, which differ between kinds of trees.
         key = ("below", id(self.trail[level]), id(self.trail[-1]))

@@ -59,7 +59,6 @@ class FillLevels(CapturedLevels[_Slot]):
         self._network = network
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns."""
         for cache in self.cache:
             cache.reserve(columns)
 
@@ -91,7 +90,6 @@ class FillLevels(CapturedLevels[_Slot]):
 
     @property
     def _rows(self) -> int:
-        """Number of rows of the block."""
         return self.deepest if self._network.config.from_anchor else self.deepest + 1
 
     def first(self) -> Tensor:

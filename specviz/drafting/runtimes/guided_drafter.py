@@ -2,7 +2,7 @@
 
 Each input occupies two adjacent columns: one for the row that read the prompt, one for the row that read an empty prompt. A row
 attends only to columns of its own kind, and logits are mixed as in the target. One tree serves both rows, and a level is one
-forward. A shorter empty prompt is preceded by PADDING, which no row attends to and positions do not count.
+forward. A shorter empty prompt is preceded by PADDING, which no other input attends to; its positions start after the padding.
 
 Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """
@@ -59,7 +59,6 @@ class GuidedStepper:
 
     @property
     def config(self) -> TapsLayers:
-        """Config of the network."""
         config: TapsLayers = self.network.config
         return config
 
@@ -76,11 +75,9 @@ class GuidedStepper:
         return table
 
     def open(self, capacity: int) -> GuidedCache:
-        """Return an empty cache with initial room for ``capacity`` inputs."""
         return GuidedCache(self.network.open(TWO * capacity))
 
     def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least ``positions``."""
         self.network.reach(positions)
 
     def fuse(self, features: Tensor) -> Tensor:

@@ -50,11 +50,9 @@ class SmallSession:
 
     @property
     def length(self) -> int:
-        """Number of committed tokens in the cache."""
         return self._committed
 
     def padded(self, nodes: int) -> int:
-        """Return ``nodes``, since passes are not padded."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
@@ -81,11 +79,9 @@ class SmallSession:
         self._committed += len(path)
 
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens."""
         self._committed = min(length, self._committed)
 
     def close(self) -> None:
-        """See :meth:`SmallModel.close`."""
         self._small.close()
 
 
@@ -98,19 +94,15 @@ class FittedSession:
 
     @property
     def length(self) -> int:
-        """Number of committed tokens in the cache."""
         return self._session.length
 
     def padded(self, nodes: int) -> int:
-        """Return the number of rows of a pass over ``nodes``."""
         return self._session.padded(nodes)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache."""
         return self._fit(self._session.prefill([min(token, self._rows - 1) for token in ids]))
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Score the tree in one pass."""
         if self._rows < self._vocab:
             tree = DraftTree(tree.shape, tree.tokens.clamp_max(self._rows - 1))
         return self._fit(self._session.score(tree))
@@ -122,13 +114,10 @@ class FittedSession:
         return TargetPass(F.pad(logits, (0, self._vocab - logits.shape[1]), value=-torch.inf))
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the entries of these nodes of the last tree."""
         self._session.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens."""
         self._session.rewind(length)
 
     def close(self) -> None:
-        """Release memory."""
         self._session.close()

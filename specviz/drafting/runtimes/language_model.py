@@ -119,7 +119,6 @@ class SessionModel:
         self.session.rewind(length)
 
     def close(self) -> None:
-        """Close the session."""
         if self._levels is not None:
             self._levels.close()
         self.session.close()

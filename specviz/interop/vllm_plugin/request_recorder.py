@@ -133,8 +133,6 @@ class RequestRecorder:
 
 
 class _File:
-    """Growing trace of one request."""
-
     def __init__(
         self, out: TextIO, text: TokenText, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
     ) -> None:
