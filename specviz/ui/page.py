@@ -62,7 +62,7 @@ def head(tabs: Mapping[str, str]) -> str:
     return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
 
-def script_route(script: Callable[[], str] = bundle.script) -> Route:
+def script_route(script: Callable[[], str]) -> Route:
     """Return the route of a script."""
     headers = {"Cache-Control": KEPT}
     return Route(f"/{script_address(script)}", lambda request: Response(script(), headers=headers, media_type="text/javascript"))
@@ -206,7 +206,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 sse.route(shared.live.streams, shared.presence.address_in),
                 downloads.route(shared.archive, shared.presence.address_in),
                 downloads.share_route(shared.archive, shared.presence.address_in),
-                script_route(),
+                script_route(bundle.script),
                 script_route(bundle.play),
                 script_route(bundle.share),
                 examples.route(),

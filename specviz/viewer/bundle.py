@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -88,19 +88,15 @@ def written(lengths: list[LengthCurves]) -> str:
 
 
 @cache
-def play() -> str:
-    """Return the script of the Play tab with its style sheet. Requires :func:`script` on the page."""
-    return _later("play")
-
-
-@cache
-def share() -> str:
-    """Return the script of the Share menu. Requires :func:`script` on the page."""
-    return _later("share")
-
-
-def _later(part: str) -> str:
+def later(part: str) -> str:
+    """Return the script of a part with its style sheet. Requires :func:`script` on the page."""
     return _wrapped([], part) + "Object.assign(SpecvizViewer.modules, modules);\n})();\n"
+
+
+play = partial(later, "play")
+"""The Play tab."""
+share = partial(later, "share")
+"""The Share menu."""
 
 
 def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:

@@ -1,8 +1,9 @@
-"""The Share menu in the browser: pictures of the step without the server."""
+"""The Share menu in the browser: pictures of the step without the server, and a frame for other sites."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -73,6 +74,25 @@ def test_the_same_as_pixels_and_in_motion(visitor: AppPage, tmp_path: Path) -> N
     clip = saved(visitor, "Clip, WebM", tmp_path)
     assert clip.read_bytes().startswith(b"\x1a\x45\xdf\xa3") and clip.stat().st_size > 10_000
     assert visitor.run("cursor") == 2 and visitor.run("within") == 1
+
+
+def test_embed_code_frames_the_stage_at_its_step_with_nothing_that_runs(browser: Browser, visitor: AppPage, url: str) -> None:
+    visitor.page.locator("#sp-sharing").get_by_role("button", name="Copy embed code").click()
+    expect(visitor.page.locator("#sp-linked")).to_have_text("Embed code copied.")
+    code = visitor.page.evaluate("navigator.clipboard.readText()")
+    assert re.fullmatch(r'<iframe src="[^"]*" title="STAND on [^"]*" [^<>]*sandbox="allow-scripts"[^<>]*></iframe>', code)
+    with closing(browser.new_context(viewport={"width": 900, "height": 720})) as context:
+        blog = context.new_page()
+        errors: list[str] = []
+        blog.on("pageerror", lambda error: errors.append(str(error)))
+        blog.set_content(f"<!doctype html><title>A blog</title><h1>A blog</h1>{code}")
+        frame = blog.frame_locator("iframe")
+        expect(frame.locator(".sv-tree-card h2")).to_contain_text("Step 3 of ")
+        expect(frame.locator(".sv-title")).to_have_text("STAND")
+        for name in ("Run live", "Share", "Stop"):
+            expect(frame.get_by_role("button", name=name)).to_have_count(0)
+        assert frame.locator("textarea, form, a[href]").count() == 0
+        assert errors == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

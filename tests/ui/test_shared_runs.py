@@ -165,3 +165,23 @@ def test_a_link_shows_its_run_with_a_date_and_one_that_is_over_says_so(shared: A
         path.unlink()
     found = opened()
     assert "no longer kept" in found["banner"].value and found["stage"] is None and found["run_name"] == "token_recycling"
+
+
+def test_another_site_frames_a_recorded_or_a_shared_run_and_no_other(shared: AppState, share: Share) -> None:
+    client = TestClient(Starlette(routes=[downloads.route(shared.archive, lambda scope: "here")]))
+
+    def framed(name: str) -> Response:
+        return client.get("/specviz/file", params={"run": name, "kind": "embed", "step": "3"})
+
+    name = stored(shared)
+    assert framed(name).status_code == 400 and "no longer kept" in framed(name).text
+    share(name)
+    for run in (name, "stand"):
+        answer = framed(run)
+        assert answer.headers["content-type"].startswith("text/html") and "content-disposition" not in answer.headers
+        assert answer.headers["content-security-policy"] == "sandbox allow-scripts"
+        assert "default-src 'none'" in answer.text and "gradio" not in answer.text.lower()
+    assert framed("nowhere").status_code == 400
+    for path in kept(shared):
+        path.unlink()
+    assert framed(name).status_code == 400, "the page that was made is shown after its run is gone"

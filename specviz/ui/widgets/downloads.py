@@ -28,6 +28,8 @@ KEPT_BYTES = 64 << 20
 """Maximum size of the cache of compressed files in bytes."""
 LEVEL = 5
 TRACE = "trace"
+EMBED = "embed"
+"""Kind of the page that other sites may frame: a recorded or shared run's stage alone, without access to the app around it."""
 
 
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
@@ -57,14 +59,19 @@ class Files:
         try:
             if of_step and not (step.isascii() and step.isdecimal() and len(step) < 7):
                 raise BadInput("The step number is invalid; enter a whole number.")
-            key = query.get("run", ""), kind, int(step) if of_step else 1
+            key = query.get("run", ""), "html" if kind == EMBED else kind, int(step) if of_step else 1
+            owner = self.address(request.scope)
+            if kind == EMBED:  # its step is in the address, which the page itself reads
+                await self.archive.recall(key[0], owner)
             file = self.cached.get(key)
             if file is None:
-                file = await self.archive.pool.do(lambda: self._made(key), ("file", key), self.address(request.scope))
+                file = await self.archive.pool.do(lambda: self._made(key), ("file", key), owner)
         except SpecvizError as error:
             return PlainTextResponse(str(error), 400)
-        headers = {"Content-Encoding": "gzip", "Content-Disposition": f'attachment; filename="{file[0]}"'}
-        headers |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        shown = {"Content-Disposition": f'attachment; filename="{file[0]}"'}
+        if kind == EMBED:
+            shown = {"Content-Security-Policy": "sandbox allow-scripts"}
+        headers = shown | {"Content-Encoding": "gzip", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return Response(file[1], media_type=theme.texts()["types"][file[0].rpartition(".")[2]], headers=headers)
 
     def _made(self, key: tuple[str, str, int]) -> tuple[str, bytes]:

@@ -1,5 +1,5 @@
 // @ts-check
-// The Share menu: a link, the step as a picture or a clip, and the run as one page. SpecvizViewer.share(page)
+// The Share menu: a link, the step as a picture or a clip, the run as one page, and the code that embeds it. SpecvizViewer.share(page)
 // fills it when it is first opened.
 import * as dom from "../kit/dom.js";
 import { clip, clips, picture, png, svg } from "./picture.js";
@@ -16,6 +16,9 @@ function save(blob, name) {
 
 /** @param {Stage} stage */
 const stem = ({ trace, cursor }) => `${(trace.run ? trace.run.method : "run").replace(/[^a-z0-9]+/gi, "-")}-step-${cursor + 1}`;
+
+/** @param {string} words */
+const quoted = (words) => words.replace(/&/g, "&amp;").replace(/"/g, "&quot;").replace(/</g, "&lt;");
 
 /** @param {HTMLElement} box @param {HTMLElement} button @param {Page} page */
 function share(box, button, page) {
@@ -43,6 +46,15 @@ function share(box, button, page) {
     return copied(page.link(), "Link", pair && page.own() ? "Your own run is not in a link to a pair: share it from its tab. " : before);
   }
 
+  async function embed() {
+    const [before, stage] = [await page.keep(), page.stage()];
+    const query = new URLSearchParams({ kind: "embed", run: page.name(), step: String((stage ? stage.cursor : 0) + 1) });
+    const source = new URL(page.address(`specviz/file?${query}`), location.href).href;
+    const title = stage?.trace.run ? `${stage.trace.run.title} on ${stage.trace.run.target}` : "specviz";
+    const look = 'width="100%" height="680" style="border:0" loading="lazy" sandbox="allow-scripts" allowfullscreen';
+    return copied(`<iframe src="${quoted(source)}" title="${quoted(title)}" ${look}></iframe>`, "Embed code", before);
+  }
+
   /** @param {(stage: Stage) => Promise<string>} work */
   const drawn = (work) => async () => {
     const stage = page.stage();
@@ -68,6 +80,7 @@ function share(box, button, page) {
     ["Picture, SVG", "this step, at any size", asSvg, "stage"],
     ["Picture, PNG", "this step, for slides", asPng, "stage"],
     ["One-file page", "the run, plays offline", asPage, "run"],
+    ["Copy embed code", "for a page of yours", embed, "run"],
   ];
   if (clips()) items.splice(3, 0, ["Clip, WebM", "this step in motion", asClip, "stage"]);
   const buttons = items.map(([name, about, work, needs]) => {
@@ -92,7 +105,7 @@ function share(box, button, page) {
     const stage = page.stage();
     const has = { any: true, stage: Boolean(stage), run: Boolean(page.name() || page.own()) };
     for (const one of buttons) one.disabled = !has[/** @type {keyof typeof has} */ (one.dataset.needs)];
-    own.textContent = page.own() ? "A link keeps your run, with its prompt, on this server for some days, for whoever has it." : "";
+    own.textContent = page.own() ? "A link or embed code keeps your run, with its prompt, on this server for some days, for whoever has it." : "";
   }
 
   /** @param {boolean} open */
