@@ -38,7 +38,7 @@ def test_runs_on_different_targets_are_no_batch() -> None:
         prepare(Request(method="reader", prompt="Hello", max_new_tokens=4, dtype=dtype), Memory())
         for dtype in ("float64", "float32")
     ]
-    with pytest.raises(BadInput, match="share one target"):
+    with pytest.raises(BadInput, match="must have the same target"):
         batch.traces(ready, 2)
 
 

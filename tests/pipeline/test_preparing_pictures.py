@@ -122,9 +122,9 @@ def test_a_draft_whose_layout_nobody_reads_is_refused(tiny: Any) -> None:
 
 
 def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:
-    with pytest.raises(ContextFull, match="Ask for fewer tokens"):
+    with pytest.raises(ContextFull, match="Request fewer tokens"):
         ran(max_new_tokens=110)
-    with pytest.raises(ContextFull, match="a shorter question"):
+    with pytest.raises(ContextFull, match="shorten the question"):
         ran(prompt="why " * 60)
 
 
