@@ -76,7 +76,7 @@ class SharedRuns:
     def until(self, key: str) -> str:
         """Return the time of a run's deletion as text; empty if the run is not shared."""
         path = self.folder / f"{key}{SUFFIX}"
-        if not path.exists():
+        if key not in self.store or not path.exists():  # a page may send any text as a run's name
             return ""
         return f"{datetime.fromtimestamp(path.stat().st_mtime + self.days * DAY, UTC):%d %B %Y, %H:%M} UTC".lstrip("0")
 

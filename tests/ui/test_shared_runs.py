@@ -85,6 +85,9 @@ def test_a_key_that_nobody_was_given_finds_nothing(shared: AppState, share: Shar
     share(stored(shared))
     with pytest.raises(BadInput, match="no longer kept"):
         asyncio.run(shared.archive.recall(MINE + key, "there"))
+    for path in kept(shared):
+        path.rename(path.parent.parent / "settings.spectrace.jsonl.gz")
+    assert shared.archive.shared.until(key) == ""
 
 
 @pytest.mark.parametrize("name", ["", "mine:guess", "stand", "../x", "mine:../x", "mine:" + "a" * 24])
