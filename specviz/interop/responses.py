@@ -266,7 +266,7 @@ class TokenReader(NumberedTokens):
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
         """Split ``whole`` by token: unaccounted text before each token, each token's text, and the text after the last token.
 
-        A token whose text is not in ``whole`` (part of a character, an end token) gets the text up to the next match.
+        A token whose text is not in ``whole``, such as part of a character or an end token, gets the text up to the next match.
         """
         before, pieces, silent, rest = [""] * len(texts), [""] * len(texts), -1, whole
         for place, text in enumerate(texts):

@@ -1,6 +1,6 @@
 """Client of a running server: vLLM, SGLang, llama.cpp, or any other with OpenAI's chat completions.
 
-Tokens arrive in a stream, and each arrival is a step. With ``--per-request-spec-decode-metrics detailed``, vLLM also counts
+Tokens arrive in a stream, and each arrival is a step. vLLM with ``--per-request-spec-decode-metrics detailed`` also counts
 drafted and accepted tokens per verified draft. llama.cpp counts them up to each token. Other servers report only arrivals.
 """
 

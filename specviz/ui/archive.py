@@ -305,8 +305,13 @@ class Archive:
 
     async def recall(self, name: str, owner: str) -> str:
         """Load the run of a link, if shared, and return the modality. Raises BadInput if the run does not exist."""
+
+        def restored() -> str:
+            self.shared.restore(name.removeprefix(MINE))
+            return self.run(name).modality
+
         if name.startswith(MINE):
-            await self.pool.do(lambda: self.shared.restore(name.removeprefix(MINE)), ("shared", name), owner)
+            return await self.pool.do(restored, ("shared", name), owner)
         return self.run(name).modality
 
     def _lines(self, path: Path) -> list[str]:

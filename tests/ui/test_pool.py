@@ -107,6 +107,7 @@ def test_a_kept_run_is_read_in_the_pool_alone(
 ) -> None:
     built, shared = opened
     name = MINE + shared.archive.store.new(lines(sample_trace(4, method="prompt_lookup")))
+    shared.archive.shared.keep(name.removeprefix(MINE), "a")  # an address may name it only then
     where = set[str]()
 
     def noted(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Autoregressive draft model: a smaller language model that drafts one token at a time (speculative sampling).
 
-The model's cache follows the committed text; rejected drafts are rewound. Before the next draft, the model reads the committed
-tokens that its cache lacks. These are the bonus token and, after full acceptance, the last drafted token.
+The model's cache follows the committed text; rejected drafts are rewound. Before the next draft, the model reads committed tokens
+that are not in its cache: the bonus token and, after full acceptance, the last drafted token.
 """
 
 from __future__ import annotations

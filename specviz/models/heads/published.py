@@ -399,8 +399,8 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
 
 
 def _block_taps(said: Settings, layers: int, own: int, library: bool) -> tuple[int, ...]:
-    """Return the taps of a block drafter as indices of transformers' hidden states. The speculators library stores such indices.
-    z-lab and DeepSpec store layer numbers, -1 for the embedding."""
+    """Return the taps of a block drafter as indices of transformers' hidden states, which the speculators library stores. z-lab
+    and DeepSpec store layer numbers, -1 for the embedding."""
     if library:
         return _within(said, layers, said.get("aux_hidden_state_layer_ids", NUMBERS))
     ids = said.get("target_layer_ids", LAYER_IDS)

@@ -315,9 +315,8 @@ def _header(gguf: Path) -> GGUFReader:
 def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: Mapping[str, Any]) -> None:
     """Raise ModelUnavailable unless the file holds all of the model's weights and nothing else.
 
-    transformers ignores unknown tensors without a warning, so the numbers in file and model are counted. Rotary divisors, a
-    stored copy of a tied head and MTP layers are not counted. Neither are keys and values of layers that share another layer's
-    (Gemma 3n, 4).
+    transformers ignores unknown tensors without a warning, so the numbers in file and model are counted. Not counted are rotary
+    divisors, a stored copy of a tied head, MTP layers, and keys and values of layers that share others (Gemma 3n, 4).
     """
     config, own = model.config, int(model.config.num_hidden_layers)
     if missing := sorted(loading_info["missing_keys"]):
