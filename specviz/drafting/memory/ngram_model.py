@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 
 DISCOUNT = 0.75
@@ -110,11 +110,7 @@ def _small(values: np.ndarray) -> np.ndarray:
 
 def load(path: Path) -> NgramModel:
     """Load the model in ``path``. Raises ModelUnavailable if the file holds no such model."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            stored = {name: file.get_tensor(name).astype(np.int64) for name in file.keys()}
-    except (OSError, SafetensorError) as problem:
-        raise ModelUnavailable(f"{path.name} cannot be read ({problem}): fetch the file again.") from problem
+    stored, _ = read_weights(path)
     if set(stored) != set(_NAMES):
         raise ModelUnavailable(f"{path.name} is not an n-gram model: choose a file that `train ngrams` wrote.")
-    return NgramModel(Counts(**stored))
+    return NgramModel(Counts(**{name: values.numpy() for name, values in stored.items()}))

@@ -98,21 +98,13 @@ def best_guess(
     for length in sorted(lengths, key=lambda n: (reach[n], n), reverse=True):
         if reach[length] + 1e-9 < best.score and not all_lengths:
             break
-        guess = guess_after(positions[length - 1], length, rule.limit(length), rule)
+        position = positions[length - 1]
+        guess = Guess(length, rule.limit(length), positions=[position])
+        (_add_likeliest if rule.tree else _add_successors)(guess, position, rule.floor)
         tried.append((length, guess.limit, guess.score))
         if (guess.score, guess.matched) > (best.score, best.matched) and guess.tokens:
             best = guess
     return best, tried
-
-
-def guess_after(position: Position, matched: int, limit: int, rule: LengthRule) -> Guess:
-    """Return the guess after a match that ends at ``position``."""
-    guess = Guess(matched, limit, positions=[position])
-    if rule.tree:
-        _add_likeliest(guess, position, rule.floor)
-    else:
-        _add_successors(guess, position, rule.floor)
-    return guess
 
 
 def _add_successors(guess: Guess, position: Position, floor: float) -> None:

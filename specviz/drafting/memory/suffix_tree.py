@@ -184,13 +184,3 @@ class SuffixTree:
             place += length
             node = child
         return Position(node, length)
-
-    def nodes(self) -> int:
-        """Return the number of nodes without the root."""
-        count, open_nodes = 0, [self.root]
-        while open_nodes:
-            below = open_nodes.pop().children
-            if below:
-                count += len(below)
-                open_nodes.extend(below.values())
-        return count

@@ -142,9 +142,9 @@ class BlockNet(Network):
         pair = torch.cat((F.embedding(tokens, self.embedding), features.to(self.embedding.dtype)), dim=-1)
         return (pair - self.centre) * self.scale
 
-    def zero(self, batch: int = 1) -> State:
-        """Return the state before the first input."""
-        shape = (self.config.recurrent_layers, batch, self.config.width)
+    def zero(self) -> State:
+        """Return the state of one text before the first input."""
+        shape = (self.config.recurrent_layers, 1, self.config.width)
         return self.embedding.new_zeros(shape), self.embedding.new_zeros(shape)
 
     def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
@@ -179,11 +179,10 @@ class BlockNet(Network):
             inputs = torch.stack(outputs, dim=1)
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
-    def _step_by_step(self, layout: Layout | None = None) -> tuple[Step, ...]:
-        """Return the recurrence's layers with their current weights, packed by ``layout`` if given."""
-        keep = layout or plain
+    def _step_by_step(self, layout: Layout = plain) -> tuple[Step, ...]:
+        """Return the recurrence's layers with their current weights, packed by ``layout``."""
         weights = self.recurrence.all_weights
-        return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
+        return tuple(Step(layout(enter), layout(again), bias + more) for enter, again, bias, more in weights)
 
     def runtime(self, layout: Layout = plain) -> BlockNet:
         """Return a copy for inference, with frozen matrices packed by ``layout``."""

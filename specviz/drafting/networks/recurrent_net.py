@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.attention import Layout, Product, plain
 from specviz.drafting.networks.network import Network
 
 State = tuple[Tensor, Tensor]
@@ -34,25 +34,15 @@ class RecurrentConfig:
     eps: float = 1e-6
 
 
-class RecurrentNet(Network):
-    """The network for training.
+class Cell:
+    """The cell's steps, with products in place of the matrices."""
 
-    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``probe`` [hidden]:
-    learned embedding of the probe. ``draft_ids`` [support]: token ids of the head's rows.
-    """
-
-    title, shape, needs_vocabulary = "recurrent drafter", RecurrentConfig, True
-    head: Tensor
-
-    def __init__(self, config: RecurrentConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
-        super().__init__(config, embedding, head, draft_ids)
-        self.enter = nn.Linear(2 * config.hidden, config.entry, bias=False)
-        self.word = nn.Linear(config.hidden, config.word, bias=False)
-        self.first = nn.Linear(config.entry + config.word, 4 * config.width, bias=False)
-        self.later = nn.Linear(config.width + config.word, 4 * config.width, bias=False)
-        self.leave = nn.Linear(config.width, config.hidden, bias=False)
-        self.norm = nn.Parameter(torch.ones(config.hidden))
-        self.probe = nn.Parameter(torch.zeros(config.hidden))
+    config: RecurrentConfig
+    embedding: Tensor
+    enter: Product
+    word: Product
+    first: Product
+    later: Product
 
     def begin(self, features: Tensor, tokens: Tensor) -> State:
         """Return the cell's state from the target's states [row, 2 * hidden] (last token, probe) and the next tokens [row]."""
@@ -67,6 +57,31 @@ class RecurrentNet(Network):
     def embedded(self, tokens: Tensor) -> Tensor:
         """Return the cell's input [row, word] for tokens [row]."""
         return self.word(F.rms_norm(F.embedding(tokens, self.embedding), (self.config.hidden,), eps=self.config.eps))
+
+
+class RecurrentNet(Cell, Network):
+    """The network for training.
+
+    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``probe`` [hidden]:
+    learned embedding of the probe. ``draft_ids`` [support]: token ids of the head's rows.
+    """
+
+    title, shape, needs_vocabulary = "recurrent drafter", RecurrentConfig, True
+    head: Tensor
+    enter: nn.Linear
+    word: nn.Linear
+    first: nn.Linear
+    later: nn.Linear
+
+    def __init__(self, config: RecurrentConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
+        super().__init__(config, embedding, head, draft_ids)
+        self.enter = nn.Linear(2 * config.hidden, config.entry, bias=False)
+        self.word = nn.Linear(config.hidden, config.word, bias=False)
+        self.first = nn.Linear(config.entry + config.word, 4 * config.width, bias=False)
+        self.later = nn.Linear(config.width + config.word, 4 * config.width, bias=False)
+        self.leave = nn.Linear(config.width, config.hidden, bias=False)
+        self.norm = nn.Parameter(torch.ones(config.hidden))
+        self.probe = nn.Parameter(torch.zeros(config.hidden))
 
     def logits(self, output: Tensor) -> Tensor:
         """Map the cell's output [row, width] to logits [row, support]."""
@@ -95,27 +110,15 @@ def _activate(x: Tensor) -> Tensor:
     return F.gelu(F.layer_norm(x, (x.shape[-1],)))
 
 
-class RecurrentRuntime:
+class RecurrentRuntime(Cell):
     """Inference runtime: frozen weights, packed for the machine and shared between runs, which keep their own states."""
 
-    def __init__(self, net: RecurrentNet, layout: Layout = plain) -> None:
+    def __init__(self, net: RecurrentNet, layout: Layout) -> None:
         self.config, self.draft_ids, self.probe = net.config, net.draft_ids, net.probe
-        self._embedding, self.device = net.embedding, net.embedding.device
-        self._enter, self._word = layout(net.enter.weight), layout(net.word.weight)
-        self._first, self._later = layout(net.first.weight), layout(net.later.weight)
+        self.embedding, self.device = net.embedding, net.embedding.device
+        self.enter, self.word = layout(net.enter.weight), layout(net.word.weight)
+        self.first, self.later = layout(net.first.weight), layout(net.later.weight)
         self._leave, self._head = layout(net.leave.weight), layout((net.head * net.norm).contiguous())
-
-    def begin(self, features: Tensor, tokens: Tensor) -> State:
-        entered = self._enter(unit(features, self.config))
-        gates = self._first(torch.cat((entered, self._embedded(tokens)), dim=-1))
-        return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
-
-    def go_on(self, state: State, tokens: Tensor) -> State:
-        return cell(self._later(torch.cat((state[0], self._embedded(tokens)), dim=-1)), state[1])
-
-    def _embedded(self, tokens: Tensor) -> Tensor:
-        words = F.rms_norm(F.embedding(tokens, self._embedding), (self.config.hidden,), eps=self.config.eps)
-        return self._word(words)
 
     def logits(self, output: Tensor) -> Tensor:
         return self._head(F.rms_norm(self._leave(output), (self.config.hidden,), eps=self.config.eps))

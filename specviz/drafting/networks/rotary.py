@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-def rates_of(size: int, theta: float = 10000.0) -> Tensor:
+def rates_of(size: int, theta: float) -> Tensor:
     """Return the rotary inverse frequencies in radians per position, float64 [size / 2]."""
     half = size // 2
     return theta ** -(torch.arange(half, dtype=torch.float64) / half)
@@ -33,7 +33,7 @@ def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)
 
 
-def grid_rotary(places: int, grid: int, first: int, size: int, theta: float = 10000.0) -> Tensor:
+def grid_rotary(places: int, grid: int, first: int, size: int, theta: float) -> Tensor:
     """Return two-dimensional cosines and sines, float64 [2, place, rate], as in LlamaGen (Sun et al. 2024, arXiv 2406.06525).
 
     The first half of the frequencies rotates by the row of an image's cell, the second by the column. The image has ``grid``

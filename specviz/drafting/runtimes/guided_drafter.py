@@ -56,17 +56,9 @@ class GuidedStepper:
         self.network: Any = network
         self.scale, self.padding = scale, padding
         self.draft_ids: Tensor | None = network.draft_ids
-
-    @property
-    def config(self) -> TapsLayers:
-        config: TapsLayers = self.network.config
-        return config
-
-    @property
-    def embedding(self) -> Tensor:
-        """The network's embedding [vocab, hidden], which has the device and dtype of the states."""
-        embedding: Tensor = self.network.embedding
-        return embedding
+        self.config: TapsLayers = network.config
+        self.embedding = network.embedding
+        self.reach, self.fuse = network.reach, network.fuse
 
     @property
     def rotary(self) -> Tensor:
@@ -76,14 +68,6 @@ class GuidedStepper:
 
     def open(self, capacity: int) -> GuidedCache:
         return GuidedCache(self.network.open(TWO * capacity))
-
-    def reach(self, positions: int) -> None:
-        self.network.reach(positions)
-
-    def fuse(self, features: Tensor) -> Tensor:
-        """Return the network's features [input, row, hidden] from the target's states [input, row, tap * hidden]."""
-        fused: Tensor = self.network.fuse(features)
-        return fused
 
     def logits(self, output: Tensor) -> Tensor:
         """Map outputs [input, row, hidden] to guided logits [input, support]."""

@@ -40,11 +40,6 @@ class Layout:
     positions: Tensor | None = field(default=None, compare=False)
     shift: int = 0
 
-    @property
-    def of_text(self) -> tuple[int, ...]:
-        """Indices of the prompt's tokens in the text-only view."""
-        return tuple(View(self.length, self.hidden).kept_places)
-
     def axial(self, places: Tensor) -> Tensor:
         """Return [4, row] for tokens at ``places`` [row]: the index, and the target's positions in time, height and width."""
         three = (places + self.shift).expand(3, -1)
