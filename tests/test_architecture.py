@@ -57,7 +57,7 @@ BUDGETS = {
     "acceptance": 5_181,
     "bench": 24_822,
     "commands": 7_785,
-    "drafting": 64_121,
+    "drafting": 64_071,
     "engine": 21_938,
     "figures": 9_708,
     "inspection": 7_042,

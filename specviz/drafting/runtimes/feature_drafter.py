@@ -18,10 +18,9 @@ from torch import Tensor
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Round, TargetPass
+from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
-from specviz.trace.schema import Note
 
 # Rows of a prompt per forward; the mask has this number times the prompt's length entries.
 PIECE = 512
@@ -90,7 +89,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._cache: Cache | None = None
         self._wants_fixed = fixed
         self._fixed: FixedLevels | None = None
-        self._calls = 0
         self._restart()
 
     def _restart(self) -> None:
@@ -190,13 +188,10 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._restart()
 
     def calls(self) -> int:
-        count, self._calls = self._calls, 0
+        count = super().calls()
         if self._fixed is not None:
             count, self._fixed.calls = count + self._fixed.calls, 0
         return count
-
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return ()
 
     @torch.inference_mode()
     def levels(self, context: Context) -> EagerLevels | FixedLevels | None:

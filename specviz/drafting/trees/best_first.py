@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafting.trees.dynamic import MAX_NODES, SHARPER, WORTHLESS, SizePolicy
+from specviz.drafting.trees.dynamic import MAX_NODES, SHARPER, WORTHLESS, SizePolicy, likeliest
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import FrontierNote, Offer
@@ -58,10 +58,7 @@ class BlockMarginals(Drafter, Protocol):
 
 def ranked(logits: Tensor, support: Tensor | None, width: int, temperature: float = 1.0) -> list[Depth]:
     """Return the top ``width`` tokens of each row of ``logits`` [depth, support], copied to the host at once."""
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    best = (wide if temperature == 1 else wide / temperature).log_softmax(-1).topk(min(width, wide.shape[-1]), dim=-1)
-    ids = best.indices if support is None else support[best.indices]
-    log_q = best.values.double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
+    log_q, ids = likeliest(logits, support, width, temperature)
     tokens, values = torch.stack((ids.double(), log_q)).tolist()  # ids are exact in float64
     return [Depth([int(token) for token in row], values[depth]) for depth, row in enumerate(tokens)]
 

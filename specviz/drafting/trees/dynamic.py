@@ -198,17 +198,27 @@ class _Beam:
     values: Tensor
 
 
-def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
-    """Return the best children below each row of a beam, and the best of these as the next beam, on the device.
+def likeliest(logits: Tensor, support: Tensor | None, width: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities, float64, and token ids of the top ``width`` tokens of each row, both [row, child].
 
-    Probabilities are the drafter's at ``temperature``. A log-probability rounded above 0 is clamped, so that no node's value
-    exceeds its parent's. Rows are in the order of :meth:`_Candidates.expand`, which makes the same choice on the host.
+    ``temperature``: that of the distribution. A log-probability rounded above 0 is clamped, so that no node's value exceeds its
+    parent's.
     """
-    logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
     wide = logits if logits.dtype == torch.float64 else logits.float()
     best = (wide if temperature == 1 else wide / temperature).log_softmax(-1).topk(min(width, wide.shape[-1]), dim=-1)
     ids = best.indices if support is None else support[best.indices]
     log_q = best.values.double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
+    return log_q, ids
+
+
+def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
+    """Return the best children below each row of a beam, and the best of these as the next beam, on the device.
+
+    Probabilities are the drafter's at ``temperature``. Rows are in the order of :meth:`_Candidates.expand`, which makes the same
+    choice on the host.
+    """
+    logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
+    log_q, ids = likeliest(logits, support, width, temperature)
     values = (log_q if above is None else above.values[:, None] + log_q).flatten()
     ordered = values.sort(stable=True, descending=True)
     order = ordered.indices[:width]
