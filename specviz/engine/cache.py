@@ -103,6 +103,11 @@ class KeyValues:
         self._homes[layer.number] = ((names[0], places[0]), (names[1], places[1]))
         self._make_views(layer)
 
+    def entries(self, number: int) -> Tensor:
+        """Keys and values of the only text in layer ``number``, which have one shape: [2, head, column, size]."""
+        bank, place = self._homes[number][0]
+        return self._banks[bank][place : place + 2, 0]
+
     def _make_views(self, layer: KeyValueLayer) -> None:
         (key_bank, key_place), (value_bank, value_place) = self._homes[layer.number]
         layer.key_buffer = self._banks[key_bank][key_place]

@@ -60,8 +60,9 @@ class Untimed:
 
 
 @contextmanager
-def capturing() -> Iterator[None]:
-    """Exclude the ``with`` block, a capture for all later passes, from the current thread's run, which reports it separately."""
+def capturing(passes: int = 1) -> Iterator[None]:
+    """Exclude the ``with`` block, in which ``passes`` are captured for all later runs, from the current thread's run, which
+    reports it separately."""
     untimed: Untimed | None = getattr(_OF_THREAD, "untimed", None)
     if untimed is None:
         yield
@@ -72,7 +73,7 @@ def capturing() -> Iterator[None]:
             yield
         finally:
             untimed.capturing += untimed._now() - since
-            untimed.captures += 1
+            untimed.captures += passes
 
 
 class Stopwatch:

@@ -23,24 +23,26 @@ from specviz.engine.to_device import copy_into
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput
 
-TIERS = ("auto", "eager", "graph")
+TIERS = ("auto", "eager", "graph", "compiled")
 WIDTHS = (1, 8, 16, 32, 64, 96, 128, 256, 640)
 # Slots a cache keeps free after the committed tokens for the rows of one pass, padding included. A larger tree makes it grow.
 TREE_ROOM = 128
 COLUMNS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 """Numbers of columns for which attention is captured. A pass uses the smallest that fits, since its cost grows with them."""
 STRIDE = 256
-"""Granularity of a cache's memory in columns; a cache has at least two strides."""
+"""Columns of a pooled cache beyond the largest pass: compiled code differs for a pass that sees the whole memory."""
 GRAPHS = 24
 """Captured passes kept per cache; the least recently used is evicted."""
 IDLE = 2
 """Idle caches, with their graphs, kept per model between runs."""
 
 
-def choose_tier(tier: str, device: torch.device, obstacle: str = "") -> tuple[str, str]:
-    """Return (tier, warning). "auto" is graph on CUDA without an ``obstacle`` to capturing, else eager.
+def choose_tier(
+    tier: str, device: torch.device, obstacle: str = "", plain: str = "only text models have compiled passes"
+) -> tuple[str, str]:
+    """Return (tier, warning). "auto" is graph on CUDA without an ``obstacle`` to capturing, else eager; "compiled" is graph too.
 
-    Raises BadInput for an unknown tier, or for "graph" with an obstacle.
+    Raises BadInput for an unknown tier, for "graph" with an obstacle, or for "compiled" with a ``plain`` reason against it.
     """
     if tier not in TIERS:
         raise BadInput(f"There is no tier {tier!r}; choose one of {', '.join(TIERS)}.")
@@ -48,9 +50,11 @@ def choose_tier(tier: str, device: torch.device, obstacle: str = "") -> tuple[st
         if device.type != "cuda":
             return "eager", ""
         return ("eager", f"Running eagerly: {obstacle}.") if obstacle else ("graph", "")
-    if tier == "graph" and obstacle:
-        raise BadInput(f"This target cannot run in the graph tier: {obstacle}. Choose --tier eager.")
-    return tier, ""
+    if tier == "compiled" and plain and not obstacle:
+        raise BadInput(f"This target cannot run in the compiled tier: {plain}. Choose --tier graph.")
+    if tier != "eager" and obstacle:
+        raise BadInput(f"This target cannot run in the {tier} tier: {obstacle}. Choose --tier eager.")
+    return "eager" if tier == "eager" else "graph", ""
 
 
 def padded_width(nodes: int) -> int:
@@ -188,7 +192,7 @@ class CachePool:
     def acquire(self, model: Any, words: Sequence[Hashable], capacity: int) -> PooledCache:
         """Acquire a cache for layers with these ``words`` and room for ``capacity`` columns: the smallest idle one that fits,
         else a new one."""
-        columns = max(2 * STRIDE, -(-capacity // STRIDE) * STRIDE)
+        columns = bucket(capacity) + STRIDE
         with self._lock:
             idle = self._idle.setdefault(model, [])
             fitting = [pooled for pooled in idle if pooled.cache.words == tuple(words) and pooled.cache.capacity >= columns]
@@ -217,6 +221,7 @@ CACHE_POOL = CachePool()
 class GraphRunner:
     """Padded passes of one session: ``forward`` over the cache in ``pooled``. ``taps`` are the hidden states it returns.
 
+    ``fused`` returns the forward of a compiled pass by width and columns, None where there is none yet.
     ``others`` are the first tokens of the batch's other rows, whose later tokens equal the first row's; ``numbers`` are further
     per-session values that a capture must not freeze.
     """
@@ -228,6 +233,7 @@ class GraphRunner:
     variant: Hashable = ()
     others: tuple[Sequence[int], ...] = ()
     numbers: tuple[int, ...] = ()
+    fused: Callable[[int, int], Forward | None] = lambda width, columns: None
 
     def __call__(self, tree: DraftTree, length: int) -> Outputs:
         """Return logits [node, vocab] and hidden states [node, hidden] of the tree's own nodes, padding cut off.
@@ -257,38 +263,41 @@ class GraphRunner:
         pooled, variant, width = self.pooled, self.variant, inputs.tokens.shape[1]
         pooled.grow(needed)
         columns = min(bucket(needed), pooled.cache.capacity)
+        fused = self.fused(width, columns)
+        variant = variant if fused is None else ("fused", variant)
         if not is_captured(self.device):
-            return self.padded_pass(inputs, columns)
+            return self.padded_pass(inputs, columns, fused)
         graph = pooled.find(variant, self.taps, columns, width)
         if graph is None:
             if not pooled.graphs:  # a pool is freed with its last graph and must not be reused
                 pooled.pool = new_pool()
-            graph = captured(lambda: self.padded_pass(inputs, columns), self.device, pooled.pool)
+            graph = captured(lambda: self.padded_pass(inputs, columns, fused), self.device, pooled.pool)
             pooled.keep((variant, self.taps, columns, width), graph)
         replay, outputs = graph
         replay()
         return outputs
 
     @torch.inference_mode()
-    def padded_pass(self, inputs: Inputs, columns: int) -> Outputs:
-        """Run the whole pass from its static inputs, without reading any of them on the host."""
+    def padded_pass(self, inputs: Inputs, columns: int, fused: Forward | None = None) -> Outputs:
+        """Run the whole pass from its static inputs, ``fused`` if given, without reading any of them on the host."""
         width = inputs.tokens.shape[1]
         length, depths = inputs.places[:1], inputs.places[1 : 1 + width]
         slots = length + torch.arange(width, device=self.device)
         seen = (torch.arange(columns, device=self.device) < length).repeat(width, 1)
-        return self._forward(inputs, length + depths, slots, seen.index_copy_(1, slots, inputs.ancestors), columns)
+        seen.index_copy_(1, slots, inputs.ancestors)
+        return self._write(inputs, length + depths, slots, seen, columns, fused or self.forward)
 
     @torch.inference_mode()
     def rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
         """As :meth:`padded_pass`, in the slots of an existing chain."""
         places = inputs.places[1 : 1 + inputs.tokens.shape[1]]
         seen = torch.arange(columns, device=self.device)[None] <= places[:, None]
-        return self._forward(inputs, places, places, seen, columns)
+        return self._write(inputs, places, places, seen, columns, self.forward)
 
-    def _forward(self, inputs: Inputs, places: Tensor, slots: Tensor, seen: Tensor, columns: int) -> Outputs:
+    def _write(self, inputs: Inputs, places: Tensor, slots: Tensor, seen: Tensor, columns: int, forward: Forward) -> Outputs:
         cache = self.pooled.cache
         cache.slots, cache.columns = slots, columns
         try:
-            return self.forward(inputs.tokens, places, seen, inputs.places[1 + inputs.tokens.shape[1] :])
+            return forward(inputs.tokens, places, seen, inputs.places[1 + inputs.tokens.shape[1] :])
         finally:
             cache.slots = None

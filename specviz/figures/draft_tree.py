@@ -93,10 +93,7 @@ def rows(tree: DiGraph) -> dict[str, float]:
     A parent stands midway between the first and the last child. A subtree that would overlap the nodes above moves down as a
     whole.
     """
-    from networkx import (
-        descendants,
-        dfs_postorder_nodes,
-    )  # slow to import, and not needed when the app starts
+    from networkx import descendants, dfs_postorder_nodes  # slow to import, and not needed when the app starts
 
     free: defaultdict[int, float] = defaultdict(float)
     found: dict[str, float] = {}

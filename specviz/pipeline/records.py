@@ -30,6 +30,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
     request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.warp
     more = dict(prepared.run_fields)
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
+    decoder = getattr(target, "decoder", None)
     on_gpu = target.device.type == "cuda"
     return Run(
         modality=prepared.resources.modality,
@@ -41,7 +42,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         sampling=Sampling(warp.temperature, warp.top_k, warp.top_p, request.seed, composition.generation),
         device=str(target.device),
         dtype=str(getattr(target, "number_format", target.dtype)).removeprefix("torch."),
-        tier=target.tier,
+        tier="compiled" if decoder and decoder.regions.compiled else target.tier,
         prompt=request.prompt,
         prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),
         max_new_tokens=prepared.budget,
@@ -65,7 +66,8 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
 
 def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
     """Return the end record. If decoding the final image fails, that error becomes the reason unless the run already failed."""
-    outcome = decoding.outcome
+    outcome, decoder = decoding.outcome, getattr(prepared.target, "decoder", None)
+    news = decoder.regions.take_news() if decoder else []
     try:
         more = prepared.end_fields(outcome.output_ids)
     except Exception as error:  # any error, so that the end is recorded
@@ -78,7 +80,7 @@ def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End
         text="".join(written(prepared.text, [], outcome.output_ids, frozenset(prepared.target.eos_ids))),
         prefill_ns=outcome.prefill_ns,
         metrics=summarise(steps, outcome.reason, outcome.prefill_ns, capture_ns=outcome.capture_ns),
-        message=outcome.message,
+        message=" ".join([outcome.message, *news]).strip(),
         captures=outcome.captures,
         capture_ns=outcome.capture_ns,
         **more,

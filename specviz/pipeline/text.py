@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,14 @@ from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Target
+from specviz.engine.regions import FOLDER
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.heads.heads import draft_model, drafting_heads, several_models
 from specviz.models.heads.intermediate_models import intermediate_model, layer_parallel
+from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.pipeline.prepared import Inputs, Prepared, Progress
 from specviz.pipeline.request import refuse_unused
@@ -58,7 +61,10 @@ def prepare(inputs: Inputs) -> Prepared:
         )
     refuse_unused(request, {"guidance": "only image models use guidance"})
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
+    os.environ.setdefault(FOLDER, str(cache_folder() / "compiled"))
     target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
+    if decoder := getattr(target, "decoder", None):
+        decoder.regions.progress = progress
     text = loaded.text
     ids = text.encode(request.prompt, request.raw)
     if len(ids) + request.max_new_tokens > target.context_length:

@@ -12,13 +12,16 @@ from torch import Tensor
 
 from specviz.engine.attention import GROUPED, additive
 from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.engine.cached import cached
 from specviz.engine.interfaces import TargetPass
+from specviz.engine.regions import obstacle
 from specviz.engine.stop import chunks
-from specviz.engine.tiers import GraphRunner, PooledCache, choose_tier, tree_attention_mask
+from specviz.engine.tiers import Forward, GraphRunner, PooledCache, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.cached_session import CachedSession
+from specviz.targets.decoder import Decoder, refusal
 from specviz.targets.layers import (
     FULL,
     REREADS,
@@ -145,7 +148,16 @@ class TextTarget(LanguageTarget):
         self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
         # Models with a list of kinds take one mask per kind; models whose layers all slide take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
-        self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
+        plain = self._plain()
+        self.tier, self.warning = choose_tier(tier, self.device, self._obstacle(), plain)
+        self.decoder: Decoder | None = None
+        if self.tier == "graph" and not plain and (tier == "compiled" or self.device.type == "cuda"):
+            decoder = cached(model, "regions", lambda: Decoder(model))  # joins matrices, so before this model's first capture
+            self.decoder = decoder if tier == "compiled" else None
+
+    def _plain(self) -> str:
+        """Return the reason why this model's passes cannot be compiled, or an empty string."""
+        return obstacle(self.device) or refusal(self.model)
 
     def _obstacle(self) -> str:
         """Return the reason why this model cannot be captured in a graph, or an empty string."""
@@ -234,13 +246,19 @@ class TextSession(CachedSession):
         super().__init__(capacity, taps)
 
     def _runner(self, pooled: PooledCache) -> GraphRunner:
-        target, taps = self.target, self.taps
+        target, taps, decoder = self.target, self.taps, self.target.decoder
+
+        def fused(width: int, columns: int) -> Forward | None:
+            whole = columns == pooled.cache.capacity
+            if decoder is None or target.embed is not None or whole or not decoder.regions.ready(width, columns):
+                return None
+            return lambda tokens, places, mask, _: decoder.forward(tokens, places, mask, pooled.cache, taps)
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, _: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
             return target.run(tokens, places[None], target.finished(mask[None]), pooled.cache.cache, taps)
 
         variant = target.variant if target.embed is None else ("embeddings", id(target.embed))
-        return GraphRunner(forward, pooled, taps, target.device, variant)
+        return GraphRunner(forward, pooled, taps, target.device, variant, fused=fused)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache; logits are the last position's, [1, vocab], hidden is [position, hidden]."""

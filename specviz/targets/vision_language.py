@@ -77,6 +77,9 @@ class VisionLanguageTarget(TextTarget):
         self.masked = self.family.blocks == "prompt"
         self.variant = ("shift", self.family.first + sight.shift, self.family.axes)
 
+    def _plain(self) -> str:
+        return "only text models have compiled passes"
+
     def _obstacle(self) -> str:
         if self.family.blocks:
             return "its prompt has bidirectional attention, so its prefill needs a separate mask"

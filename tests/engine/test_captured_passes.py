@@ -136,15 +136,15 @@ def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatc
 
 def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs: Graphs) -> None:
     model = tiny_llama()
-    eager, graph = (TextTarget(model, "tiny", (), tier).open(500) for tier in ("eager", "graph"))
+    eager, graph = (TextTarget(model, "tiny", (), tier).open(120) for tier in ("eager", "graph"))
     small, large = DraftTree.of([1, 2, 3], [-1, 0, 0]), DraftTree.of([1] * 300, [-1] + [0] * 299)
-    text = [token % 48 for token in range(480)]
+    text = [token % 48 for token in range(100)]
     for session in (eager, graph):
         session.prefill(text)
     for tree in (small, large, small):
         wanted, found = eager.score(tree), graph.score(tree)
         assert torch.allclose(wanted.logits, found.logits, atol=1e-9)
-        eager.rewind(480)
+        eager.rewind(100)
     assert graphs.captures == 3, "graphs know addresses, so those of the smaller cache are gone"
 
 

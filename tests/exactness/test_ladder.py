@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Composition, Draft, Proposal
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import LEVELS, Recorder
+from specviz.engine.regions import Regions
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
@@ -45,6 +48,10 @@ def _quick(row: Row) -> bool:
 
 
 CLIMBED = [(row, way, way in fast(row, row.ways) and _quick(row)) for row in ROWS for way in row.climbs]
+COMPILED = [
+    *((Row("autoregressive"), Way("graph", dtype, "warm"), False) for dtype in ("float64", "float32")),
+    *((row, way, False) for row in ROWS if row.world == "text" for way in row.climbs if way.tier == "graph"),
+]
 AUDITED = [
     (row, way, way.tier == "eager" and way in fast(row, row.audits))
     for row in ROWS
@@ -104,6 +111,20 @@ def test_same_tokens_as_the_baseline(row: Row, way: Way) -> None:
         assert not row.misses or min(accepted) == 0
         rounds.append(len(run.steps))
     assert not row.recalls or rounds[1] < 0.6 * rounds[0], "the second run remembers the first one's output"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("row", "way"), _cases(COMPILED))
+def test_compiled_passes_write_the_same_tokens(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens that plain passes write, in single precision too."""
+    monkeypatch.setattr(Regions, "background", False)
+    (whole, _), fused, memory = baseline(row.world, way), replace(way, tier="compiled"), dict[Any, Any]()
+    expected = whole if row.method == "autoregressive" else whole[: row.length(way)]
+    place = row.open(fused)
+    for _ in range(row.runs):
+        assert row.decode(place, fused, expected, memory).ids == expected
+    regions = place.target.decoder.regions
+    assert regions.compiled and not [sentence for sentence in regions.take_news() if "failed" in sentence]
 
 
 @pytest.mark.parametrize(("row", "tier"), _cases(FULL))

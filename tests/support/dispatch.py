@@ -9,11 +9,12 @@ step that captured a graph is left out, as are notes: what is counted is a warme
 from __future__ import annotations
 
 import collections
+import importlib.util
 import itertools
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,11 +26,14 @@ from specviz.bench.suites import STATE_SPACE_TARGET, held_out_scenes
 from specviz.engine import loop
 from specviz.engine.clock import Stopwatch
 from specviz.engine.loop import Decoding
+from specviz.engine.tiers import WIDTHS
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.models.hub.catalog import DEFAULT_IMAGE_TARGET, DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
+from specviz.models.text.load import load_causal_lm
 from specviz.prompts import pictures
 from tests.support.emulated_cuda import Counts, EmulatedCuda, emulated_cuda
+from tests.support.kernels import pass_kernels
 
 PHASES = ("draft", "verify", "judge", "commit")
 TEMPERATURES = (0.0, 1.0)
@@ -53,6 +57,8 @@ class StepCounts:
     """One step's counts by phase."""
 
     phases: dict[str, Counts] = field(default_factory=lambda: {phase: Counts() for phase in PHASES})
+    rows: int = 1
+    """Rows of the target's pass, padding included."""
 
     @property
     def captures(self) -> int:
@@ -87,8 +93,9 @@ def count(device: EmulatedCuda, decoding: Decoding) -> list[StepCounts]:
     """The steps of a run that captured nothing. Raises what ended the run, and a SpecvizError where too few were left."""
     decoding.ignore_eos = True
     with counted_steps(device) as steps:
-        for _ in decoding.steps():
-            pass
+        widths = [step.padded for step in decoding.steps()]
+    for step, rows in zip(steps, widths, strict=False):
+        step.rows = rows
     if decoding.outcome.reason == "error":
         raise SpecvizError(decoding.outcome.message)
     steady = [step for step in steps[1:] if not step.captures]
@@ -97,13 +104,17 @@ def count(device: EmulatedCuda, decoding: Decoding) -> list[StepCounts]:
     return steady
 
 
-def row(name: str, steps: Sequence[StepCounts]) -> Row:
-    """A method's mean calls and most synchronisations a step, by phase."""
+def row(name: str, steps: Sequence[StepCounts], compiled: Mapping[int, tuple[int, int]]) -> Row:
+    """A method's mean calls and most synchronisations a step, by phase; ``compiled`` are the kernels of a compiled layer and
+    pass by rows."""
     cells = {"method": name, "calls": f"{statistics.mean(step.total('calls') for step in steps):.0f}"}
     cells |= {phase: f"{statistics.mean(step.phases[phase].calls for step in steps):.0f}" for phase in PHASES}
     cells["launches"] = f"{statistics.mean(step.total('launches') for step in steps):.0f}"
     cells["graphs"] = f"{statistics.mean(step.total('replays') for step in steps):.1f}"
     cells["inside"] = f"{statistics.mean(step.total('captured') for step in steps):.0f}"
+    passes = [compiled[step.rows] for step in steps if step.rows in compiled]
+    if passes:
+        cells["kernels a layer"], cells["kernels a pass"] = (f"{max(counts)}" for counts in zip(*passes, strict=True))
     waits = [step.total("waits") for step in steps]
     by_phase = ", ".join(f"{phase} {most}" for phase in PHASES if (most := max(step.phases[phase].waits for step in steps)))
     cells["synchronisations"] = f"{statistics.mean(waits):.1f}, at most {max(waits)}" + (f" ({by_phase})" if by_phase else "")
@@ -153,7 +164,11 @@ def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
 
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
-    """Every method on each kind of target, at each temperature."""
+    """Every method on each kind of target, at each temperature. With Triton, kernels of compiled passes of the text target."""
+    compiled = {}
+    if importlib.util.find_spec("triton"):
+        config = load_causal_lm(target, "float32", "cpu").model.config
+        compiled = {rows: pass_kernels(config, rows) for rows in WIDTHS if rows <= 64}
     with emulated_cuda() as device:
         for subject in subjects(target, methods):
             bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": subject.tier, "dtype": "float32"})
@@ -169,7 +184,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
                 except SpecvizError as problem:
                     report.add(Row(title, None, "synchronisations a step", MOST_WAITS, detail=str(problem)))
                     continue
-                report.add(row(title, steps))
+                report.add(row(title, steps, compiled if subject.target == target else {}))
                 reasons = sum((counts.reasons for step in steps for counts in step.phases.values()), Counter())
                 report.say("    " + ", ".join(f"{why} {times / len(steps):.1f}" for why, times in reasons.most_common(8)))
 

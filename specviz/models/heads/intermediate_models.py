@@ -36,6 +36,7 @@ from specviz.models.heads.heads import SMALL, load_heads, named_draft
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.packing import FewBitLinear, computes, eight_bits, rounded
 from specviz.models.text.load import LoadedText
+from specviz.targets.decoder import layer_weights, matrix
 from specviz.targets.hybrid import CausalTarget
 from specviz.targets.layers import FULL
 from specviz.targets.text import TextTarget
@@ -197,31 +198,7 @@ def read(
 
 def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -> LayerWeights:
     heed()
-    attention, mlp = layer.self_attn, layer.mlp
-    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
-    biases = [part.bias for part in parts if part.bias is not None]
-    norms = None
-    if hasattr(attention, "q_norm"):
-        queries = attention.q_norm.weight.expand(shape.heads, -1)
-        norms = torch.cat((queries, attention.k_norm.weight.expand(shape.kv_heads, -1)))
-    return LayerWeights(
-        number=number,
-        before=layer.input_layernorm.weight,
-        entering=torch.cat([matrix(part) for part in parts]),
-        leaving=matrix(attention.o_proj),
-        between=layer.post_attention_layernorm.weight,
-        widening=torch.cat((matrix(mlp.gate_proj), matrix(mlp.up_proj))),
-        narrowing=matrix(mlp.down_proj),
-        device=device,
-        bias=torch.cat(biases) if biases else None,
-        turning=norms,
-    )
-
-
-def matrix(linear: Any) -> Tensor:
-    """A linear layer's matrix [out, in], unpacked if only its packed form is left."""
-    packed = getattr(linear, "packed", None)
-    return linear.weight if packed is None or linear.weight is not None else packed.to_dense()
+    return LayerWeights(number=number, device=device, **layer_weights(layer, shape.heads, shape.kv_heads)._asdict())
 
 
 def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:

@@ -142,8 +142,8 @@ class Advanced:
     device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU if available.")
     tier: str = choice(
         "auto",
-        ("auto", "eager", "graph"),
-        "eager runs each pass directly; graph pads each pass to a fixed shape and replays a captured CUDA graph.",
+        ("auto", "eager", "graph", "compiled"),
+        "eager runs passes directly; graph pads them to fixed shapes and replays captured CUDA graphs; compiled fuses kernels.",
     )
     baseline: bool = switch(True, "Then decode the same prompt one token at a time, to measure the speed-up.")
 

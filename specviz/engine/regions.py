@@ -1,0 +1,161 @@
+"""Compiled regions: functions of tensors and numbers whose operations torch's own compiler fuses.
+
+Compiling takes a minute and the interpreter's lock, so another process does it and leaves the code in inductor's cache, where
+later starts find it too. Until then passes are plain. Code from the cache is loaded off every run's clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch import Tensor
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+from specviz.engine.clock import capturing
+
+FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+"""Environment variable that names inductor's cache."""
+MOST = 24
+"""Passes that are compiled for one model, by width and columns; any other is plain."""
+# Every model and pass specialises the same few functions, of which the compiler accepts eight by default.
+torch._dynamo.config.recompile_limit = 8 * MOST
+
+Call = tuple[Callable[..., Any], Sequence[Any]]
+"""A region with example arguments: tensors, numbers, None, and tuples of them."""
+
+
+def _described(one: Any) -> dict[str, Any]:
+    """A region by its name, or a tensor without its values, for JSON."""
+    if not isinstance(one, Tensor):
+        return {"region": (one.__module__, one.__qualname__)}
+    form = {"size": one.shape, "stride": one.stride(), "dtype": str(one.dtype).removeprefix("torch."), "device": str(one.device)}
+    return {**form, "axes": sorted(getattr(one, "_dynamo_dynamic_indices", ()))}
+
+
+def _made(form: dict[str, Any]) -> Any:
+    if "region" in form:
+        module, name = form["region"]
+        return getattr(importlib.import_module(module), name)
+    axes = form.pop("axes")
+    return growing(torch.empty_strided(**{**form, "dtype": getattr(torch, form["dtype"])}).zero_(), *axes)
+
+
+def growing(tensor: Tensor, *axes: int) -> Tensor:
+    """Mark the axes whose lengths a region must not assume, and return the tensor."""
+    for axis in axes:
+        torch._dynamo.mark_dynamic(tensor, axis)
+    return tensor
+
+
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as a region. A call with new shapes loads or compiles its code.
+
+    Regions run in inference mode only, and their code stays valid when a run changes torch's number of threads.
+    """
+    options: Any = {"guard_filter_fn": lambda guards: [guard.guard_type != "GLOBAL_STATE" for guard in guards]}
+    return torch.compile(function, fullgraph=True, dynamic=False, options=options)
+
+
+def obstacle(device: torch.device) -> str:
+    """Return the reason why this machine cannot compile for ``device``, or an empty string."""
+    if device.type == "cuda":
+        return "" if importlib.util.find_spec("triton") else "Triton is not installed"
+    found = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl")))
+    return "" if found else "there is no C++ compiler"
+
+
+@torch.inference_mode()
+def load(calls: Iterable[Call]) -> None:
+    """Run every call: code that is not in the cache is compiled."""
+    for function, given in calls:
+        compiled(function)(*given)
+
+
+def main(marker: str, threads: int) -> None:
+    """Load the calls that standard input describes, in a process of its own, and leave the file ``marker``. Code for a CPU
+    depends on the number of ``threads``."""
+    torch.set_num_threads(threads)
+    load(json.load(sys.stdin, object_hook=_made))
+    Path(marker).touch()
+
+
+class Regions:
+    """Regions of one model's passes. ``calls`` returns those of a pass by width and columns.
+
+    ``compiled`` tells whether any pass has changed over.
+    """
+
+    background = True
+    """Whether another process compiles; else the first pass of its kind waits."""
+
+    def __init__(self, calls: Callable[[int, int], list[Call]]) -> None:
+        self._calls = calls
+        self._jobs: dict[tuple[int, int], bool | subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self._news: list[str] = []
+        self.compiled = False
+        self.progress: Callable[[str, float | None], None] = lambda message, share: None
+
+    def ready(self, width: int, columns: int) -> bool:
+        """Whether passes of this shape have compiled code; if not, see to it.
+
+        A wider pass waits for the code of one row, so that a method has no better kernels than its baseline.
+        """
+        return all(self._ready((rows, columns)) for rows in sorted({1, width}))
+
+    def take_news(self) -> list[str]:
+        """Return sentences about what changed over and what failed since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def _ready(self, shape: tuple[int, int]) -> bool:
+        job = self._jobs.get(shape)
+        if isinstance(job, bool):
+            return job
+        busy = any(other is False or (other is not True and other.poll() is None) for other in self._jobs.values())
+        if busy or (job is None and len(self._jobs) >= MOST):
+            return False
+        with capturing(0), self._lock:
+            if self._jobs.get(shape) is job:  # or another run has gone on with it
+                self._jobs[shape] = self._advance(job, self._calls(*shape), "passes of {} rows over {} columns".format(*shape))
+        return self._jobs[shape] is True
+
+    def _advance(self, job: Any, calls: list[Call], what: str) -> bool | subprocess.Popen[bytes]:
+        """Start to compile; or, if the code is there, load it and return True, or False if that fails."""
+        folder = Path(cache_dir()) / "specviz"
+        folder.mkdir(parents=True, exist_ok=True)
+        described = json.dumps(calls, default=_described)
+        marker = folder / hashlib.sha256((torch.__version__ + described).encode()).hexdigest()[:24]
+        try:
+            if job is None and self.background and not marker.exists():
+                self.progress(f"Compiling {what}; plain ones run meanwhile", None)
+                command = [sys.executable, "-c", f"from {__name__} import main; main({str(marker)!r}, {torch.get_num_threads()})"]
+                with marker.with_suffix(".log").open("wb") as log:
+                    job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+                with job.stdin as stdin:
+                    stdin.write(described.encode())
+                return job
+            if job is not None and job.returncode:
+                raise RuntimeError(marker.with_suffix(".log").read_text(errors="replace").strip().rpartition("\n")[2])
+            load(calls)
+        except Exception as problem:  # a compiler fails in as many ways as there are machines, and plain passes still run
+            self._news.append(f"Compiling {what} failed, so they stay plain: {' '.join(str(problem).split())[:300]}")
+            return False
+        self.compiled = True
+        self._news.append(f"Compiled code took over {what}.")
+        return True
