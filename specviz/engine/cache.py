@@ -1,8 +1,8 @@
-"""KV cache of the target: score a tree after the committed path, keep one path of it, roll back.
+"""Key-value cache of the target: score a tree after the committed path, keep one of its paths, roll back.
 
-In the eager tier a pass of any width is appended; in the graph tier the cache has a fixed address, and its slots come from a
-device tensor. All layers of one shape are in one tensor, so keeping a path is one gather for all of them. Kept entries need
-no new rotation: a node of depth d was rotated for position length + d, which is the position it moves to.
+In the eager tier, a pass of any width is appended. In the graph tier, the cache has a fixed address, and slots come from a device
+tensor. Layers of one shape share a tensor, so keeping a path is one gather for all of them. Kept entries need no new rotation: a
+node of depth d was rotated for position length + d, to which it moves.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from specviz.engine.to_device import to_device
 
-# transformers 5.24 renamed the keyword of every forward, and drops the older name in 5.40.
+# transformers 5.24 renamed the keyword of each forward, and drops the older name in 5.40.
 _RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
 CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
-"""The keyword by which a transformers model, layer or attention receives its cache."""
+"""Keyword by which a transformers model, layer or attention receives its cache."""
 
 
 class KeyValueLayer(DynamicLayer):
-    """One layer's part of a :class:`KeyValues`: views [batch, head, kv, size] of its keys and values."""
+    """One layer of a :class:`KeyValues`: views [batch, head, kv, size] of its keys and values."""
 
     key_buffer: Tensor
     value_buffer: Tensor
@@ -42,7 +42,7 @@ class KeyValueLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append, or write at the store's slots. Return the attended keys and values, [batch, head, kv, size]."""
+        """Append, or write at the store's slots. Returns the keys and values to attend to, [batch, head, kv, size]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         store = self.store
@@ -59,7 +59,7 @@ class KeyValueLayer(DynamicLayer):
         return self.committed()
 
     def committed(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first ``length`` tokens, [batch, head, kv, size] each."""
+        """Return the keys and values of the first ``length`` tokens, each [batch, head, kv, size]."""
         return self.key_buffer[:, :, : self.length], self.value_buffer[:, :, : self.length]
 
     def get_seq_length(self) -> int:
@@ -67,10 +67,10 @@ class KeyValueLayer(DynamicLayer):
 
 
 class KeyValues:
-    """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the allocated columns.
+    """Keys and values of a run. ``length``: number of committed tokens. ``capacity``: number of allocated columns.
 
-    ``words`` has a word for each layer: layers with the same word have entries of the same shape on the same device, and share
-    one tensor [place, batch, head, kv, size], a bank. New memory is zeroed, since a masked NaN times 0 is still NaN.
+    ``words``: one word per layer. Layers with the same word have entries of the same shape on the same device, and share a tensor
+    [place, batch, head, kv, size], called a bank. New memory is zeroed, because a masked NaN times 0 is still NaN.
     """
 
     layer_type: type[KeyValueLayer] = KeyValueLayer
@@ -81,7 +81,7 @@ class KeyValues:
         self.cache = Cache(layers=list(self.layers))
         self.capacity = capacity
         self.length = 0
-        # For a captured or batched pass: its write slots, int64 [node] or [row, node], and the columns its attention sees.
+        # For a captured or batched pass: the slots to write, int64 [node] or [row, node], and the columns to attend to.
         self.slots: Tensor | None = None
         self.columns = 0
         self._banks: dict[Hashable, Tensor] = {}
@@ -133,7 +133,7 @@ class KeyValues:
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the last pass (root first, one path, ascending) and drop the others."""
+        """Keep these nodes of the last pass (root first, one path, ascending), and drop the others."""
         end = self.length + len(path)
         moved = [node for place, node in enumerate(path) if node != place]
         if moved:
@@ -161,7 +161,7 @@ class KeyValues:
 
     @torch.inference_mode()
     def clear(self) -> None:
-        """Zero all entries and the length, at the same address."""
+        """Zero the entries and the length, at the same address."""
         self.rewind(0)
         for bank in self._banks.values():
             bank.zero_()

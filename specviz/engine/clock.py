@@ -1,4 +1,4 @@
-"""Step timing: host clock on a CPU, CUDA events on a GPU (read one step later, never waited for)."""
+"""Step timing: the host clock on a CPU, CUDA events on a GPU, which are read one step later and never waited for."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OF_THREAD = threading.local()
 
 
 class Untimed:
-    """Time spent on notes alone (such as another drafter's proposals), or on captures, which serve all later runs.
+    """Time spent only on notes (such as another drafter's proposals) or on captures, which serve all later runs.
 
-    It is not part of the method, so steps report it separately. On a GPU, entering and leaving synchronize. Nested blocks count
-    once. ``spent`` is the total in nanoseconds, ``capturing`` the part spent on ``captures`` captures.
+    This time is not the method's, so steps report it separately. On a GPU, entering and leaving synchronize. Nested blocks count
+    once. ``spent``: total nanoseconds. ``capturing``: nanoseconds of the ``captures`` captures.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -77,9 +77,9 @@ def capturing(passes: int = 1) -> Iterator[None]:
 
 
 class Stopwatch:
-    """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
+    """Clock of one step, which marks the end of each phase. A phase may be marked more than once; its parts add up.
 
-    Time spent in ``untimed`` counts towards no phase. The step reports it as ``aside``, without the capture time.
+    Time spent in ``untimed`` counts towards no phase; the step reports it as ``aside``, without the capture time.
     """
 
     def __init__(self, device: torch.device, untimed: Untimed) -> None:
@@ -89,7 +89,7 @@ class Stopwatch:
         self._begin = self._end = (0, 0, 0)
 
     def start(self, carried: int = 0) -> None:
-        """Begin a step. ``carried`` nanoseconds of host work since the last step count towards it."""
+        """Begin a step. ``carried``: nanoseconds of host work since the previous step, which count towards this one."""
         self._begin = (time.perf_counter_ns() - carried, self.untimed.spent, self.untimed.capturing)
         self._marks = [("", self._now(), self.untimed.spent)]
 
@@ -105,11 +105,11 @@ class Stopwatch:
         return event
 
     def stop(self) -> None:
-        """End the step: its length is the wall time since :meth:`start`."""
+        """End the step, whose length is the wall time since :meth:`start`."""
         self._end = (time.perf_counter_ns(), self.untimed.spent, self.untimed.capturing)
 
     def read(self) -> Nanoseconds:
-        """Return the phases, with the rest of the wall time as ``host``. On CUDA the events must have completed."""
+        """Return the phases, with the rest of the wall time as ``host``. On CUDA, the events must have completed."""
         spent = dict.fromkeys(_PHASES, 0)
         for (_, before, aside_before), (phase, mark, aside) in pairwise(self._marks):
             if isinstance(before, int) and isinstance(mark, int):

@@ -1,8 +1,8 @@
 """Launch tiers of a target pass: eager at its own width, or padded to a fixed width so that it can be a CUDA graph.
 
-Both tiers share one code path: the graph tier makes the same model call over static inputs. On CUDA the call is captured once
-per width and columns and replayed; on other devices it runs directly, so its arithmetic is tested on any machine. Positions,
-cache slots and mask are computed inside the call from a few numbers, so a step is two or three copies and one launch.
+Both tiers share one code path: the graph tier makes the same model call over static inputs. On CUDA the call is captured once per
+width and number of columns, and replayed; on other devices it runs directly. Positions, cache slots and mask are computed inside
+the call from a few numbers, so a step is two or three copies and one launch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from specviz.errors import BadInput
 
 TIERS = ("auto", "eager", "graph", "compiled")
 WIDTHS = (1, 8, 16, 32, 64, 96, 128, 256, 640)
-# Slots a cache keeps free after the committed tokens for the rows of one pass, padding included. A larger tree makes it grow.
+# Slots kept free after the committed tokens for the rows of one pass, padding included. A larger tree makes the cache grow.
 TREE_ROOM = 128
 COLUMNS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""Numbers of columns for which attention is captured. A pass uses the smallest that fits, since its cost grows with them."""
+"""Numbers of columns for which attention is captured. A pass uses the smallest that fits, because its cost grows with them."""
 STRIDE = 256
 """Columns of a pooled cache beyond the largest pass: compiled code differs for a pass that sees the whole memory."""
 GRAPHS = 24
-"""Captured passes kept per cache; the least recently used is evicted."""
+"""Maximum number of captured passes per cache; the least recently used is evicted."""
 IDLE = 2
-"""Idle caches, with their graphs, kept per model between runs."""
+"""Maximum number of idle caches, with their graphs, kept per model between runs."""
 
 
 def choose_tier(
@@ -65,7 +65,7 @@ def padded_width(nodes: int) -> int:
 
 
 def bucket(needed: int) -> int:
-    """Return the smallest of ``COLUMNS`` that fits ``needed``; beyond them, ``needed`` rounded up to a multiple of the last."""
+    """Return the smallest of ``COLUMNS`` that fits ``needed``; beyond them, a multiple of the last."""
     for size in COLUMNS:
         if needed <= size:
             return size
@@ -73,9 +73,10 @@ def bucket(needed: int) -> int:
 
 
 def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, device: torch.device) -> Tensor:
-    """Bool [rows, width]: the tree's attention mask after ``length`` cached tokens, True where a row attends.
+    """Return the tree's attention mask after ``length`` cached tokens, bool [rows, width], True where a row attends.
 
-    Rows past the tree's nodes are padding; each attends only to its own slot, because an empty row is backend-defined.
+    Rows after the tree's nodes are padding. Each attends only to its own slot, because the result of an empty row is
+    backend-defined.
     """
     nodes = len(tree)
     mask = torch.zeros(rows, width, dtype=torch.bool, device=device)
@@ -88,12 +89,12 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
 
 Outputs = tuple[Tensor, Mapping[int, Tensor]]
 Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
-"""Function from tokens [batch, row], positions [row], bool mask [row, kv] and a session's own numbers [number] to
-logits [row, vocab] and hidden states [row, hidden] by layer."""
+"""Function from tokens [batch, row], positions [row], bool mask [row, kv] and a session's numbers [number] to logits [row, vocab]
+and hidden states [row, hidden] by layer."""
 
 
 def is_captured(device: torch.device) -> bool:
-    """Whether passes of the graph tier are captured on ``device`` rather than run directly."""
+    """Whether passes of the graph tier are captured on ``device`` instead of run directly."""
     return device.type == "cuda"
 
 
@@ -104,8 +105,11 @@ def new_pool() -> Any:
 
 @dataclass
 class Inputs:
-    """Static inputs of one width: token ids [batch, row], (length, depth of each row, a session's own numbers)
-    [1 + row + number], ancestors bool [row, row]. ``both`` holds tokens and places side by side."""
+    """Static inputs of one width.
+
+    ``tokens``: ids [batch, row]. ``places`` [1 + row + number]: length, depth of each row, and the session's numbers.
+    ``ancestors``: bool [row, row]. ``both``: tokens and places side by side.
+    """
 
     tokens: Tensor
     places: Tensor
@@ -120,8 +124,10 @@ class Inputs:
         return Inputs(tokens.view(batch, width), places, torch.eye(width, dtype=torch.bool, device=device), both)
 
     def fill(self, tree: DraftTree, length: int, numbers: Sequence[int] = ()) -> None:
-        """Copy the tree into the static inputs. Rows after its nodes are padding: each sees the text and its own slot, and no
-        node sees the padding."""
+        """Copy the tree into the static inputs.
+
+        Rows after the tree's nodes are padding: each attends to the text and its own slot, and no node attends to the padding.
+        """
         nodes, (batch, width) = len(tree), self.tokens.shape
         padding = [0] * (width - nodes)
         places = [length, *tree.shape.depths, *padding, *numbers]
@@ -138,10 +144,10 @@ class Inputs:
 
 @dataclass
 class PooledCache:
-    """A cache and the passes captured over it, acquired by one session at a time and pooled between sessions.
+    """Cache with the passes captured over it, acquired by one session at a time and pooled between sessions.
 
-    ``graphs`` are keyed by (variant, taps, columns, width). A variant distinguishes forwards whose frozen values differ. A
-    session with its own embeddings drops its variant when it closes, since no other session can use it.
+    ``graphs``: captured passes by (variant, taps, columns, width). A variant distinguishes forwards whose frozen values differ. A
+    session with its own embeddings drops its variant when it closes, because no other session can use it.
     """
 
     cache: KeyValues
@@ -154,7 +160,7 @@ class PooledCache:
     def find(
         self, variant: Hashable, taps: tuple[int, ...], columns: int, width: int
     ) -> tuple[Callable[[], None], Outputs] | None:
-        """Return a captured pass with at least these taps, or None: additional taps cost nothing."""
+        """Return a captured pass with at least these taps, or None. Additional taps cost nothing."""
         for key in [(variant, taps, columns, width), *self.graphs]:
             if key in self.graphs and (key[0], key[2], key[3]) == (variant, columns, width) and set(taps) <= set(key[1]):
                 self.graphs.move_to_end(key)
@@ -176,7 +182,7 @@ class PooledCache:
 
     @torch.inference_mode()
     def grow(self, columns: int) -> None:
-        """Grow the cache to ``columns``. Graphs hold its old addresses, so they are dropped."""
+        """Grow the cache to ``columns``. Graphs hold the old addresses, so they are dropped."""
         if columns > self.cache.capacity:
             self.graphs.clear()
             self.cache.reserve(columns)
@@ -190,8 +196,8 @@ class CachePool:
         self._lock = threading.Lock()
 
     def acquire(self, model: Any, words: Sequence[Hashable], capacity: int) -> PooledCache:
-        """Acquire a cache for layers with these ``words`` and room for ``capacity`` columns: the smallest idle one that fits,
-        else a new one."""
+        """Return a cache for layers with these ``words`` and room for ``capacity`` columns: the smallest idle one that fits, or a
+        new one."""
         columns = bucket(capacity) + STRIDE
         with self._lock:
             idle = self._idle.setdefault(model, [])
@@ -200,14 +206,14 @@ class CachePool:
                 pooled = min(fitting, key=lambda pooled: pooled.cache.capacity)
                 idle.remove(pooled)
             else:
-                del idle[: max(0, len(idle) - IDLE + 1)]  # frees memory before the next allocation
+                del idle[: max(0, len(idle) - IDLE + 1)]  # free memory before the next allocation
         if not fitting:
             return PooledCache(KeyValues(words, columns))
         pooled.cache.clear()
         return pooled
 
     def release(self, model: Any, pooled: PooledCache) -> None:
-        """Release the cache of a finished run into the pool."""
+        """Return the cache of a finished run to the pool."""
         with self._lock:
             idle = self._idle.setdefault(model, [])
             idle.append(pooled)
@@ -236,9 +242,9 @@ class GraphRunner:
     fused: Callable[[int, int], Forward | None] = lambda width, columns: None
 
     def __call__(self, tree: DraftTree, length: int) -> Outputs:
-        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's own nodes, padding cut off.
+        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's nodes, without padding.
 
-        The next call may overwrite them.
+        The next call may overwrite these tensors.
         """
         nodes, width = len(tree), padded_width(len(tree))
         inputs = self.pooled.inputs.get((self.variant, width))
@@ -251,7 +257,7 @@ class GraphRunner:
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
     def _set_other_rows(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
-        """Set the other rows' tokens where their texts still differ from the first one's: usually only at the first root."""
+        """Set the other rows' tokens where their texts still differ from the first row's: usually only at the first root."""
         for row, other in enumerate(self.others, start=1):
             if length < len(other):
                 for node, depth in enumerate(depths):
@@ -259,7 +265,7 @@ class GraphRunner:
                         inputs.tokens[row, node] = other[length + depth]
 
     def _launch(self, inputs: Inputs, needed: int) -> Outputs:
-        """Run, or capture and replay, the pass over at least the ``needed`` columns."""
+        """Run, or capture and replay, the pass over at least ``needed`` columns."""
         pooled, variant, width = self.pooled, self.variant, inputs.tokens.shape[1]
         pooled.grow(needed)
         columns = min(bucket(needed), pooled.cache.capacity)
@@ -289,7 +295,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
-        """As :meth:`padded_pass`, in the slots of an existing chain."""
+        """Run the pass in the slots of an existing chain; otherwise like :meth:`padded_pass`."""
         places = inputs.places[1 : 1 + inputs.tokens.shape[1]]
         seen = torch.arange(columns, device=self.device)[None] <= places[:, None]
         return self._write(inputs, places, places, seen, columns, self.forward)

@@ -1,7 +1,7 @@
-"""Choice of device and number format: the user's, or the best that this machine supports; and a description of the machine.
+"""Choice of device and dtype (the user's, or the best on this machine), and a description of the machine.
 
-``python -m specviz.models.device`` prints the hardware available to runs as one JSON object: the page runs it in a separate
-process, so that a page without runs needs no torch.
+``python -m specviz.models.device`` prints the hardware available to runs as a JSON object. The page calls it as a separate
+process, so a page without runs needs no torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$|\bwi
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the device ``name``; for "auto", CUDA where available, else the CPU. A GPU has its index, as on tensors.
+    """Return the device ``name``; for "auto", CUDA if available, else the CPU. A GPU has its index, as on tensors.
 
     Raises BadInput or ModelUnavailable if no such device exists.
     """
@@ -51,7 +51,7 @@ def choose_device(name: str = "auto") -> torch.device:
         raise ModelUnavailable(
             "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
-    # cuDNN plans its attention anew for each shape, and every text has a different one. In training on an H200 that took the host
+    # cuDNN plans attention anew for each shape, and each text has a different one. In training on an H200, planning took the host
     # 2.3 ms per call, thirty times as long as a matrix product.
     torch.backends.cuda.enable_cudnn_sdp(False)
     if device.index is None:
@@ -62,9 +62,9 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
-    """Return one device, as :func:`choose_device` does, or several: ``cuda:all``, or a list such as ``cuda:0,cuda:1``.
+    """Return one device as :func:`choose_device` does, or several for ``cuda:all`` or a list such as ``cuda:0,cuda:1``.
 
-    Raises BadInput or ModelUnavailable if one of them is missing or named twice.
+    Raises BadInput or ModelUnavailable if a device is missing or named twice.
     """
     if name == "cuda:all":
         choose_device("cuda")
@@ -76,8 +76,7 @@ def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
 
 
 def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:
-    """Return the number format ``name``; for "auto", bfloat16 where ``device`` computes in it, else float16 on CUDA, float32 on
-    a CPU."""
+    """Return the dtype ``name``. For "auto": bfloat16 if ``device`` computes in it, else float16 on CUDA and float32 on a CPU."""
     if name != "auto":
         if name not in DTYPES:
             raise BadInput(f"There is no number format {name!r}; choose auto, {', '.join(DTYPES)}.")
@@ -94,22 +93,22 @@ def check_room(names: Sequence[str], dtype: str = "auto", device: str = "auto") 
 
 
 def format_of(name: str, dtype: str, device: torch.device) -> torch.dtype:
-    """Number format of the model called ``name``: the user's choice; for "auto", the model's own or the device's."""
+    """Return the dtype of the model called ``name``: the user's choice, or for "auto" the model's own or the device's."""
     entry = resolve(name).entry
     return choose_dtype(entry.dtype or dtype if entry is not None and dtype == "auto" else dtype, device)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """ "bfloat16" for ``torch.bfloat16``, and so on."""
+    """Return "bfloat16" for ``torch.bfloat16``, and so on."""
     return str(dtype).removeprefix("torch.")
 
 
 @cache
 def cpu_has_bfloat16() -> bool:
-    """Return whether bfloat16 pays off on this CPU: decided by its instructions, else measured once.
+    """Return whether bfloat16 pays off on this CPU: decided by the CPU's instructions, else measured once.
 
-    Without such instructions, bfloat16 still gains on one token, where only memory traffic counts. It loses several times as
-    much on a draft tree, where arithmetic counts, so the tree decides.
+    Without such instructions, bfloat16 still gains on one token, which is bound by memory traffic. It loses several times as much
+    on a draft tree, which is bound by arithmetic, so the tree decides.
     """
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True
@@ -119,15 +118,17 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """The fastest of a few 16-row products of a small model's size: the arithmetic of verifying a small draft tree."""
+    """Return the fastest of a few 16-row products of a small model's size, which stand for verifying a small draft tree."""
     rows = torch.ones(16, 768, dtype=dtype)
     weight = torch.ones(3072, 768, dtype=dtype)
     return min(timeit.repeat(lambda: torch.nn.functional.linear(rows, weight), number=1, repeat=8))
 
 
 def describe(device: str = "auto") -> dict[str, Any]:
-    """Hardware of a run on ``device``: kind, name, memory or cores, number format and tier. ``unused_gpu`` marks a GPU that
-    this torch was not built for."""
+    """Return the hardware of a run on ``device``: kind, name, memory or cores, dtype and tier.
+
+    ``unused_gpu``: whether there is a GPU for which this torch was not built.
+    """
     where = choose_device(device)
     facts = {"kind": where.type, "dtype": dtype_name(choose_dtype("auto", where)), "tier": choose_tier("auto", where)[0]}
     if where.type == "cuda":
@@ -139,7 +140,7 @@ def describe(device: str = "auto") -> dict[str, Any]:
 
 @cache
 def processor() -> str:
-    """The processor's name, without generic words such as "CPU"."""
+    """Return the processor's name, without generic words such as "CPU"."""
     name = platform.processor() or platform.machine()
     if CPU_FACTS.is_file():
         named = re.search(r"^model name\s*:\s*(.+)$", CPU_FACTS.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
@@ -148,7 +149,7 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""Causal language model as a target: any transformers decoder with full or sliding-window attention."""
+"""Causal language model as a target: a transformers decoder with full or sliding-window attention."""
 
 from __future__ import annotations
 
@@ -35,23 +35,25 @@ from specviz.targets.layers import (
     sliding_windows,
 )
 
-# A mask cannot separate a tree's branches in a recurrence, so such layers are refused.
+# A mask cannot separate a tree's branches in a recurrence, so recurrent layers are refused.
 BRANCHABLE = {FULL, SLIDING}
 # Kernels that accept any mask.
 KERNELS = ("sdpa", "eager")
 PIECES = {"cpu": 256}
 """Maximum number of prompt tokens per pass, by device: half a second on one core with SmolLM2, so that a stop takes effect soon.
-For 1,500 tokens, twelve passes cost 50 % more than one pass, six cost 20 % more."""
+
+For 1,500 tokens, twelve passes cost 50 % more than one pass, six passes 20 % more.
+"""
 PIECE = 4096
-"""Maximum number of prompt tokens per pass on every other device."""
+"""Maximum number of prompt tokens per pass on other devices."""
 CHUNK_EQUIVALENT = 1024
-"""Cached tokens that cost as much as the chunk itself: after them a chunk has half its length, and always at least a quarter."""
+"""Number of cached tokens that cost as much as the chunk itself. Chunks shrink accordingly, down to a quarter."""
 # These RoPE kinds read the largest position on the host, which a captured graph cannot do.
 HOST_ROPE = {"dynamic", "longrope"}
 
 
 def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
-    """Return the reason why this model cannot verify trees, or an empty string."""
+    """Return the reason why this model cannot verify trees, or ""."""
     unknown = sorted(set(kinds) - BRANCHABLE)
     if unknown or getattr(model, "_is_stateful", False):
         what = f"layers of kind {', '.join(unknown)}" if unknown else "recurrent layers"
@@ -87,7 +89,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
 
 
 def rope_obstacle(config: Any) -> str:
-    """Return the reason why this model's rotary positions cannot be captured in a graph, or an empty string."""
+    """Return the reason why this model's rotary positions cannot be captured in a graph, or ""."""
     kinds = sorted(HOST_ROPE.intersection(rope_kinds(config)))
     return f"its {kinds[0]} rotary positions are computed on the host" if kinds else ""
 
@@ -97,9 +99,9 @@ Embedding = Callable[[Tensor], Tensor]
 
 
 class LanguageTarget:
-    """Wraps a loaded model. Shared between runs; each run's state is in its session.
+    """Target around a loaded model, shared between runs; the state of a run is in its session.
 
-    ``dtype`` is that of its outputs, ``number_format`` that of its matrices.
+    ``dtype``: dtype of the outputs. ``number_format``: dtype of the matrices.
     """
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int]) -> None:
@@ -120,16 +122,16 @@ class LanguageTarget:
 
 
 class TextTarget(LanguageTarget):
-    """Target with attention layers only.
+    """Target with only attention layers.
 
-    ``variant`` distinguishes passes of one model that a captured graph would freeze differently.
+    ``variant``: distinguishes passes of one model that a captured graph would freeze differently.
     """
 
     variant: Hashable = ()
     embed: Embedding | None = None
-    """Replacement of the model's own embedding table, in a copy of the target for one session."""
+    """Replacement for the model's embedding table, in a copy of the target for one session."""
     masked = False
-    """Whether a pass over an empty cache is given its causal mask, which the model makes by default."""
+    """Whether a pass over an empty cache needs an explicit causal mask; by default the model makes it."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
         super().__init__(model, name, eos_ids)
@@ -146,7 +148,7 @@ class TextTarget(LanguageTarget):
         self.spread = devices_of(model)
         # Layers with equal words share one tensor of the cache.
         self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
-        # Models with a list of kinds take one mask per kind; models whose layers all slide take one mask.
+        # Models with a list of layer types take one mask per type; models whose layers all slide take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
         plain = self._plain()
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle(), plain)
@@ -160,7 +162,7 @@ class TextTarget(LanguageTarget):
         return obstacle(self.device) or refusal(self.model)
 
     def _obstacle(self) -> str:
-        """Return the reason why this model cannot be captured in a graph, or an empty string."""
+        """Return the reason why this model cannot be captured in a graph, or ""."""
         if self.spread:
             return f"its layers are on several devices ({', '.join(self.spread)}), and a graph is captured on one"
         if SLIDING in self.kinds:
@@ -168,17 +170,17 @@ class TextTarget(LanguageTarget):
         return rope_obstacle(self.config)
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
-        """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree.
+        """Open a fresh session with room for ``capacity`` committed tokens and a tree.
 
-        Raises ContextFull beyond the model's own context.
+        Raises ContextFull beyond the model's context.
         """
         self.refuse(capacity)
         return TextSession(self, capacity, tuple(taps))
 
     def mask(self, mask: Tensor, distance: Callable[[], Tensor]) -> Any:
-        """Convert a bool mask [batch, row, kv] to the model's form: additive on eager, a dict if some layers slide.
+        """Convert a bool mask [batch, row, kv] to the model's form: additive for the eager kernel, a dict if some layers slide.
 
-        ``distance`` returns the number of positions from a column to a row, [batch, row, kv].
+        ``distance``: function that returns the number of positions from a column to a row, [batch, row, kv].
         """
         if SLIDING not in self.kinds:
             return self.finished(mask)
@@ -187,15 +189,15 @@ class TextTarget(LanguageTarget):
         return near if self._one_mask else {FULL: self.finished(mask), SLIDING: near}
 
     def finished(self, mask: Tensor) -> Tensor:
-        """Convert a bool mask [batch, row, kv] to [batch, 1, row, kv], additive on the eager kernel."""
+        """Convert a bool mask [batch, row, kv] to [batch, 1, row, kv], additive for the eager kernel."""
         return (additive(mask, self.dtype) if self.attention == "eager" else mask)[:, None]
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Call the model over ``tokens`` [1, row]; return logits [row, vocab] (only the ``last`` if set) and taps.
+        """Run the model over ``tokens`` [1, row]. Returns logits [row, vocab] (only of the ``last`` rows, if set) and taps.
 
-        ``more`` are model-specific keywords.
+        ``more``: model-specific keywords.
         """
         logits, hidden = self.forward(tokens, positions, mask, cache, taps, last, **more)
         return logits[0], {layer: states[0] for layer, states in hidden.items()}
@@ -203,7 +205,7 @@ class TextTarget(LanguageTarget):
     def forward(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int, **more: Any
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """As :meth:`run` over several texts: ``tokens`` [batch, row], logits [batch, row, vocab]."""
+        """Run the model over several texts: ``tokens`` [batch, row], logits [batch, row, vocab]; otherwise like :meth:`run`."""
         options = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
             inputs = {"input_ids": tokens} if self.embed is None else {"inputs_embeds": self.embed(tokens)}
@@ -221,7 +223,7 @@ class TextTarget(LanguageTarget):
 
 
 def joined(passes: Sequence[TargetPass]) -> TargetPass:
-    """Join passes over consecutive chunks of a text: the last one's logits, the hidden states of all."""
+    """Join passes over consecutive chunks of a text: the last pass's logits, and all hidden states."""
     if len(passes) == 1:
         return passes[0]
     hidden = {layer: torch.cat([part.hidden[layer] for part in passes]) for layer in passes[-1].hidden}
@@ -229,10 +231,10 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
 
 
 class TextSession(CachedSession):
-    """One run's cache on a :class:`TextTarget`.
+    """Session on a :class:`TextTarget`.
 
-    If a target's rotary factors depend on the text's length, every row uses the factors for the text up to its pass's root, as
-    in ``generate``. No draft that the engine judges crosses ``boundary``.
+    If rotary factors depend on the text's length, all rows of a pass use the factors for the text up to the root, as in
+    ``generate``. Drafts that the engine judges do not cross ``boundary``.
     """
 
     target: TextTarget
@@ -261,30 +263,32 @@ class TextSession(CachedSession):
         return GraphRunner(forward, pooled, taps, target.device, variant, fused=fused)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache; logits are the last position's, [1, vocab], hidden is [position, hidden]."""
+        """Append ``ids`` to the cache. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
         self._choose_factors(self.length + len(ids) + 1)  # a root follows
         return self._append(ids)
 
     def _append(self, ids: Sequence[int]) -> TargetPass:
-        """As :meth:`prefill`, with the current rotary factors."""
+        """Append ``ids`` to the cache with the current rotary factors; returns as :meth:`prefill`."""
         if self.target.boundary:
             self._ids = [*self._ids[: self.length], *ids]
         return joined([self._read(ids[start:end]) for start, end in self._pieces(len(ids))])
 
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each prefill chunk of the next ``tokens``, which take about equally long."""
+        """Yield start and end of each prefill chunk of the next ``tokens``; chunks take about equally long."""
         piece, behind = self.target.piece, CHUNK_EQUIVALENT + self.length
         return chunks(tokens, lambda start: max(1, piece // 4, piece * CHUNK_EQUIVALENT // (behind + start)))
 
     def _read(self, ids: Sequence[int]) -> TargetPass:
-        """Run one pass over the next tokens of a text and commit them."""
+        """Run one pass over the next tokens of a text, and commit them."""
         scored = TargetPass(*self._chain(ids))
         self._cache.advance(len(ids))
         return scored
 
     def _choose_factors(self, tokens: int) -> None:
-        """Choose the rotary factors for a text of ``tokens`` tokens. If they change, the cached text is prefilled again in models
-        where transformers does so."""
+        """Choose the rotary factors for a text of ``tokens`` tokens.
+
+        If the factors change, the cached text is prefilled again in models where transformers does so.
+        """
         boundary = self.target.boundary
         long = 0 < boundary < tokens
         if long != self._long:
@@ -295,11 +299,11 @@ class TextSession(CachedSession):
                 self._append(known)
 
     def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run one pass over ``ids`` after the cached tokens; return the logits of the ``last`` ids, and all hidden states."""
+        """Run one pass over ``ids`` after the cached tokens. Returns the logits of the ``last`` ids, and all hidden states."""
         target, start, rows = self.target, self.length, len(ids)
         places = list(range(start, start + rows))
         far = self._long and places[-1] < target.boundary
-        if far:  # one more row, seen by no other: its position selects the long factors for all rows
+        if far:  # one more row, which no other row attends to, selects the long factors for all rows
             ids, places = [*ids, ids[-1]], [*places, target.boundary]
         mask = self._chain_mask(len(ids), start)
         positions = to_device([places], target.device)
@@ -340,7 +344,7 @@ class TextSession(CachedSession):
         super().keep(path)
 
     def close(self) -> None:
-        """As :meth:`CachedSession.close`. Graphs of a run with its own embeddings are dropped: no other run can use them."""
+        """Close the session. Graphs of a run with its own embeddings are dropped, because no other run can use them."""
         if self.graph is not None and self.target.embed is not None:
             self.graph.pooled.forget(self.graph.variant)
         super().close()

@@ -1,8 +1,8 @@
-"""Vision-language target: the picture enters with the prompt; after that it decodes text like any other target.
+"""Vision-language target: the image enters with the prompt; after that, text is decoded as by any other target.
 
-The picture is encoded once (see :mod:`specviz.targets.image_prompt`) and passed, encoded, to every prefill. One table holds the
-differences between families: positions (one axis, three, or counted from 1), and bidirectional attention within a prompt. A
-run's positions are stored in its target, never on the model, which other runs share.
+The image is encoded once (:mod:`specviz.targets.image_prompt`), and each prefill receives its features. One table holds the
+differences between families: positions (one axis, three, or counted from 1) and bidirectional attention within a prompt. A run's
+positions are stored in its target, never on the model, which runs share.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from specviz.targets.text import TextSession, TextTarget, joined, unsupported_re
 class Family:
     """Positions and prefill mask of one model type.
 
-    ``axes`` is 3 if a position is (time, row, column), else 1; ``first`` is the number of the first position. ``blocks``
-    names the tokens that attend to later ones at prefill: "picture" for one picture's tokens among themselves, "prompt" for the
-    whole prompt, "" for none.
+    ``axes``: 3 if a position is (time, row, column), else 1. ``first``: number of the first position. ``blocks``: tokens that
+    attend to later tokens at prefill: "picture" for an image's tokens among themselves, "prompt" for the whole prompt, "" for
+    none.
     """
 
     axes: int = 1
@@ -65,7 +65,7 @@ def family_of(model: Any, name: str) -> Family:
 
 
 class VisionLanguageTarget(TextTarget):
-    """Wraps a loaded model for one run: ``sight`` is the run's prompt with its picture. Runs share only the model."""
+    """Target around a loaded model for one run; runs share only the model. ``sight``: the run's prompt with its image."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], sight: ImagePrompt, tier: str = "auto") -> None:
         self.family = family_of(model, name)
@@ -73,7 +73,7 @@ class VisionLanguageTarget(TextTarget):
         if sight.visual and sight.visual[-1]:
             raise BadInput("The prompt ends with the picture; add a question after it.")
         super().__init__(model, name, eos_ids, tier)
-        # Without a mask such a model would make a bidirectional one for plain text too.
+        # Without a mask, such a model would make a bidirectional one for plain text too.
         self.masked = self.family.blocks == "prompt"
         self.variant = ("shift", self.family.first + sight.shift, self.family.axes)
 
@@ -92,7 +92,7 @@ class VisionLanguageTarget(TextTarget):
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """As :meth:`TextTarget.run`; ``positions`` [1, row] are indices in the text, [axis, 1, row] are final."""
+        """See :meth:`TextTarget.run`; ``positions`` [1, row] are indices in the text, [axis, 1, row] are final."""
         if positions.ndim == 2:
             positions = positions + (self.family.first + self.sight.shift)
             if self.family.axes > 1:
@@ -100,7 +100,7 @@ class VisionLanguageTarget(TextTarget):
         return super().run(tokens, positions, mask, cache, taps, last, **more)
 
     def holds(self, ids: Sequence[int]) -> bool:
-        """Whether ``ids`` start with this run's prompt, or with a prefix of it that includes the picture."""
+        """Whether ``ids`` start with this run's prompt, or with a prefix of it that includes the image."""
         prompt_ids = self.sight.ids[: len(ids)]
         return (
             tuple(ids[: len(prompt_ids)]) == prompt_ids
@@ -110,14 +110,14 @@ class VisionLanguageTarget(TextTarget):
 
 
 class VisionLanguageSession(TextSession):
-    """One run's cache on a :class:`VisionLanguageTarget`."""
+    """Session on a :class:`VisionLanguageTarget`."""
 
     target: VisionLanguageTarget
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """As :meth:`TextSession.prefill`. This run's prompt includes its picture; any other text has none.
+        """Append ``ids`` to the cache; only this run's prompt includes the image.
 
-        Raises BadInput if a text holds the picture's placeholders but is not this run's prompt.
+        Raises BadInput if a text has the image's placeholders but is not this run's prompt.
         """
         target = self.target
         if self.length or not target.holds(ids):
@@ -125,16 +125,16 @@ class VisionLanguageSession(TextSession):
                 raise BadInput("This text has a placeholder for a picture but is not the picture's prompt.")
             return super().prefill(ids)
         seen = min(len(ids), len(target.sight.ids))
-        if target.family.blocks != "prompt":  # text after the picture may be prefilled in chunks
+        if target.family.blocks != "prompt":  # text after the image may be prefilled in chunks
             seen = min(seen, max(target.piece, len(target.sight.visual) - target.sight.visual[::-1].index(True)))
         prompt_pass, following = self._look(seen), list(ids[seen:])
         return joined([prompt_pass, super().prefill(following)] if following else [prompt_pass])
 
     def _look(self, length: int) -> TargetPass:
-        """Prefill the prompt's first ``length`` tokens with the picture.
+        """Prefill the prompt's first ``length`` tokens with the image.
 
-        A prompt with bidirectional attention goes through the model as a whole, since its last tokens change its first ones;
-        the entries beyond ``length`` are then dropped.
+        A prompt with bidirectional attention is run as a whole, because its last tokens change its first ones; later entries are
+        then dropped.
         """
         target, sight = self.target, self.target.sight
         block_length = len(sight.ids) if target.family.blocks == "prompt" else length

@@ -1,12 +1,12 @@
 """Intermediate models of a cascade: cheaper copies of the target, the small draft model, or a model loaded by name.
 
-A copy has low-bit matrices, fewer layers, or both. On a CPU it runs with fewer operations (:func:`lean_copy`), and is checked
-before use. On a GPU kernel launches dominate a pass over few rows: there a copy is the model's own class with other linear
-layers, captured in CUDA graphs like a target (:func:`captured_copy`).
+A copy has low-bit matrices, fewer layers, or both. On a CPU it runs with fewer operator calls (:func:`lean_copy`) and is checked
+before use. On a GPU, kernel launches dominate a pass over few rows, so a copy is the model's own class with other linear layers,
+captured in CUDA graphs (:func:`captured_copy`).
 
-A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Every input row is
-processed independently, with its own scale in the eight-bit product and none in the four-bit one. A row's result does not depend
-on the rows beside it: the distribution after a text is the same however many drafted tokens are scored with it.
+A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Each row is scaled
+by itself in the eight-bit product and not at all in the four-bit one, so its result does not depend on the rows beside it. The
+distribution after a text is thus the same however many drafted tokens are scored with it.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ GROUP = 32
 """Number of weights that share a scale and an offset in the four-bit layout."""
 _SIDE = 8
 _ROWS = 32
-"""Sides of an integer product on a GPU must be multiples of ``_SIDE``, and it needs at least ``_ROWS`` rows."""
+"""Sides of an integer product on a GPU must be multiples of ``_SIDE``, with at least ``_ROWS`` rows."""
 
 
 def as_stored(weight: Tensor) -> Product:
-    """Product with the matrix in its own number format; inputs and outputs keep theirs."""
+    """Return the product with the matrix in its own dtype; inputs and outputs keep theirs."""
     return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
 
 
 def integer_product(weight: Tensor) -> Product:
-    """As :func:`eight_bits`, by torch's own integer product, which runs on GPUs too and needs no read-back to the host.
+    """Return the product of :func:`eight_bits` by torch's own integer product, which also runs on GPUs and needs no host.
 
-    It requires more than 16 rows and sides that are multiples of 8, so inputs are padded with zeros. This costs little, since
-    reading the weights dominates.
+    The integer product requires more than 16 rows and sides that are multiples of 8, so inputs are padded with zeros. Padding
+    costs little, because reading the weights dominates.
     """
     rows, columns = weight.shape
     integers, scale = rounded(weight)
@@ -73,7 +73,7 @@ def integer_product(weight: Tensor) -> Product:
 
 
 def four_bits(weight: Tensor) -> Product:
-    """Product with half a byte per weight, a scale and an offset for every 32 weights, and inputs in bfloat16."""
+    """Return the product with half a byte per weight, a scale and an offset per 32 weights, and inputs in bfloat16."""
     rows, columns = weight.shape
     wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
@@ -95,11 +95,11 @@ KINDS: dict[str, dict[str, tuple[Layout, Layout]]] = {
     "cpu": {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)},
     "cuda": {"int8": (integer_product, integer_product)},
 }
-"""By type of device and kind: layouts of a model's layers and of its head, which would lose the most accuracy in four bits."""
+"""Layouts of a model's layers and of its head, by device type and kind. The head would lose the most accuracy in four bits."""
 
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
-    """Layouts of layers and head in this low-bit ``kind``. Raises ModelUnavailable if the machine has no kernel for it."""
+    """Return the layouts of layers and head for this ``kind``. Raises ModelUnavailable if the machine has no kernel for it."""
     layouts = KINDS.get(device.type, {}).get(kind)
     if layouts is None or not computes(layouts[0], torch.float32, device, 0.02 if kind == "int8" else 0.12):
         raise ModelUnavailable(
@@ -110,8 +110,7 @@ def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
 
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
-"""Largest allowed relative error of the plain copy's logits, by dtype. Half precision (bfloat16, float16) rounds far more
-coarsely: 0.15."""
+"""Largest allowed relative error of the plain copy's logits, by dtype; 0.15 for half precision, which rounds more coarsely."""
 
 
 def lean_copy(
@@ -124,12 +123,12 @@ def lean_copy(
 ) -> LeanDecoder:
     """Copy the target's model with its layers and head in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
 
-    ``group`` layers may run their attention in parallel, with layers assigned to ``devices`` in turn, by default where the model
-    has them. ``progress`` receives the share of matrices laid out so far. Raises ModelUnavailable for an unsupported
-    architecture.
+    ``group``: maximum number of layers whose attention may run in parallel. ``devices``: devices for the layers in turn; by
+    default, the model's. ``progress``: function that receives the share of matrices packed so far. Raises ModelUnavailable if the
+    architecture is not supported.
     """
     shape, layers, ends = read(target, devices)
-    # On a CPU the int8 product takes and returns float32.
+    # On a CPU, the int8 product takes and returns float32.
     half = target.dtype in (torch.bfloat16, torch.float16) and target.device.type == "cpu"
     chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
     count, total = itertools.count(), 4 * len(chosen) + 1 + (len(chosen) // group if group > 1 else 0)
@@ -155,7 +154,7 @@ def check_copy(target: CausalTarget) -> None:
     session, target_session = LeanSession(decoder, 16), target.open(16)
     copy_logits, target_logits = session.score(tree).logits.float(), target_session.score(tree).logits.float()
     target_session.close()
-    # The median: in half precision a single row may depend strongly on rounding.
+    # The median, because in half precision a single row may depend strongly on rounding.
     difference = float(((copy_logits - target_logits).norm(dim=-1) / target_logits.norm(dim=-1)).median())
     if not difference < _APART.get(target.dtype, 0.15):
         raise _other_build(target, f"a plain copy's logits are {100 * difference:.0f} % off")
@@ -164,8 +163,10 @@ def check_copy(target: CausalTarget) -> None:
 def read(
     target: CausalTarget, devices: Sequence[torch.device] = ()
 ) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
-    """Return the model's shape, its layers, and its embedding, last norm and head. Raises ModelUnavailable for an unsupported
-    architecture."""
+    """Return the model's shape, layers, and (embedding, last norm, head).
+
+    Raises ModelUnavailable if the architecture is not supported.
+    """
     config = target.config
     if target.number_format == torch.int8:
         raise _other_build(target, "its matrices are in int8 alone; run it in another number format")
@@ -210,9 +211,9 @@ def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
 def captured_copy(
     target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
 ) -> TextTarget:
-    """Copy the target with its layers' and its head's matrices in these ``layouts``, and only the layers ``layer_numbers``
-    (None: all). Raises ModelUnavailable for a target with recurrent layers, over several devices, or of an unsupported
-    architecture.
+    """Copy the target with its matrices in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
+
+    Raises ModelUnavailable for recurrent layers, several devices, or an unsupported architecture.
     """
     if not isinstance(target, TextTarget) or target.spread:
         raise ModelUnavailable(
@@ -238,7 +239,7 @@ def captured_copy(
 
 
 def _unchanged(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
-    """The forward pass of a layer that is left out: it keeps its number, by which hidden states and the cache are indexed."""
+    """Forward pass of a layer that is left out. The layer keeps its number, which indexes hidden states and the cache."""
     return hidden_states
 
 
@@ -250,7 +251,7 @@ TITLES = {
     "small_draft": "the small draft model",
 }
 CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
-"""Copies made on a GPU, where the model's own class is captured in CUDA graphs; 4-bit products are missing there."""
+"""Copies on a GPU, where the model's own class is captured in CUDA graphs and 4-bit products are missing."""
 TIMED = (1, 4, 16, 32)
 """Rows of the passes that are timed before an intermediate model first runs."""
 LEFT_OUT = 2
@@ -310,9 +311,8 @@ def layer_parallel(
 ) -> tuple[str, SmallLM | LeanDecoder, tuple[str, ...]]:
     """Return name, network and warnings of a draft model that may run the attention of up to ``group`` layers in parallel.
 
-    ``kind`` is "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``. On several GPUs,
-    a named model's layers are assigned to them in turn. Raises ModelUnavailable if the model is missing or its architecture
-    is not supported.
+    ``kind``: "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``, whose layers are assigned
+    to several GPUs in turn. Raises ModelUnavailable if the model is missing or its architecture is not supported.
     """
     if kind == "copy":
         check_copy(target)
@@ -343,7 +343,7 @@ def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
 
 
 def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
-    """Numbers of the layers in a copy of this kind, None for all."""
+    """Return the numbers of the layers in a copy of this kind, or None for all."""
     if kind != "fewer_layers":
         return None
     layers = int(target.config.num_hidden_layers)
