@@ -22,7 +22,7 @@ from specviz.engine.to_device import to_device, to_host
 class NodeTable:
     """Target probabilities ``p`` and draft probabilities ``q`` of the tokens ``ids`` at one node, [support], on the host.
 
-    ``ids``: None for the whole vocabulary; ``outside``: target mass outside the support, float64, or None if not requested. For
+    ``ids``: None for the whole vocabulary; ``outside``: target mass outside the support, float64, or None. For
     deterministically chosen children, ``q`` is all ones.
     """
 
@@ -101,7 +101,7 @@ class TreeProbabilities:
             self._tables[node] = NodeTable(p[row], q[row], ids if listed else None, outside[row] if self._outside else None)
 
     def _group(self, rows: Tensor, ids: Tensor | None) -> list[Tensor]:
-        """Return p on the support ``ids`` [node, support], the mass outside [node] if requested, and the support."""
+        """Return p [node, support] on the tokens ``ids`` [support], the mass outside [node] if requested, and ``ids``."""
         outside = rows.new_zeros(len(rows), dtype=torch.float64) if self._outside else rows.new_empty(0)
         if ids is None:
             return [rows, outside, rows.new_empty(0)]

@@ -3,8 +3,8 @@
 `request` has the fields of a request, and `rehearsals` the number of earlier runs that fill the method's memory. Each run is
 decoded several times, and the one with the median speed-up is kept.
 
-`beside` lists prompts to decode in the same batch, and `every` the rounds between compactions of the cache. The trace of the
-first row is kept, from the decoding with the median time, because a batch has no speed-up over a single run.
+`beside` lists prompts to decode in the same batch, and `every` the rounds between compactions of the cache. A batch has
+no measured baseline, so the trace of its first row is kept from the decoding with the median time.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def calibrate(
 ) -> Path:
     """Measure the chain of every intermediate model on the calibration prompts, with EAGLE-3 as the drafter, and return ``out``.
 
-    If ``draft`` names a model, measure only the chain with that model as the intermediate and copies of the prompt as drafts.
+    If ``draft`` names a model, measure only the chain with that model as the intermediate and copies from the context as drafts.
     ``out`` keeps the results of earlier targets.
     """
     bench, texts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), prompts("calibration"), "eagle3"

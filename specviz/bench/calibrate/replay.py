@@ -129,7 +129,7 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
-    """Yield the ranks of the following tokens at every position of every text, in the matrix built from the text before.
+    """Yield the ranks of the following tokens at every position, in a matrix built from the same text up to that position.
 
     Yields None where the matrix has no row for the last token.
     """

@@ -48,7 +48,7 @@ PARTS: Mapping[str, Part] = {
 NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "No time was left for this part.", "rows": []}
 Say = Callable[[str], None]
 Command = Callable[[str, Path], list[str]]
-"""Function from the name of a part and a file for rows to the command that runs the part."""
+"""Function of a part's name and its output file; returns the command that runs the part."""
 PATIENCE = 4
 """Factor on every time limit in a dry run, since machines without a GPU start slowly."""
 
@@ -75,7 +75,7 @@ def run(
 
 
 def shares(names: Sequence[str], dry: bool, whole: float) -> dict[str, float]:
-    """Return the time limit of each part in seconds. If ``names`` omits parts, the limits grow to fill ``whole`` seconds."""
+    """Return the time limit of each part in seconds, scaled up to fill ``whole`` seconds; in a dry run by ``PATIENCE``."""
     more = max(1.0, whole / sum(PARTS[name].seconds for name in names))
     return {name: PARTS[name].seconds * (PATIENCE if dry else more) for name in names}
 

@@ -1,7 +1,7 @@
 """Suffix tree with occurrence counts: how often each sequence of up to 64 tokens occurred, and how it continued.
 
 The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975) with an online construction of our own. An edge's label is
-a slice of an added text. Every text ends at a node, so a count holds for a whole edge.
+a slice of an added text. Every suffix of a text ends at a node or is a leaf, so a count holds for a whole edge.
 
 A suffix without an earlier occurrence is a leaf, and leaves grow with their text at no cost. A token therefore costs one step per
 suffix with an earlier occurrence: the length of the current match, not the depth of the tree.

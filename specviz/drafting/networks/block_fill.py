@@ -54,7 +54,7 @@ class FillConfig(HeadConfig):
     from_anchor: bool = False
     """Whether a row predicts the token after its own position, so that the anchor's row counts too."""
     causal: tuple[bool, ...] = ()
-    """Per layer, whether rows attend only to earlier rows of their block; () for no layer."""
+    """Per layer, whether a row attends to no later row of its block; () for no layer."""
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     softcap: float = 0.0
@@ -212,8 +212,8 @@ class FillRuntime:
         return self._turned(keys, layer.keys_norm, places), values
 
     def fill(self, tokens: Tensor, places: Tensor, attend: Attend) -> Tensor:
-        """Return outputs [block, slot, hidden] of blocks at positions ``places`` [block, slot], given their anchors' ``tokens``
-        [block]."""
+        """Return outputs [block, row, hidden] of blocks at positions ``places`` [block, row]. Row 0 is the anchor, with the token
+        ``tokens`` [block]."""
         config, blocks, slots = self.config, *places.shape
         masks = self.embedding[config.mask].expand(blocks, slots - 1, -1)
         x = torch.cat((F.embedding(tokens, self.embedding)[:, None], masks), dim=1) * config.embedding_scale

@@ -1,7 +1,7 @@
 """One-layer draft network over the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
 
 Input i pairs the target's hidden state at token i with the embedding of token i + 1, so the sampled token is known. The output
-predicts the hidden state at token i + 1, and can be fed back with token i + 2.
+takes the place of the feature at token i + 1, and can be fed back with token i + 2.
 
 *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the target's head reads the output.
 *Wide*: the feature is a projection of several hidden states. The layer reads [norm(embedding); norm(feature)], twice as wide; the
