@@ -53,7 +53,7 @@ class LoadedText:
     @classmethod
     def of(cls, name: str, model: Any, tokenizer: Any, **more: Any) -> Self:
         """Build from a model and its tokenizer. ``more`` adds fields or overrides those derived from the model."""
-        text = TokenizerText(tokenizer, name, context_length_of(model), int(model.get_input_embeddings().weight.shape[0]))
+        text = TokenizerText(tokenizer, name, context_length_of(model), int(model.get_input_embeddings().num_embeddings))
         return cls(name, model.eval().requires_grad_(False), tokenizer, text, **{
             "eos_ids": eos_ids_of(model, tokenizer), "tokenizer_hash": tokenizer_hash(tokenizer), "device": model.device,
             "dtype": model.dtype, **more,

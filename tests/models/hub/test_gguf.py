@@ -160,6 +160,8 @@ def test_a_gguf_file_of_a_hub_repository_is_checked_and_loads_by_its_entry(
     monkeypatch.setattr(hub, "fetch_repository", fetched)
     right = named("right-q4", hashlib.sha256(content).hexdigest())
     assert load_causal_lm(right, "float32").model.config.num_hidden_layers == 2
+    table = load_causal_lm(right, "int8").model.get_input_embeddings()
+    assert table.integers.dtype == torch.int8 and "weight" not in vars(table), "as numbers the table takes four times the memory"
     assert prepare(right, heard) == prepare(right) and asked == [("tiny/model", [tiny_gguf.name])], "unpacked only once"
     with pytest.raises(ModelUnavailable, match="is not the catalogue's, whose sha256 starts with 0000"):
         prepare(named("wrong-q4", "0" * 64))
