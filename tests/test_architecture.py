@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_042,
     "interop": 19_989,
     "methods": 46_471,
-    "models": 44_015,
+    "models": 44_405,
     "pipeline": 7_299,
     "specviz": 1_503,
     "targets": 15_857,

@@ -13,6 +13,7 @@ depend on the rows beside it: a pass over a tree equals autoregressive passes.
 from __future__ import annotations
 
 import ctypes
+import threading
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any
@@ -34,6 +35,8 @@ _APART = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
 """Largest allowed relative error of packed products, by dtype."""
 _MIDDLE = 128
 """Zero point of the unsigned bytes of the integer kernel; with signed bytes, a kernel runs that is a hundred times slower."""
+_TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers that read the same input, as transformers names them."""
 INT8_ERROR = 0.02
 """Largest allowed relative error of products in int8."""
 
@@ -155,6 +158,38 @@ class FewBitLinear(nn.Module):
         return output if self.bias is None else output + self.bias
 
 
+class JointPart(nn.Module):
+    """One of several layers with the same input: ``columns`` of their ``joint`` product, which the first of them computes."""
+
+    def __init__(self, joint: FewBitLinear, columns: slice, memory: threading.local) -> None:
+        super().__init__()
+        self.joint, self.columns, self.memory = joint, columns, memory
+
+    def forward(self, x: Tensor) -> Tensor:
+        if getattr(self.memory, "x", None) is not x:
+            self.memory.x, self.memory.output = x, self.joint(x)
+        part: Tensor = self.memory.output[..., self.columns]
+        if self.columns.stop == self.joint.out_features:
+            self.memory.x = self.memory.output = None
+        return part
+
+
+def join(module: nn.Module) -> None:
+    """Replace the linear layers of ``module`` that read the same input by parts of one product in int8."""
+    for names in _TOGETHER:
+        layers: list[Any] = [getattr(module, name, None) for name in names]
+        biases: list[Any] = [getattr(layer, "bias", None) for layer in layers]
+        if any(type(layer) is not nn.Linear for layer in layers) or len({bias is None for bias in biases}) > 1:
+            continue
+        heed()
+        wide: Any = nn.Linear(layers[0].in_features, sum(layer.out_features for layer in layers), device="meta")
+        wide.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
+        wide.bias = None if biases[0] is None else nn.Parameter(torch.cat(biases), requires_grad=False)
+        joint, memory, start = FewBitLinear(wide, eight_bits), threading.local(), 0
+        for name, layer in zip(names, layers, strict=True):
+            setattr(module, name, JointPart(joint, slice(start, start := start + layer.out_features), memory))
+
+
 class Int8Rows(nn.Module):
     """Frozen embedding in int8 with a scale per row; its vectors are float64."""
 
@@ -221,6 +256,7 @@ def pack_int8(model: Any, name: str) -> None:
     rows = Int8Rows(table.weight)
     ends = rows if head.weight is table.weight else Int8Rows(head.weight)
     for module in list(model.modules()):
+        join(module)
         for part, child in list(module.named_children()):
             if type(child) is nn.Linear:
                 heed()
