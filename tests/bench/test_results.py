@@ -34,6 +34,12 @@ def test_readme_states_a_headline_as_it_was_measured(headline: str) -> None:
     assert filled(headline) in " ".join((ROOT / "README.md").read_text("utf-8").split())
 
 
+def test_the_guide_to_devices_states_what_int8_gains() -> None:
+    text = " ".join((ROOT / ".github" / "DEVICES.md").read_text("utf-8").split())
+    for said in ("{int8.alone.gain} as many tokens", "{int8.drafted.gain} with the 0.5B", "takes {int8.six.gain} as long"):
+        assert filled(said) in text
+
+
 def test_readme_states_no_other_number_of_ours() -> None:
     text = " ".join((ROOT / "README.md").read_text("utf-8").split())
     for headline in HEADLINES:
