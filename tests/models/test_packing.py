@@ -10,6 +10,7 @@ import torch
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models import packing
+from specviz.models.heads.intermediate_models import lean_copy
 from specviz.models.packing import PackedLinear, check_int8, eight_bits, pack, pack_int8, packs
 from specviz.models.text.load import load_causal_lm
 from specviz.pipeline.request import Request
@@ -115,6 +116,8 @@ def test_int8_is_refused_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) ->
     convolved.model.layers[0].mlp.mixing = torch.nn.Conv1d(4, 4, 3)
     with pytest.raises(ModelUnavailable, match="mlp.mixing.weight belongs to no plain linear layer"):
         pack_int8(convolved, "tiny")
+    with pytest.raises(ModelUnavailable, match="its matrices are in int8 alone"):
+        lean_copy(TextTarget(int8_llama(), "tiny", ()))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     with pytest.raises(ModelUnavailable, match="no fast products in int8"):
         load_causal_lm("smollm2-135m-instruct", "int8", "cpu")
