@@ -50,8 +50,15 @@ def _quick(row: Row) -> bool:
 CLIMBED = [(row, way, way in fast(row, row.ways) and _quick(row)) for row in ROWS for way in row.climbs]
 COMPILED = [
     *((Row("autoregressive"), Way("graph", dtype, "warm"), False) for dtype in ("float64", "float32")),
-    *((row, way, False) for row in ROWS if row.world == "text" for way in row.climbs if way.tier == "graph"),
+    *(
+        (row, way, False)
+        for row in ROWS
+        if row.world == "text"
+        for way in row.climbs
+        if way.tier == "graph" and "owl" not in row.method
+    ),
 ]
+"""Rows with compiled passes. OWL's and HOWL's passes stay plain: they read the [SPEC] token's own embedding."""
 AUDITED = [
     (row, way, way.tier == "eager" and way in fast(row, row.audits))
     for row in ROWS

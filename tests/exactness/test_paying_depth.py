@@ -96,7 +96,7 @@ def test_heads_nobody_measured_take_the_usual_depth_and_say_so(name: str, compos
     found = compose(name, {}, uses_shipped_weights=False, draft_name="some/heads").controller.builder
     assert (found.depth, found.chosen) == (USUAL[name], TreeDepth(USUAL[name]))
     said = {one.name: one.bounds.help for one in describe(all_methods()[name].parameters)}["depth"]
-    assert f"otherwise {USUAL[name]}." in said
+    assert f"else {USUAL[name]}." in said
 
 
 def test_another_target_takes_the_usual_depth(compose: Any, tmp_path: Path) -> None:

@@ -19,12 +19,10 @@ from starlette.requests import Request
 from specviz.errors import BadInput
 from specviz.trace import store as traces
 from specviz.ui import archive, page, theme
-from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE, Pool
-from specviz.ui.tabs.run_tab import TextTab
 from specviz.ui.widgets import downloads
-from tests.support.fakes.ui import VISITOR, FakeEngine, app, asked
+from tests.support.fakes.ui import VISITOR, app
 from tests.support.traces.samples import lines, sample_trace
 
 
@@ -63,15 +61,6 @@ def uploaded(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, An
     return taken
 
 
-def shown_again(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, Any, Any]:
-    """A live run that never begins leaves the run before it on the stage."""
-    shared.live.stream = FakeEngine(breaks=BadInput("Not today."), breaks_at=-1)
-    with gr.Blocks():
-        tab = TextTab(shared)
-    values = [getattr(asked(shared), control) for control in tab.controls]
-    return asyncio.to_thread(lambda: list(tab.running(Caller("a"), name, [], *values)))
-
-
 KINDS: dict[str, Ask] = {
     **{f"saved as {kind}": saved(kind) for kind in theme.texts()["formats"]},
     **{f"played in tab {tab}": played(tab) for tab in range(3)},
@@ -81,7 +70,6 @@ KINDS: dict[str, Ask] = {
     "compared": lambda built, shared, name: handler(built, "pair")(name, "stand", VISITOR, [], "", 0.0, ("", 0.0)),
     "named by an address": lambda built, shared, name: handler(built, "arrive")("", addressed(name), [], [], []),
     "opened as a file": uploaded,
-    "shown again after a run that never began": shown_again,
     "kept by a page": lambda built, shared, name: handler(built, "arrive")(
         json.dumps({"sp": {"form": [], "lines": shared.archive.text(name)}}), VISITOR, [], [], []
     ),

@@ -86,7 +86,8 @@ class TracesTab(TabParts):
             if path is not None:
                 name = await self.shared.archive.open(path, self.shared.presence.address_of(request))
                 if all(name != session_run for _, session_run in session_runs):
-                    session_runs = [*session_runs, (f"opened: {title(self.shared.archive.run(name))}", name)]
+                    opened = await self.shared.read([name], lambda: title(self.shared.archive.run(name)), request)
+                    session_runs = [*session_runs, (f"opened: {opened}", name)]
         except SpecvizError as error:
             message = f"The file was not opened. {error}"
         return await self.enter(name, session_runs, request, message) | {self.runs: session_runs, self.upload: None}

@@ -73,7 +73,7 @@ def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Pat
     with pytest.raises(ModelUnavailable, match="python -m specviz train eagle"):
         heads.load_heads("eagle", None, Loaded(), target)
     wider = TextTarget(tiny_llama(dtype=torch.float32, vocab=60), "wider", [])
-    with pytest.raises(SpecvizError, match="choose"):
+    with pytest.raises(SpecvizError, match="Choose"):
         heads.load_heads("eagle3", None, Loaded(), wider)
 
 
@@ -93,7 +93,7 @@ def test_a_named_draft_is_loaded_on_the_device_of_its_target(where: str, monkeyp
         raise Asked(*asked)
 
     monkeypatch.setattr(heads, "load_causal_lm", load)
-    where_it_is: Any = SimpleNamespace(dtype=torch.bfloat16, device=torch.device(where))
+    where_it_is: Any = SimpleNamespace(number_format=torch.bfloat16, device=torch.device(where))
     with pytest.raises(Asked) as asked:
         heads.named_draft("smaller", Loaded(), where_it_is, heads.no_progress)  # type: ignore[arg-type]
     assert asked.value.args[:3] == ("smaller", "bfloat16", where)
