@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +30,8 @@ from specviz.engine.clock import capturing
 
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 """Environment variable that names inductor's cache."""
+LONGEST = 900
+"""Seconds after which a compiling process is ended, so that it does not outlive its run for long."""
 MOST = 24
 """Passes that are compiled for one model, by width and columns; any other is plain."""
 # Every model and pass specialises the same few functions, of which the compiler accepts eight by default.
@@ -89,6 +92,8 @@ def load(calls: Iterable[Call]) -> None:
 def main(marker: str, threads: int) -> None:
     """Load the calls that standard input describes, in a process of its own, and leave the file ``marker``. Code for a CPU
     depends on the number of ``threads``."""
+    if hasattr(signal, "alarm"):  # not on Windows
+        signal.alarm(LONGEST)
     torch.set_num_threads(threads)
     load(json.load(sys.stdin, object_hook=_made))
     Path(marker).touch()

@@ -218,6 +218,8 @@ def request(form_state: FormState, settings: Settings) -> Request:
     chosen = _checked(form.basics, form_state.basics, "basics") | _checked(form.advanced, form_state.advanced, "advanced")
     if chosen.get("max_new_tokens", 0) > settings.max_new_tokens:
         raise BadInput(f"New tokens is {chosen['max_new_tokens']}; the maximum here is {settings.max_new_tokens}.")
+    if chosen.get("tier") == "compiled" and not settings.private:  # its compilers outlive the run that starts them
+        raise BadInput("The compiled tier is only for apps that this machine alone reaches. Choose the tier auto.")
     prompt = form_state.prompt
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadInput(form.empty)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,15 @@ def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: s
     with pytest.raises(BadInput) as caught:
         request_form.request(asked(shared, **{form: changed(getattr(given, form), **{name: value})}), shared.settings)
     assert said in str(caught.value)
+
+
+def test_strangers_start_no_compilers(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    given = asked(shared)
+    compiled = asked(shared, advanced=changed(given.advanced, tier="compiled"))
+    assert request_form.request(compiled, shared.settings).tier == "compiled"
+    with pytest.raises(BadInput, match="compiled tier is only for apps that this machine alone reaches"):
+        request_form.request(compiled, replace(shared.settings, private=False))
 
 
 @pytest.mark.parametrize(
