@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,3 +120,14 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype: torch.dty
     if pack(model):
         assert isinstance(model.base_model.layers[-1].mlp.down_proj, PackedLinear)
     assert torch.equal(feature.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
+
+
+def test_a_block_needs_a_token_to_predict(tmp_path: Path, monkeypatch: Patch) -> None:
+    """An unprompted answer of one token has no anchor, alone or beside others, and training goes on."""
+    one = begun("dspark", tmp_path, monkeypatch)
+    seen = one.store.get(one.training[:1])[0]
+    single = DialogueFeatures(seen.tokens[:1], seen.features[:1], 0)
+    for dialogue, positive in ((single, False), (features.joined([seen, single]), True)):
+        loss = one.loss(dialogue, torch.Generator().manual_seed(1), 1.0)
+        loss.backward()
+        assert (float(loss.detach()) > 0) == positive
