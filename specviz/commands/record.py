@@ -5,11 +5,16 @@ decoded several times, and the one with the median speed-up is kept.
 
 `beside` lists prompts to decode in the same batch, and `every` the rounds between compactions of the cache. A batch has
 no measured baseline, so the trace of its first row is kept from the decoding with the median time.
+
+`check` has Python statements that test the program in the answer. A sandbox runs both, the run is kept only if they pass, and
+`ran` names the Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ from typing import Any
 import msgspec
 
 from specviz.commands.console import ProgressLine, print_message, print_result
+from specviz.commands.program import check_program
 from specviz.errors import BadInput
 from specviz.figures.theme import number
 from specviz.paths import ASSETS
@@ -35,6 +41,7 @@ class Entry(msgspec.Struct):
     rehearsals: int = 0
     beside: list[str] = []
     every: int = 8
+    check: str = ""
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -53,6 +60,11 @@ def execute(options: argparse.Namespace) -> int:
             gain = trace.end.metrics.get("speedup") or -float(sum(step.time.total for step in trace.steps))
             runs.append((gain, turn, trace))
         trace = sorted(runs)[(len(runs) - 1) // 2][2]
+        if entry.check:
+            check_program("".join(piece for step in trace.steps for piece in step.pieces), entry.check)
+            card = folder / f"{name}.json"
+            ran = {"ran": f"Python {platform.python_version()}"}
+            card.write_text(json.dumps(json.loads(card.read_text("utf-8")) | ran, indent=2, ensure_ascii=False) + "\n", "utf-8")
         store.write(trace, folder / f"{name}{store.SUFFIX}.gz")
         assert (end := trace.end) is not None
         metrics, speed = end.metrics, "in a batch"

@@ -38,14 +38,18 @@ OTHERS = "Other methods"
 """Heading of runs with an unknown method."""
 ON_GPU = "Recorded on a GPU"
 """Heading of runs recorded on a GPU, whatever their method."""
+REAL = "Real models"
+"""Heading of runs whose program was run."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """``NAME.json`` of a recorded run. ``note``: what to watch; ``rehearsals``: number of earlier runs that filled the memory."""
+    """``NAME.json`` of a recorded run. ``note``: what to watch; ``rehearsals``: number of earlier runs that filled the memory;
+    ``ran``: Python that ran the program in the answer, with success."""
 
     title: str
     note: str = ""
     rehearsals: int = 0
+    ran: str = ""
 
 
 class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +68,7 @@ class Recording:
     note: str
     path: Path
     rehearsals: int = 0
+    ran: str = ""
 
     @cached_property
     def text(self) -> str:
@@ -121,9 +126,10 @@ class Gallery:
                 entry = msgspec.json.decode(file.read_bytes(), type=Entry)
             except ValueError as error:
                 raise BadTrace(f"{file.name} describes no recorded run: {error}.") from None
+            note = entry.note + f" This program runs: it passed its check under {entry.ran}." * bool(entry.ran)
             plain = file.with_suffix(traces.SUFFIX)
             path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
-            self.recordings[file.stem] = Recording(file.stem, entry.title, entry.note, path, entry.rehearsals)
+            self.recordings[file.stem] = Recording(file.stem, entry.title, note, path, entry.rehearsals, entry.ran)
         self._first = index.first
         self.pair = index.pair if all(name in self.recordings for name in index.pair) else ()
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
@@ -138,12 +144,12 @@ class Gallery:
         return self.recordings[name]
 
     def by_family(self, *modalities: str) -> Groups:
-        """Return the recorded runs of these modalities (default: all), by method family; GPU runs have a separate group."""
+        """Return the recorded runs of these modalities (default: all), by method family; real models and GPU runs have groups."""
         family = {method.name: title for title, methods in families().items() for method in methods}
         rank = {name: at for at, name in enumerate(family)}
         grouped = Groups()
         for one in sorted(self.of(*modalities), key=lambda one: rank.get(one.run.method, len(rank))):
-            heading = ON_GPU if one.run.device.startswith("cuda") else family.get(one.run.method, OTHERS)
+            heading = ON_GPU if one.run.device.startswith("cuda") else REAL if one.ran else family.get(one.run.method, OTHERS)
             grouped.setdefault(heading, []).append((one.title, one.name))
         return grouped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import types
 from pathlib import Path
@@ -15,6 +16,7 @@ from specviz.__main__ import main
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Nanoseconds, Trace
+from specviz.ui.archive import REAL, Gallery
 from tests.support.traces.samples import sample_trace
 
 FILE = f"sky{store.SUFFIX}.gz"
@@ -44,6 +46,12 @@ def index(tmp_path: Path) -> Path:
     (tmp_path / "sky.json").write_text(json.dumps(ENTRY), encoding="utf-8")
     (tmp_path / "given.json").write_text(json.dumps({"title": "Given"}), encoding="utf-8")
     return tmp_path
+
+
+def with_text(trace: Trace, text: str) -> Trace:
+    """The trace with this text in its first step, and none in the others."""
+    pieces = [(text if not step.index else "", *[""] * (len(step.pieces) - 1)) for step in trace.steps]
+    return replace(trace, steps=tuple(replace(step, pieces=own) for step, own in zip(trace.steps, pieces, strict=True)))
 
 
 def record(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, *given: str) -> int:
@@ -94,6 +102,23 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     kept = store.read(index / FILE)
     assert len(kept.steps) == 4 and {step.time.verify for step in kept.steps} == {4}, "its own row, the median time"
     assert "in a batch" in capsys.readouterr().out
+
+
+def test_a_run_is_kept_only_if_its_program_passes_the_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path
+) -> None:
+    card = index / "sky.json"
+    (index / "given.json").unlink()
+    for check, status in (("assert False, 'wrong'", 2), ("assert True", 0)):
+        card.write_text(json.dumps({**ENTRY, "check": check}), encoding="utf-8")
+        run = FakeEngine(1.0).run
+        traced = lambda run=run, **asked: with_text(run(**asked), "x = 1")  # noqa: E731
+        monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=traced))  # type: ignore[arg-type]
+        assert main(["record", "sky", "--folder", str(index), "--times", "1"]) == status
+        assert (index / FILE).exists() == (status == 0)
+        assert ("wrong" in capsys.readouterr().err) == (status == 2)
+    assert Gallery(index).get("sky").ran == f"Python {platform.python_version()}"
+    assert list(Gallery(index).by_family()) == [REAL]
 
 
 @pytest.mark.parametrize(
