@@ -46,7 +46,7 @@ def chain_ranks(
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for dialogue in dialogues:
         tokens = dialogue.tokens
-        starts = torch.arange(max(0, dialogue.first - 2), len(tokens) - 1 - depth, device=tokens.device)
+        starts = torch.tensor(range(max(0, dialogue.first - 2), len(tokens) - 1 - depth), device=tokens.device)
         if len(starts):
             steps = enumerate(draft(dialogue, starts), start=2)
             rows.append(torch.stack([ranks_of(logits, tokens[starts + step], ids, breadth) for step, logits in steps], 1).cpu())

@@ -131,3 +131,4 @@ def test_a_block_needs_a_token_to_predict(tmp_path: Path, monkeypatch: Patch) ->
         loss = one.loss(dialogue, torch.Generator().manual_seed(1), 1.0)
         loss.backward()
         assert (float(loss.detach()) > 0) == positive
+    assert acceptance.chain_ranks([single], 7, lambda *asked: []).shape == (0, 7), "an answer shorter than a block"
