@@ -13,7 +13,7 @@ class Parameters:
 
     block: int = number(6, 1, 32, "Block length; the paper uses 32.", "tokens")
     aligned: bool = switch(
-        True, "Use the drafter after the two training stages that align the drafter with the target; off: before these stages."
+        True, "Use the drafter after the two training stages that align it with the target; off: before these stages."
     )
 
 

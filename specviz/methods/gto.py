@@ -28,8 +28,8 @@ class Parameters(TreeSize):
     )  # fmt: skip
     compare: bool = switch(
         False,
-        "Also draft a tree with the drafter before fine-tuning, and let the target score that tree. A round then takes about "
-        "twice as long. Has no effect if trees are not recorded.",
+        "Also draft a tree with the drafter as it was before fine-tuning, and let the target score it. A round then takes about "
+        "twice as long. No effect if trees are not recorded.",
     )
 
 

@@ -40,7 +40,7 @@ class HybridParameters(Parameters):
         1.5,
         0.0,
         16.0,
-        "Fixed threshold: expected accepted tokens from which on the suffix trees draft instead of the network.",
+        "Fixed threshold: minimum number of expected accepted tokens for the suffix trees to draft instead of the network.",
         "tokens",
         step=0.5,
     )
