@@ -209,7 +209,7 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
         index = json.loads((folder / "held-out.json").read_text(encoding="utf-8"))
         sheet = Image.open(folder / "held-out.webp").convert("RGB")
     except (OSError, ValueError) as problem:
-        raise BadInput(f"The held-out scenes in {folder} cannot be read ({problem}): restore them from the project.") from None
+        raise BadInput(f"The held-out scenes in {folder} cannot be read ({problem}): restore them from the repository.") from None
     side, questions = index["side"], []
     for at, scene in enumerate(index["scenes"]):
         left, top, out = at % index["columns"] * side, at // index["columns"] * side, io.BytesIO()

@@ -1,13 +1,13 @@
-"""Record the app's example runs again, each from a file NAME.json.
+"""Re-record the app's example runs, each described by a file NAME.json.
 
-`request` has the fields of a request, and `rehearsals` the number of earlier runs that fill the method's memory. Each run is
-decoded several times, and the one with the median speed-up is kept.
+In the file, `request` holds the fields of a request; `rehearsals` is the number of earlier runs that fill the method's memory.
+Each run is decoded several times, and the one with the median speed-up is kept.
 
-`beside` lists prompts to decode in the same batch, and `every` the rounds between compactions of the cache. A batch has
-no measured baseline, so the trace of its first row is kept from the decoding with the median time.
+`beside` lists prompts to decode in the same batch; `every` is the number of rounds between compactions of the cache. A batch has
+no measured baseline, so the first row's trace with the median time is kept.
 
-`check` has Python statements that test the program in the answer. A sandbox runs both, the run is kept only if they pass, and
-`ran` names the Python.
+`check` holds Python statements that test the program in the answer. Both run in a sandbox, and the run is kept only if they
+pass; `ran` names the Python version.
 """
 
 from __future__ import annotations

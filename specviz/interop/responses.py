@@ -355,9 +355,9 @@ def rounds_by_counts(tokens: Sequence[ServedToken], counts: Speculation) -> tupl
     plain = len(tokens) - 1 - spoken
     wrong = any(not kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
     if not tokens or wrong:
-        raise BadInput("The per-step values are not counts of accepted and drafted tokens; is this a whole response?")
+        raise BadInput("The per-step values are not counts of accepted and drafted tokens; is the response complete?")
     if accepted and -plain > accepted[-1] + 1:
-        raise BadInput(f"The counts add up to {spoken + 1} tokens, but the text has {len(tokens)}; is this a whole response?")
+        raise BadInput(f"The counts add up to {spoken + 1} tokens, but the text has {len(tokens)}; is the response complete?")
     rounds = [Arrival([token], drafted=0) for token in tokens[: 1 + max(0, plain)]]
     rest = iter(tokens[len(rounds) :])
     for kept, made in zip(accepted, drafted, strict=True):
@@ -449,7 +449,7 @@ def _trace(response: Response) -> Trace:
     reader, choice = TokenReader(doubtful=bool(response.timings and response.timings.draft_n)), choices[0]
     tokens = reader.read(choice)
     if not tokens or (len(tokens) == 1 and choice.logprobs is None):
-        raise BadInput("The response names no tokens; ask for logprobs (and token ids, return_token_ids in vLLM).")
+        raise BadInput("The response contains no tokens; request logprobs (and, in vLLM, return_token_ids).")
     rounds, warning = [Arrival([token]) for token in tokens], NO_ROUNDS
     if response.speculation.per_step_accepted is not None:
         rounds, warning = rounds_by_counts(tokens, response.speculation)

@@ -86,10 +86,10 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     try:
         models = converted(_Models, text).data or (_Model(),)
     except BadInput as problem:
-        raise BadInput(f"{place} is not a list of models ({problem}) Is it an OpenAI-compatible server?") from None
+        raise BadInput(f"{place} did not return a list of models ({problem}) Is it an OpenAI-compatible server?") from None
     name, owner = models[0].id, models[0].owned_by or ""
     if not name:
-        raise BadInput(f"{place} names no model; does it serve language models?")
+        raise BadInput(f"{place} lists no model; does it serve language models?")
     return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner, "openai"), name, key)
 
 

@@ -49,7 +49,7 @@ def choose_device(name: str = "auto") -> torch.device:
         return device
     if not torch.cuda.is_available():
         raise ModelUnavailable(
-            "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
+            "CUDA was requested, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
     # cuDNN plans attention anew for each shape, and each text has a different one. In training on an H200, planning took the host
     # 2.3 ms per call, thirty times as long as a matrix product.

@@ -234,7 +234,7 @@ def check_int8(device: torch.device) -> None:
     # Without AVX, the operators are missing or run in a reference kernel.
     if "AVX" not in torch.backends.cpu.get_cpu_capability() or not computes(eight_bits, torch.float32, device, INT8_ERROR):
         raise ModelUnavailable(
-            "This processor, or this PyTorch, has no fast products in int8: they need AVX2 or AVX-512 and oneDNN. "
+            "This processor, or this PyTorch, has no fast int8 matrix products: they need AVX2 or AVX-512 and oneDNN. "
             "Choose bfloat16 or float32."
         )
 

@@ -36,7 +36,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     """Load the models and check the request. Raises SpecvizError if the request cannot run."""
     if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
         raise BadInput(
-            "memory must be a pipeline.request.Memory or None; progress, a function of a message and a fraction or None."
+            "memory must be a pipeline.request.Memory or None, and progress a function of a message and a fraction, or None."
         )
     progress = progress or no_progress
     # Check the request itself before downloading or loading models.

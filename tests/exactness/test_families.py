@@ -39,7 +39,7 @@ REFUSED = {
     "applies to the cache but not within a pass": "moshi",
     "from the states of another model": "gemma4_unified_assistant",
     "always use the model's chat template": "gemma3",
-    "writes no text": "emu3 mllama",
+    "generates no text": "emu3 mllama",
 }
 UNBUILT = {
     "blt": "num_hidden_layers",

@@ -69,9 +69,9 @@ def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("", "no JSON objects"), ("{", "line 1: not JSON"), ('{"a": 1}', "it has a"), ("[1]", "no JSON objects"),
-        ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "names no tokens"),
+        ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "contains no tokens"),
         (json.dumps(response([9], [3])), "not counts of accepted"), (json.dumps(response([1, 2], [3])), "must match"),
-        (json.dumps(response([9, 9, 9], [9, 9, 9])), "whole response"),
+        (json.dumps(response([9, 9, 9], [9, 9, 9])), "response complete"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why: str, tmp_path: Path) -> None:

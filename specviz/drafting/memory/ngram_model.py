@@ -112,5 +112,5 @@ def load(path: Path) -> NgramModel:
     """Load the model in ``path``. Raises ModelUnavailable if the file holds no such model."""
     stored, _ = read_weights(path)
     if set(stored) != set(_NAMES):
-        raise ModelUnavailable(f"{path.name} is not an n-gram model: choose a file that `train ngrams` wrote.")
+        raise ModelUnavailable(f"{path.name} is not an n-gram model: choose a file written by `python -m specviz train ngrams`.")
     return NgramModel(Counts(**{name: values.numpy() for name, values in stored.items()}))

@@ -58,8 +58,8 @@ class Network(nn.Module):
             if embedding.shape != whole or (head is not None and sizes is not None and len(head) not in sizes):
                 found = " and a head of ".join(" x ".join(map(str, part.shape)) for part in (embedding, head) if part is not None)
                 raise ModelUnavailable(
-                    f"This {self.title} is for a target with {whole[0]} tokens and a hidden size of {whole[1]}; "
-                    f"this target has an embedding of {found}. Choose the target that the drafter was trained for."
+                    f"This {self.title} needs a target with {whole[0]} tokens and a hidden size of {whole[1]}, "
+                    f"but the chosen target has an embedding of {found}. Choose the target that the drafter was trained for."
                 )
             self.register_buffer("embedding", embedding.detach(), persistent=False)
         if head is not None:
@@ -110,7 +110,7 @@ class Network(nn.Module):
         tensors, card = read_weights(path)
         ids = tensors.pop("draft_ids", None)
         if "config" not in card or (ids is None and cls.needs_vocabulary):
-            raise ModelUnavailable(f"{path.name} is not a {cls.title}: choose a file that `python -m specviz train` wrote.")
+            raise ModelUnavailable(f"{path.name} is not a {cls.title}: choose a file written by `python -m specviz train`.")
         parts: list[Any] = [part.detach().to(device, dtype) for part in shared]
         vocabulary: list[Any] = [] if ids is None else [ids.to(device)]
         net = cls(cls.config_of(card), *parts, *vocabulary)

@@ -56,7 +56,7 @@ def load_all(path: Path) -> dict[int, CalibratedTree]:
         rows_by_order = {0: fields["paths"], **{int(key): rows for key, rows in fields.get("known", {}).items()}}
         return {key: _tree(rows, source) for key, rows in rows_by_order.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path.name} is not a calibrated tree ({error}); make it with: python -m specviz calibrate.") from error
+        raise BadInput(f"{path.name} is not a calibrated tree ({error}); create it with: python -m specviz calibrate.") from error
 
 
 def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:

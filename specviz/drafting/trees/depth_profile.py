@@ -62,7 +62,7 @@ class DepthProfile:
             return DepthProfile(*made_for, sizes, tau, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{path.name} is not a depth profile ({error}); make it with: python -m specviz calibrate {path.stem}."
+                f"{path.name} is not a depth profile ({error}); create it with: python -m specviz calibrate {path.stem}."
             ) from error
 
 

@@ -83,7 +83,7 @@ class LocalVerification:
         """Open the run's session. Raises ModelUnavailable for a target whose cache entries cannot be rewritten."""
         session = target.open(capacity, taps)
         if not isinstance(session, ImageSession):
-            raise ModelUnavailable(f"{target.name} draws no pictures; choose an image target, such as emoji-64.")
+            raise ModelUnavailable(f"{target.name} generates no pictures; choose an image target, such as emoji-64.")
         self._session = session
         return session
 

@@ -96,8 +96,8 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
         elif kind == SMALL:
             way = "name a draft model with the target's tokenizer"
         raise ModelUnavailable(
-            f"The {kind} network that ships reads the hidden states and tokens of {owner}, and {loaded.name} has others: choose "
-            f"that target, or {way}."
+            f"The included {kind} network reads the hidden states and tokens of {owner}; {loaded.name} has different ones. "
+            f"Choose that target, or {way}."
         )
     facts = path.stat()
     key = ("network", kind, facts.st_mtime_ns, facts.st_size)

@@ -189,7 +189,8 @@ def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settin
     decoder = {**inner.values, **{field: getattr(whole, field) for field in SIZES if hasattr(whole, field)}}
     if decoder["vocab_size"] != len(target.embedding):
         raise ModelUnavailable(
-            f"{name} was made for {decoder['vocab_size']} tokens, but {target.name} has {len(target.embedding)}: choose the "
+            f"{name} was made for a vocabulary of {decoder['vocab_size']} tokens, but {target.name} has "
+            f"{len(target.embedding)}: choose the "
             "target it was trained for."
         )
     own = {"target_hidden_size": outer.get("target_hidden_size"), "use_qk_norm": kind == "qwen3"}
@@ -326,7 +327,7 @@ def _weights(
     for name, value in tensors.items():
         tensors[name] = value.to(head.device, exact if name.endswith(_ROUTER) else head.dtype)
         if not bool(torch.isfinite(tensors[name]).all()):
-            raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are not finite. Get the heads again.")
+            raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are not finite. Download the heads again.")
     return tensors, embedding, head, ids
 
 
@@ -388,7 +389,7 @@ def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
         draft_vocab=len(stored.tensor(names["d2t"])) if "d2t" in names else 0,
     )  # fmt: skip
     if not 2 <= config.block <= _MOST_ROWS or config.mask >= config.vocab_size or sizes["hidden"] % config.conv_group:
-        raise said.refusal("has a block_size, mask_token_id or conv_group_size that makes no sense")
+        raise said.refusal("has an invalid block_size, mask_token_id or conv_group_size")
     tensors, embedding, head, ids = _weights(layout, stored, target, names, config)
     if ids is not None and selects:
         raise said.refusal("selects candidates of a draft vocabulary, which no engine does")
@@ -453,7 +454,7 @@ def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNe
     for field, count in (("medusa_num_heads", heads), ("medusa_num_layers", blocks)):
         if isinstance(said := stored.config.get(field), int) and count < said:
             raise ModelUnavailable(
-                f"{stored.name} holds {count} where its config.json says {said} ({field}): some are missing. Get it again."
+                f"{stored.name} holds {count} where its config.json says {said} ({field}): some are missing. Download it again."
             )
     net = ParallelNet(ParallelConfig(target.hidden, heads, target.layers, blocks), target.head)
     shapes: dict[str, Sequence[int]] = {name: value.shape for name, value in net.heads.state_dict().items()}

@@ -84,7 +84,7 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
             turn = min(_TURN_SECONDS, end - time.monotonic())
             if turn <= 0:
                 raise ModelUnavailable(
-                    f"Another process has been getting {name} ready for {patience:.0f} seconds. "
+                    f"Another process has been preparing {name} ready for {patience:.0f} seconds. "
                     f"Stop it, or delete {lock.lock_file} if none is running, and try again."
                 ) from None
     try:

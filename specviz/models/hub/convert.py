@@ -92,7 +92,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     original = int(scaling.get("original_context_length") or context)
     attention = float(scaling.get("attn_factor", 1.0)) * float(scaling.get("yarn_attn_factor", 1.0))
     if any(len(divisor) != size // 2 or not bool((divisor > 0).all()) for divisor in divisors.values()):
-        raise ModelUnavailable(f"{name} has rotary divisors that do not fit its {size} dimensions. Get the file again.")
+        raise ModelUnavailable(f"{name} has rotary divisors that do not fit its {size} dimensions. Download the file again.")
     long, short, freqs = (divisors.get(f"rope_{part}.weight") for part in ("factors_long", "factors_short", "freqs"))
     if long is not None and short is not None and kind in ("none", "longrope"):
         settings = _longrope(short, long, original, attention)
@@ -301,14 +301,14 @@ def _header(gguf: Path) -> GGUFReader:
         header = GGUFReader(gguf)
         count, part = int(field(header, "split.count", 1)), int(field(header, "split.no", 0))
     except Exception as problem:  # numpy's and struct's errors on damaged bytes
-        raise ModelUnavailable(f"{gguf.name} is damaged or not a GGUF file ({problem}). Get the file again.") from problem
+        raise ModelUnavailable(f"{gguf.name} is damaged or not a GGUF file ({problem}). Download the file again.") from problem
     if count > 1:
         raise ModelUnavailable(
             f"{gguf.name} is part {part + 1} of {count} of one model. "
             "Merge them with `llama-gguf-split --merge` and give the whole file."
         )
     if not header.tensors:
-        raise ModelUnavailable(f"{gguf.name} holds no weights, only a header. Get the file again.")
+        raise ModelUnavailable(f"{gguf.name} holds no weights, only a header. Download the file again.")
     return header
 
 
@@ -322,7 +322,7 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
     if missing := sorted(loading_info["missing_keys"]):
         raise ModelUnavailable(
             f"{name} lacks {len(missing)} of the weights of a {config.model_type} model ({missing[0]}, …). "
-            "Get the whole file, or one that names its architecture correctly."
+            "Download the whole file, or one that names its architecture correctly."
         )
     shared = own - int(getattr(config, "num_kv_shared_layers", 0) or 0)
 
@@ -341,7 +341,7 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
         strange += [*sorted(set(stored) - known), "more numbers than it needs"]
         raise ModelUnavailable(
             f"{name} holds {strange[0]}, which a {config.model_type} model does not use. The file may name the wrong "
-            "architecture. Get the file again, or give a folder or hub id with safetensors."
+            "architecture. Download the file again, or give a folder or hub id with safetensors."
         )
 
 

@@ -47,7 +47,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
         raise _no_room(name, places) from problem
     except SafetensorError as problem:
         fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
-        again = "Delete that folder and try again." if fetched else "Get the model again."  # a user's own folder stays
+        again = "Delete that folder and try again." if fetched else "Download the model again."  # a user's own folder stays
         raise ModelUnavailable(f"The weights of {name} in {folder} are damaged ({problem}). {again}") from problem
     except ImportError as problem:
         reason = " ".join(str(problem).split())[:300]
@@ -67,7 +67,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
 def refuse_missing(name: str, keys: Iterable[str]) -> None:
     """Raise ModelUnavailable if ``keys``, the names of a model's missing weights, is not empty."""
     if missing := sorted(keys):
-        raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
+        raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Download the whole model.")
 
 
 def loading_warnings(name: str, folder: Path, info: Mapping[str, Any]) -> tuple[str, ...]:
@@ -114,12 +114,13 @@ def _refuse_settings(name: str, folder: Path) -> None:
             if file == "config.json" and stored and field in _LAYERS | _SIZES and type(value) in (int, float) and value > most:
                 whole = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
                 raise ModelUnavailable(
-                    f"The {file} of {name} sets {field} to {shown(value)}, but has weights of only {whole}. Get the whole model."
+                    f"The {file} of {name} sets {field} to {shown(value)}, but has weights of only {whole}. Download the whole "
+                    "model."
                 )
             ids = value if isinstance(value, list) else [value]
             if value is not None and _IDS.fullmatch(field) and not all(type(part) is int for part in ids):
                 raise ModelUnavailable(
-                    f"The {file} of {name} sets {field} to {shown(value)}, which is not a whole number. Get the model again."
+                    f"The {file} of {name} sets {field} to {shown(value)}, which is not a whole number. Download the model again."
                 )
 
 

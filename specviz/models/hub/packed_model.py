@@ -74,7 +74,7 @@ def shipped_file(path: Path) -> Path:
     """Return ``path``, a file of shipped weights. Raises ModelUnavailable, with the command that trains them, if missing."""
     if not path.is_file():
         raise ModelUnavailable(
-            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"The weights {path.name} are missing from {path.parent}: restore them from the repository, or train them with "
             f"`python -m specviz train {path.stem}`."
         )
     return path

@@ -61,7 +61,7 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
         return _safetensors_copy(entry.name, identity, lambda: fetch_hub_file(entry.name, source, progress), progress, convert)
     if entry is not None and isinstance(source, ShippedFile):
         if entry.modality != "text":
-            raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
+            raise ModelUnavailable(f"{entry.name} is part of a model and cannot run by itself. Choose another.")
         file, copy = shipped_file(BASE / source.path), entry.name
     elif place.path is not None and place.path.is_file():
         key = hashlib.sha256(str(place.path).encode()).hexdigest()[:12]
@@ -130,7 +130,7 @@ def _refuse_unsafe(folder: Path, name: str) -> None:
     if ".safetensors" not in kinds:
         if kinds & PICKLES:
             raise ModelUnavailable(
-                f"{name} has its weights only as pickles, which can run code when opened. Use a repository or folder "
+                f"{name} stores its weights only as pickles, which can run code when opened. Use a repository or folder "
                 "with safetensors, or convert it with `transformers` where you trust it."
             )
         if ".gguf" in kinds:

@@ -69,7 +69,9 @@ class Repository:
                 tensor: Tensor = file.get_tensor(name)
                 return tensor
         except (OSError, SafetensorError) as problem:
-            raise ModelUnavailable(f"{self.files[name].name} of {self.name} is damaged ({problem}). Get it again.") from problem
+            raise ModelUnavailable(
+                f"{self.files[name].name} of {self.name} is damaged ({problem}). Download it again."
+            ) from problem
 
 
 @contextmanager
@@ -81,7 +83,7 @@ def reading(name: str) -> Iterator[None]:
         raise
     except Exception as problem:  # an unexpected setting, or a tensor of the wrong kind
         raise ModelUnavailable(
-            f"{name} has an invalid setting or tensor ({type(problem).__name__}: {problem}). Get the heads again."
+            f"{name} has an invalid setting or tensor ({type(problem).__name__}: {problem}). Download the heads again."
         ) from problem
 
 
@@ -108,16 +110,16 @@ def open_repository(name: str, progress: Progress = no_progress) -> Repository:
         file = folder / "config.json"
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError, RecursionError) as problem:
-        raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it again.") from problem
+        raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Download it again.") from problem
     if not isinstance(config, dict):
-        raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it again.")
+        raise ModelUnavailable(f"The config.json of {name} holds no settings. Download it again.")
     files: dict[str, Path] = {}
     for file in stored:
         try:
             with safe_open(file, framework="pt") as opened:
                 files.update(dict.fromkeys(opened.keys(), file))
         except (OSError, SafetensorError) as problem:
-            raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Get it again.") from problem
+            raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Download it again.") from problem
     return Repository(name, config, files)
 
 
@@ -127,7 +129,7 @@ def shaped(stored: Repository, names: Mapping[str, Stored], name: str, shape: Se
     Raises ModelUnavailable if the tensor is missing or does not have this ``shape``.
     """
     if name not in names:
-        raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: get the heads again.")
+        raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: download the heads again.")
     published, tensor = names[name], stored.tensor(names[name])
     if tuple(tensor.shape) != tuple(shape):
         found, wanted = (" x ".join(map(str, size)) for size in (tensor.shape, shape))
@@ -381,7 +383,7 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
         for start, numbers in experts.items():
             parts = [[f"{start}.{number}.{kind}_proj.weight" for number in sorted(numbers)] for kind in ("gate", "up", "down")]
             if missing := [part for kind in parts for part in kind if part not in names]:
-                raise ModelUnavailable(f"{stored.name} lacks the tensor {missing[0]}: get it again.")
+                raise ModelUnavailable(f"{stored.name} lacks the tensor {missing[0]}: download it again.")
             gate, up, down = ([names.pop(part) for part in kind] for kind in parts)
             names |= {f"{start}.gate_up_proj": list(zip(gate, up, strict=True)), f"{start}.down_proj": down}
         return names

@@ -136,21 +136,23 @@ def _config(stored: Repository, name: str, tensors: dict[str, Tensor]) -> tuple[
     prompt = (_LABELS,) if _LABELS in tensors else (_EMPTY, _PROJECTION.format(1), _PROJECTION.format(2))
     wanted = ("embed_tokens.weight", f"{layer}self_attn.k_proj.weight", f"{layer}mlp.gate_proj.weight", *prompt)
     if missing := [part for part in wanted if part not in tensors]:
-        raise ModelUnavailable(f"{name} lacks {missing[0]}: it is not a LlamaGen, or an incomplete one.")
+        raise ModelUnavailable(f"{name} lacks {missing[0]}: it is not a LlamaGen model, or it is incomplete.")
     codes, hidden = tensors["embed_tokens.weight"].shape
     cells = said.get("block_size")
     grid = math.isqrt(cells) if isinstance(cells, int) and cells > 0 else 0
     if grid == 0 or grid * grid != cells:
         raise ModelUnavailable(
-            f"The config.json of {name} has block_size {cells!r}; it is the number of codes in a picture: 256, 576 or 1024 for "
-            "256, 384 or 512 pixels a side."
+            f"The config.json of {name} has block_size {cells!r}, which must be the number of codes in a picture: 256, 576 or "
+            "1024 for 256, 384 or 512 pixels a side."
         )
     heads = said.get("num_attention_heads") or said.get("n_head") or _TABLES["heads"].get(str(hidden))
     if not isinstance(heads, int) or hidden % heads or hidden // heads % 4:
         raise ModelUnavailable(f"The config.json of {name} has no num_attention_heads that fits width {hidden}.")
     first = 1 if _LABELS in tensors else len(tensors[_EMPTY])
     if said.get("cls_token_num", first) != first:
-        raise ModelUnavailable(f"The config.json of {name} gives cls_token_num {said['cls_token_num']}, its weights {first}.")
+        raise ModelUnavailable(
+            f"The config.json of {name} sets cls_token_num to {said['cls_token_num']}, but its weights have {first}."
+        )
     size = hidden // heads
     for part in tensors:
         if part.endswith(("q_proj.weight", "k_proj.weight")):  # even channels of each head first
@@ -189,9 +191,9 @@ def _vq(file: Path, codes: int, grid: int, device: torch.device) -> JanusVQVAE:
         vq.load_state_dict(tensors, assign=True)
     except (OSError, SafetensorError, KeyError, ValueError, IndexError, RuntimeError) as problem:
         raise ModelUnavailable(
-            f"{file} is not LlamaGen's VQ tokenizer, or an incomplete one ({str(problem)[:160]}): convert vq_ds16_c2i.pt or "
+            f"{file} is not LlamaGen's VQ tokenizer, or is incomplete ({str(problem)[:160]}): convert vq_ds16_c2i.pt or "
             "vq_ds16_t2i.pt into its folder."
         ) from problem
     if config.num_embeddings != codes:
-        raise ModelUnavailable(f"{file} has {config.num_embeddings} codes, but the model has {codes}: use its own.")
+        raise ModelUnavailable(f"{file} has {config.num_embeddings} codes, but the model has {codes}: use the model's own.")
     return vq.eval().requires_grad_(False)

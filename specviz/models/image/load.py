@@ -99,7 +99,7 @@ def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.devi
         return load_llamagen(name, folder, dtype, device)
     if kind == "emu3":
         raise ModelUnavailable(
-            f"{name} is an Emu3: it ends each row of a picture, and the picture, with special tokens, which no method here "
+            f"{name} is an Emu3 model, which ends each row and each picture with special tokens that no method here "
             "drafts or forces yet; choose a Janus model, Anole or LlamaGen."
         )
     anole = kind == "chameleon"

@@ -110,7 +110,9 @@ class ChatPrompts:
         self._marks = [tokenizer.convert_tokens_to_ids(mark) for mark in self.marks]
         for mark, token in zip((*self.marks, "beginning of a text"), (*self._marks, tokenizer.bos_token_id), strict=True):
             if token is None or token == tokenizer.unk_token_id:
-                raise ModelUnavailable(f"The tokenizer of {name} has no {mark}, so nothing tells it to draw; choose another.")
+                raise ModelUnavailable(
+                    f"The tokenizer of {name} has no {mark}, so it cannot be told to draw; choose another model."
+                )
         self._begin = int(tokenizer.bos_token_id)
         self.digest = tokenizer_hash(tokenizer)
 
@@ -171,7 +173,7 @@ class ClassPrompts:
             for name in dict.fromkeys(name.lower() for name in names):
                 numbers_of.setdefault(name, []).append(number)
         if not numbers_of:
-            raise BadInput(f"This model draws classes and knows no names: give a number from 0 to {self._classes - 1}.")
+            raise BadInput(f"This model draws classes, but has no names for them: give a number from 0 to {self._classes - 1}.")
         if len(found := numbers_of.get(wanted, [])) > 1:
             which = " or ".join(f"{number} ({', '.join(self._names[number])})" for number in found)
             raise BadInput(f"{prompt!r} names several classes: give a number, {which}.")
@@ -233,8 +235,8 @@ def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[T
     """Load the T5 encoder in ``folder``. Raises ModelUnavailable if it is missing or its width does not fit."""
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(
-            f"{name} draws captions, which a T5 reads first: put google/flan-t5-xl into {folder} (`hf download google/flan-t5-xl "
-            f"--local-dir {folder}`)."
+            f"{name} draws from captions, which a T5 encodes first: put google/flan-t5-xl into {folder} (`hf download "
+            f"google/flan-t5-xl --local-dir {folder}`)."
         )
     # T5's feed-forward overflows in float16.
     dtype = torch.float32 if empty.dtype == torch.float16 else empty.dtype

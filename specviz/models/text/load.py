@@ -76,7 +76,9 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     with opening(name, folder, places=places):
         config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-            raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
+            raise ModelUnavailable(
+                f"{name} is a {config.model_type} model, which generates no text. Choose a causal language model."
+            )
         if dtype == torch.float64:  # torch's grouped product of experts does not support float64
             config._experts_implementation = "eager"
         sdpa = getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa")  # noqa: B009

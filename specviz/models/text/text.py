@@ -96,7 +96,9 @@ class TokenizerText:
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
         if not ids:
-            raise ModelUnavailable(f"{self.name} turns this prompt into no tokens. Use raw continuation, or another prompt.")
+            raise ModelUnavailable(
+                f"{self.name}'s tokenizer yields no tokens for this prompt. Use raw continuation, or another prompt."
+            )
         self.refuse_unembedded(ids)
         return ids
 

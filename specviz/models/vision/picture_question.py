@@ -111,7 +111,7 @@ class PictureReader:
             inputs = dict(self.processor(images=[[image]], text=[written], return_tensors="pt"))
         except (TypeError, ValueError, IndexError) as problem:
             raise ModelUnavailable(
-                f"The processor of {self.name} does not take this picture ({first_line(problem)})."
+                f"The processor of {self.name} cannot process this picture ({first_line(problem)})."
             ) from problem
         ids = tuple(inputs.pop("input_ids")[0].tolist())
         visual = tuple(place for place, token in enumerate(ids) if token == self.config.image_token_id)

@@ -68,7 +68,7 @@ def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
     if not given:
         raise BadInput("There is no picture. Choose one, or take one of the example scenes.")
     if len(given) > 1:
-        raise BadInput(f"There are {len(given)} pictures; a run asks about one. Choose which.")
+        raise BadInput(f"There are {len(given)} pictures; a run uses one. Choose one.")
     return open_picture(given[0])
 
 
@@ -93,7 +93,7 @@ def open_picture(source: Source) -> Picture:
     if max(wide, high) > MOST_SIDE:
         raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; at most {MOST_SIDE:,} are allowed. Crop it.")
     if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start-of-scan marker; inside scan data, ff is never followed by da
-        raise BadInput(f"This JPEG has more than {MOST_SCANS} scans. Save it again as a non-progressive one.")
+        raise BadInput(f"This JPEG has more than {MOST_SCANS} scans. Save it again as a non-progressive JPEG.")
     with _decoding_slot(wide * high):
         return _make_picture(opened)
 

@@ -69,7 +69,9 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
         if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
             raise ModelUnavailable(f"{name} is a {config.model_type} model, which reads no pictures. Choose one that does.")
         if getattr(config, "image_token_id", None) is None:
-            raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
+            raise ModelUnavailable(
+                f"{name} ({config.model_type}) has no picture token, so picture and text tokens cannot be told apart."
+            )
         with exclusive_loading():
             processor = picture_processor(folder, config)
             opened: Any = AutoModelForImageTextToText.from_pretrained(
@@ -79,6 +81,6 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             model, loading_info = opened
         warnings = loading_warnings(name, folder, loading_info)
         if getattr(processor, "tokenizer", None) is None:
-            raise ModelUnavailable(f"{name} has no processor for pictures and text. Get the whole repository.")
+            raise ModelUnavailable(f"{name} has no processor for pictures and text. Download the whole repository.")
         read = PictureReader(processor, name, model.to(device))
         return LoadedVisionLanguage.of(name, model, processor.tokenizer, read=read, warnings=warnings)

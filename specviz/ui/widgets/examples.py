@@ -89,7 +89,7 @@ def scenes(folder: Path = SCENES) -> tuple[Scene, ...]:
         listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
         return tuple(Scene(one["label"], one["question"], one["file"], (folder / one["file"]).read_bytes()) for one in listed)
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise BadInput(f"The example scenes in {folder} cannot be read ({problem}): get them with the project.") from None
+        raise BadInput(f"The example scenes in {folder} cannot be read ({problem}): restore them from the repository.") from None
 
 
 def route() -> Mount:

@@ -171,7 +171,7 @@ def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(
     heard: Callable[..., None] = lambda message, fraction=None: None  # noqa: E731
     with pytest.raises(ModelUnavailable, match="Name one with the target's tokenizer"):
         intermediate_model("draft", None, loaded, target, heard)
-    with pytest.raises(ModelUnavailable, match="small_draft network that ships reads .* of SmolLM2"):
+    with pytest.raises(ModelUnavailable, match="included small_draft network reads .* of SmolLM2"):
         intermediate_model("small_draft", None, loaded, target, heard)
     folder = tmp_path / "other"
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)

@@ -236,9 +236,9 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
     silent = tiny.folder(tmp_path / "silent", GRID, captions=True)
     (silent / "t5" / "config.json").unlink()
     refused(silent, "put google/flan-t5-xl into")
-    refused(tiny.folder(tmp_path / "odd", GRID, block_size=24), "block_size 24; it is the number of codes")
+    refused(tiny.folder(tmp_path / "odd", GRID, block_size=24), "block_size 24, which must be the number of codes")
     refused(tiny.folder(tmp_path / "heads", GRID, num_attention_heads=7), "no num_attention_heads that fits")
-    refused(tiny.folder(tmp_path / "places", GRID, cls_token_num=3), "cls_token_num 3, its weights 1")
+    refused(tiny.folder(tmp_path / "places", GRID, cls_token_num=3), "cls_token_num to 3, but its weights have 1")
     target = tiny.folder(tmp_path / "target", GRID)
     for kind, settings, words in (
         ("t2i", {}, "256 codes from captions, but .* draws 25 from classes"),

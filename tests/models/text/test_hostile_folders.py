@@ -138,7 +138,7 @@ def test_damage_in_what_was_fetched_is_fetched_again_and_a_users_own_folder_is_n
 ) -> None:
     weights = tiny_folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    assert "damaged" in (said := _used(tiny_folder)) and "Get the model again" in said and "Delete" not in said
+    assert "damaged" in (said := _used(tiny_folder)) and "Download the model again" in said and "Delete" not in said
     fetched = shutil.copytree(tiny_folder, own_cache / "models" / "tiny")
     assert "Delete that folder and try again" in _used(fetched)
 

@@ -102,7 +102,7 @@ def test_a_folder_of_gguf_files_asks_for_one(tmp_path: Path) -> None:
 
 def test_a_model_that_writes_no_text_is_refused(tiny_folder: Path) -> None:
     (tiny_folder / "config.json").write_text(json.dumps({"model_type": "vit", "hidden_size": 16}))
-    with pytest.raises(ModelUnavailable, match="vit model, which writes no text"):
+    with pytest.raises(ModelUnavailable, match="vit model, which generates no text"):
         load_causal_lm(str(tiny_folder), "float32")
 
 

@@ -238,4 +238,4 @@ def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
 def test_a_picture_is_not_run_as_text(tmp_path: Path) -> None:
     tab = made(make(Settings(traces=gallery(tmp_path / "traces", ("stand", "lantern_pp"))), FakeEngine()))
     changes = list(live(tab, ("stand", "lantern_pp")))
-    assert "writes no text" in banners(tab, changes)[0] and not any(tab.stages[0] in updates for updates in changes)
+    assert "generates no text" in banners(tab, changes)[0] and not any(tab.stages[0] in updates for updates in changes)

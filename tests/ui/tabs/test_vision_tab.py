@@ -105,5 +105,5 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
 
 
 def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="get them with the project"):
+    with pytest.raises(BadInput, match="restore them from the repository"):
         scene_shelf.scenes(tmp_path)
