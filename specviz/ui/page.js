@@ -258,7 +258,7 @@
     keep: async () => {
       const name = lent.own();
       if (!name) return "";
-      if (lent.stage()?.trace.baseline) throw new Error("Its autoregressive run is being timed still. Share it in a moment.");
+      if (lent.stage()?.trace.baseline) throw new Error("Its autoregressive run is still being timed. Share it in a moment.");
       const answer = await fetch(`${base()}/specviz/share?run=${name}`, { method: "POST" });
       const said = await answer.text();
       if (!answer.ok) throw new Error(answer.status === 400 ? said : "The server did not answer; try again.");

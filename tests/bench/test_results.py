@@ -13,7 +13,7 @@ from specviz.paths import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADLINES = (
-    "itself {quick.generate_bf16.value} `transformers.generate` in bfloat16:",
+    "itself {quick.generate_bf16.value} as fast as `transformers.generate` in bfloat16:",
     "`prompt_lookup` on prompts to copy from: {quick.prompt_lookup.value}, τ {quick.prompt_lookup.tau};",
     "`ddd` on sixty held-out prompts of six kinds: {speed.ddd.greedy}, τ {speed.ddd.tau};",
     "`mulo_sd` drawing pictures (relaxed): {images.mulo_05.speed}, τ {images.mulo_05.tau}.",

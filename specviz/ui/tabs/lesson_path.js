@@ -75,7 +75,7 @@ async function print(name) {
   let frame = element.querySelector("iframe");
   if (frame) frame.remove();
   frame = document.createElement("iframe");
-  frame.title = "Sheet to print";
+  frame.title = "Printable sheet";
   frame.addEventListener("load", () => frame.contentWindow.print());
   frame.srcdoc = html;
   frame.hidden = true;

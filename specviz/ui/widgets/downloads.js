@@ -14,7 +14,7 @@ element.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-kind]");
   if (!button) return;
   button.disabled = true;
-  status.textContent = "Making the file …";
+  status.textContent = "Creating the file …";
   const query = new URLSearchParams({ run: props.value, kind: button.dataset.kind, step: element.querySelector("input").value });
   try {
     const answer = await fetch(window.specvizPage.address(`specviz/file?${query}`));

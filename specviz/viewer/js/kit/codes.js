@@ -88,7 +88,7 @@ export function address(book, code) {
 }
 
 /** What a patch is, for its tooltip. */
-export const ABOUT = "The patch is the code's mean over decoded pictures; in one picture its neighbours change it.";
+export const ABOUT = "The patch shows the code's mean over decoded pictures; in a picture, its neighbours change it.";
 
 /** A code in running text, or null if it has no patch. @param {Book | null} book @param {number} code */
 export function image(book, code, kind = "") {

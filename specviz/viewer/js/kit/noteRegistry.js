@@ -46,7 +46,7 @@ export function draw(pane, stage, above = []) {
   // The picture itself is beside the tree, so its rows are shown only if there is no other note.
   const notes = all.length > 1 ? all.filter((entry) => entry.type !== "canvas") : all;
   const note = chosen(stage);
-  if (!note) return pane.replaceChildren(...above, dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
+  if (!note) return pane.replaceChildren(...above, dom.h("p", { class: "sv-mute" }, "The method recorded no note for this step."));
   const fill = (tall) => {
     stage.pointing = stage.settling = null; // handlers of the previous drawing
     Object.assign(stage, { tall, folds: [] });
@@ -96,7 +96,7 @@ function drawNote(note, stage) {
   } catch {
     // The message below reports it.
   }
-  const message = "This note does not match its type, or needs more than a page can draw. Here is its data as received.";
+  const message = "This note does not match its type, or needs more than a page can draw. Its data, as received:";
   return dom.h("div", {}, svgKit.caption(message), rawNote(came));
 }
 

@@ -68,7 +68,7 @@ function map(data, stage) {
     layer >= many ? null : cell(layer, column, "sv-chosen-cell"),
   );
   const below = text(stage, left, low + 15 * u, "positions in the prompt", { kind: "sv-mute" });
-  const of = `of layers ${data.middle.join(", ")} the least scattered is outlined`;
+  const of = `of layers ${data.middle.join(", ")} the most focused is outlined`;
   const spoken = `Entropy of attention in ${many} layers at ${data.columns} positions; ${of}.`;
   const parts = [heat(data, left, top, wide, high), marks, name(0), name(many - 1), below];
   return svgKit.frame(stage.column, low + 20 * u, spoken, parts);
@@ -123,7 +123,7 @@ function draw(note, step, stage) {
   const visualNote = noteOf(step, "visual_tokens");
   const visible = new Set(promptImage.places(visualNote ? visualNote.kept : []));
   const layers = data.middle.join(", ");
-  const legend = `Target: dark is scattered. The most focused of layers ${layers} is outlined; it taught the drafter.`;
+  const legend = `Target: dark means scattered. The most focused of layers ${layers} is outlined; the drafter learned from it.`;
   return dom.h(
     "div",
     {},

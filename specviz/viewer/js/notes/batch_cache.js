@@ -1,5 +1,5 @@
 // @ts-check
-// A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes them.
+// A batch: where each row's kept entries lie in the cache, the holes between them, and the compaction that closes them.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -67,9 +67,9 @@ function picture(data, note, stage, moment) {
 function sentence(data, note, moment) {
   const holes = data.reduce((sum, row) => sum + row.holes, 0);
   if (moment.key === "swept")
-    return `The sweep moved the kept entries to the front: ${format.count(holes, "hole")} closed, no key recomputed.`;
-  const every = note.every ? `; every ${format.count(note.every, "round")} a sweep closes them` : "";
-  return `Each row writes after its own last kept entry. ${format.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
+    return `Compaction moved the kept entries to the front: ${format.count(holes, "hole")} closed, no key recomputed.`;
+  const every = note.every ? `; every ${format.count(note.every, "round")} the cache is compacted` : "";
+  return `Each row writes after its own last kept entry. ${format.count(holes, "rejected node")} lie between kept entries, masked${every}.`;
 }
 
 /** @param {Trace.BatchCacheNote} note @param {Step} step @param {Stage} stage */
@@ -77,7 +77,7 @@ function draw(note, step, stage) {
   const data = read(note);
   if (!data.length) return svgKit.caption("This batch has no rows.");
   const moments = [{ key: "round", label: "After the round" }];
-  if (note.swept) moments.push({ key: "swept", label: "Swept" });
+  if (note.swept) moments.push({ key: "swept", label: "Compacted" });
   const drawMoment = (moment) =>
     dom.h("div", {}, picture(data, note, stage, moment), svgKit.caption(sentence(data, note, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind, 0);

@@ -34,7 +34,7 @@ function background({ stopped, limit, tested, below, forward }) {
   const price =
     forward === null || !tested.size
       ? ""
-      : `The threshold was chosen by a calibration for the machine of this run, where a drafter forward takes ${Number(forward.toPrecision(2))} target passes.`;
+      : `The threshold was calibrated for the machine of this run, where a drafter pass takes as long as ${Number(forward.toPrecision(2))} target passes.`;
   if (stopped === null) return price || null;
   const rare = below[stopped - 1] ?? null;
   const quantile =
@@ -100,7 +100,7 @@ function picture(data, stage) {
   return svgKit.frame(
     width,
     height,
-    `Probability the beam holds. ${list}. Threshold ${format.probability(data.threshold)}.`,
+    `Probability held by the beam. ${list}. Threshold ${format.probability(data.threshold)}.`,
     parts,
   );
 }
@@ -108,7 +108,7 @@ function picture(data, stage) {
 /** @param {Trace.BeamMassNote} note @param {Step} step @param {Stage} stage */
 function draw(note, step, stage) {
   const data = read(note);
-  if (!data.masses.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
+  if (!data.masses.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to measure.");
   const mark = (kind) => dom.s("path", { d: "M0 -5l5 9h-10Z", class: kind });
   const vessel = (full, kind) => tank(-5, -6, 10, 12, full, kind);
   const legend = [

@@ -34,7 +34,7 @@ function sentence(data, step, moment) {
   const got = format.count(block.nodes.length, "token");
   const cut = sent < block.nodes.length ? `, of which ${sent} went to the target` : "";
   const tail = step.veiled ? "" : ` The target kept ${acceptedCount}.`;
-  return `Pass ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
+  return `Pass ${place + 1} fills ${span(block)} at once: ${got}${cut}.${tail}`;
 }
 
 /** @param {Data} data */

@@ -13,7 +13,7 @@ noteRegistry.register("copy", {
       return dom.h(
         "p",
         {},
-        "The last tokens occur nowhere else in the text, so there is nothing to copy: the target adds one token by itself.",
+        "The last tokens occur nowhere else in the text, so there is nothing to copy: the target adds one token of its own.",
       );
     const context = noteRegistry.contextOf(stage, step);
     const matchStart = source - length;

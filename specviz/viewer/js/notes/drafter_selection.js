@@ -39,10 +39,10 @@ function sentence(data) {
 /** What choosing another arm would have brought, where that is known. @param {Data} data @param {Step} step */
 function hindsightOf(data, step) {
   if (!data.expected.length) return "This chooser learns only from the arm that drafted, so the others were not evaluated.";
-  if (step.veiled) return "What the others would have brought is known once the target has verified.";
+  if (step.veiled) return "What the other arms would have gained is known once the target has verified.";
   const best = data.expected.indexOf(Math.max(...data.expected));
   const other =
-    best === data.drafted ? "No other would have brought more" : `${data.names[best]} would have brought the most`;
+    best === data.drafted ? "No other arm would have gained more" : `${data.names[best]} would have gained the most`;
   const why = data.informed ? "" : " This chooser does not learn that.";
   return `${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
 }
@@ -119,7 +119,7 @@ function ghosts(data, stage) {
     ];
   });
   const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.expected[arm])} tokens`).join(", ");
-  const label = text(stage, 0, 11 * u, "what each chain would have brought, tokens per round", { kind: "sv-mute" });
+  const label = text(stage, 0, 11 * u, "tokens per round that each chain would have gained", { kind: "sv-mute" });
   return svgKit.frame(stage.column, top + data.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
 }
 

@@ -32,7 +32,7 @@ function chosen(depth) {
   const most = format.count(levels, "level");
   return gain === null
     ? ` Trees have at most ${most}, the default depth: other depths were not measured with this drafter and beam.`
-    : ` Trees have at most ${most}: by the calibration and the cost of drafter and target passes here, that is fastest; ` +
+    : ` Trees have at most ${most}: the fastest depth, given the calibration and the cost of drafter and target passes here; ` +
         `the forecast is ${gain.toFixed(2)}× the target alone.`;
 }
 
@@ -52,7 +52,7 @@ function sentence(data, step, moment) {
   const { beams, marks, sent, levels } = data;
   if (moment.key === "rerank") {
     return (
-      `All ${labels.drafted(step)} candidates compete by their whole path's probability. The best ${step.counts.sent} lie above ` +
+      `All ${labels.drafted(step)} candidates compete by the probability of their whole path. The best ${step.counts.sent} lie above ` +
       `the line and go to the target; pruned: ${step.counts.cut}${step.more}.${data.chosen}`
     );
   }

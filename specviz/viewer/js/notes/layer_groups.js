@@ -29,8 +29,8 @@ function sentence(data, moment) {
   if (moment.key === "stack") return `The draft model has ${format.count(data.whole, "layer")}, one after the other.`;
   if (moment.key === "rows") {
     return (
-      "Drafting, the layers in a row attend at once, all from the output of the row above: " +
-      `${format.count(data.groups.length, "stage")} instead of ${data.whole}. Feed-forward stays in order. The first and last layer are always alone.`
+      "While drafting, the layers of a row attend in parallel, all on the output of the row above: " +
+      `${format.count(data.groups.length, "stage")} instead of ${data.whole}. Feed-forward layers stay in order. The first and the last layer always run alone.`
     );
   }
   if (!data.calibrated) return `Nothing is repaired: ${format.count(data.fuzzy, "cached token")} stay fuzzy.`;

@@ -108,7 +108,7 @@ function draw(note, step, stage) {
   for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "kept cells" });
   const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
   if (!note.rewritten) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "outdated cache entry"]);
-  const wait = last > 1 && note.rewritten ? "Between waves kept cells' cache entries stay outdated: an approximation." : "";
+  const wait = last > 1 && note.rewritten ? "Between waves the cache entries of kept cells stay outdated: an approximation." : "";
   const coarse = noteOf(step, "coarse_codes");
   const top = Math.min(...cells.map((cell) => cell.row));
   const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;

@@ -63,7 +63,7 @@ function draw(note, step, stage) {
     (step.veiled ? "." : `, got ${step.emitted.length}.`);
   const graft = longest
     ? `The longest match was ${format.count(longest.matched, "token")}; ${format.count(longest.count, "token")} grew from it.`
-    : "The memories knew no continuation.";
+    : "The memories found no continuation.";
   const mark = (key) => [box(-7, -5, 14, 10, `sv-src-${key}`, 3), KINDS[key]];
   const key = svgKit.key(...rows.map((row) => mark(row.key)));
   return dom.h("div", {}, bars(rows, stage), key, svgKit.caption(summary), svgKit.more(stage, dom.h("p", { class: "sv-mute" }, graft)));

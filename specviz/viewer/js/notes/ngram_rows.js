@@ -110,7 +110,7 @@ function hit(row, step, stage) {
       ),
     );
   });
-  return svgKit.frame(stage.column, (28 + 17 * Math.min(rows, texts.length)) * u, `After ${looked.join(" ")} memory expects ${texts.slice(0, 3).join(", ")}`, parts);
+  return svgKit.frame(stage.column, (28 + 17 * Math.min(rows, texts.length)) * u, `After ${looked.join(" ")} the memory expects ${texts.slice(0, 3).join(", ")}`, parts);
 }
 
 noteRegistry.register("ngram_rows", {
@@ -121,7 +121,7 @@ noteRegistry.register("ngram_rows", {
     const series = history(stage);
     if (!rows.length) return dom.h("div", {}, store(series, note, stage), matches(series, stage), svgKit.caption("The store holds no n-gram that matches here yet, so nothing was drafted."));
     const row = stage.picked ? noteRegistry.focus(rows, stage) : rows[0];
-    const summary = `Memory knew ${WORDS[row.order] || `a ${row.order}-gram`}: ${format.count(row.picked, "follower")} became the draft.`;
+    const summary = `The memory knew ${WORDS[row.order] || `a ${row.order}-gram`}: ${format.count(row.picked, "follower")} became the draft.`;
     const noise =
       `Gumbel noise is added to each log probability; the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
       "a draw without replacement in one sweep.";

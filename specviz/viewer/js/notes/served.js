@@ -24,7 +24,7 @@ function draw(note, step, stage) {
   }
   const words =
     `${step.path.length} of ${format.count(named + note.untold, "drafted token", "drafted tokens")} kept.` +
-    (note.untold ? ` The engine counts ${note.untold} rejected ones and does not say which they were.` : "") +
+    (note.untold ? ` The engine counts ${note.untold} rejected tokens but does not name them.` : "") +
     ((note.batch || 0) > 1 ? ` ${note.batch} requests shared this pass.` : "");
   const figure = svgKit.frame(Math.max(SIZE, parts.length * (SIZE / 2 + 3)), SIZE + 4, words, parts);
   return dom.h("div", {}, svgKit.caption(words), parts.length ? figure : null);

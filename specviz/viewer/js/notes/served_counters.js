@@ -52,7 +52,7 @@ function draw(note, step, stage) {
   const rates = Array.from({ length: places }, (_, place) => percent(share(last, place))).join(", ");
   const words =
     `Of ${format.count(last.drafts, "draft")} so far the server kept, by position in the draft: ${rates}. ` +
-    `These are its own counters, sampled ${format.count(all.length, "time")}; they include requests of others.`;
+    `These are the server's counters, sampled ${format.count(all.length, "time")}; they include the requests of others.`;
   return dom.h("div", {}, svgKit.frame(width, height, words, parts), svgKit.caption(words));
 }
 

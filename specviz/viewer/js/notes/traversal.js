@@ -138,7 +138,7 @@ function result(data, step) {
     more > 0
       ? `going up from the leaves rescued ${format.count(more, "token")}.`
       : more < 0
-        ? "the other order was luckier here; on average going up mostly keeps more."
+        ? "the other order was luckier here; on average, going up keeps more."
         : "no difference here.";
   const other = ` Judged from the root down, with the same coins, this tree would have kept ${data.topDown}: ${side}`;
   return svgKit.caption(dom.h("b", {}, `${acceptedCount} kept.`), other);

@@ -10,7 +10,7 @@ import { Drawing, calm, clamp, draggable, handle, mark, place, set, two } from "
 /** @param {number} many @returns {Tally} */
 export const emptyTally = (many) => ({ kept: Array(many).fill(0), fresh: Array(many).fill(0), count: 0 });
 
-const WORDS = { shared: "accepted", rest: "left of p", over: "rejected", extra: "beyond p" };
+const WORDS = { shared: "accepted", rest: "rest of p", over: "rejected", extra: "beyond p" };
 const [MOST_DOTS, HEAD] = [1500, 15];
 const SCALES = [0.26, 0.34, 0.46, 0.62, 0.84];
 

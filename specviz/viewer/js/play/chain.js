@@ -102,7 +102,7 @@ export function chain(world) {
     }
     if (mine !== running) return;
     lengths[kept] += 1;
-    const more = kept === long ? "all accepted, and the target adds one for nothing" : `guess ${kept + 1} was rejected and replaced`;
+    const more = kept === long ? "all accepted, and the target adds one for free" : `guess ${kept + 1} was rejected and replaced`;
     dom.say(said, `${format.count(kept + 1, "token")} from this pass: ${more}.`);
     draw();
   }

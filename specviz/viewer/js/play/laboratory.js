@@ -57,9 +57,9 @@ export function laboratory() {
     const price = `one more guess would cost ${two(next / costs.passCost(setting.curve, setting.batch))} of a pass`;
     const hidden = machine.name === "gpu" ? "the launches of many short kernels" : "the reading of the weights";
     const said = now.verify < 1.12
-      ? `Nearly free: ${rows} rows take little longer than ${setting.batch}, since their arithmetic hides behind ${hidden}`
+      ? `Nearly free: ${rows} rows take little longer than ${setting.batch}, because their arithmetic hides behind ${hidden}`
       : `${now.verify < 1.5 ? "Not quite free" : "Not free"}: the arithmetic of ${rows} rows no longer hides behind ${hidden}`;
-    dom.say(why, machine.name === "flat" ? "Here what verifying costs is inside the price of a level." : `${said}; ${price}.`);
+    dom.say(why, machine.name === "flat" ? "Here the price of a level includes the cost of verifying." : `${said}; ${price}.`);
     dom.say(source, `Pass cost: ${machine.source}.`);
     second.element.toggleAttribute("inert", setting.width < 2);
     ridge.element.hidden = machine.name !== "roof";
@@ -95,7 +95,7 @@ export function laboratory() {
     at = Math.min(depth, setting.accept.length);
     choice.value = "page";
     sync();
-    dom.say(says, `${run.title} on this page: measured ${two(run.measured)}×, by its own terms ${two(run.predicted)}× (τ ${two(run.tau)} ÷ (${two(run.draft)} + ${two(run.verify)} + ${two(run.rest)})).`);
+    dom.say(says, `${run.title} on this page: measured ${two(run.measured)}×, predicted ${two(run.predicted)}× (τ ${two(run.tau)} ÷ (${two(run.draft)} + ${two(run.verify)} + ${two(run.rest)})).`);
     scenes.press("");
     draw();
   }
@@ -106,12 +106,12 @@ export function laboratory() {
     second.set(setting.second);
     batch.set(Math.log2(setting.batch));
   };
-  const scenes = chips("Settings to begin with", SCENES.map(({ name, words }) => [name, words]), begin);
-  const draft = slider("Draft, a level", { min: 0, max: 0.6, step: 0.01, value: 0, show: two, title: "In passes of the target" }, (value) => ((setting.draft = value), draw()));
-  const width = slider("Siblings a level", { min: 1, max: 8, value: 1 }, (value) => ((setting.width = value), draw()));
-  const second = slider("Second chance", { min: 0, max: 0.8, step: 0.05, value: 0.3, show: two, title: "Of what its elders missed, each further sibling catches this share" }, (value) => ((setting.second = value), draw()));
-  const batch = slider("Requests in a pass", { min: 0, max: 7, value: 0, show: (value) => String(2 ** value) }, (value) => ((setting.batch = 2 ** value), draw()));
-  const ridge = slider("Rows a read hides", { min: 4, max: 256, step: 4, value: 100 }, (value) => ((machine = roof(value)), (setting.curve = machine.curve), draw()));
+  const scenes = chips("Initial settings", SCENES.map(({ name, words }) => [name, words]), begin);
+  const draft = slider("Drafting, per level", { min: 0, max: 0.6, step: 0.01, value: 0, show: two, title: "In target passes" }, (value) => ((setting.draft = value), draw()));
+  const width = slider("Siblings per level", { min: 1, max: 8, value: 1 }, (value) => ((setting.width = value), draw()));
+  const second = slider("Second chance", { min: 0, max: 0.8, step: 0.05, value: 0.3, show: two, title: "The share that each further sibling catches of what the earlier ones missed" }, (value) => ((setting.second = value), draw()));
+  const batch = slider("Requests per pass", { min: 0, max: 7, value: 0, show: (value) => String(2 ** value) }, (value) => ((setting.batch = 2 ** value), draw()));
+  const ridge = slider("Rows that one read hides", { min: 4, max: 256, step: 4, value: 100 }, (value) => ((machine = roof(value)), (setting.curve = machine.curve), draw()));
   const choice = dom.h("select", { "aria-label": "What a pass costs" }, MACHINES.map(({ name, words }) => dom.h("option", { value: name }, words)), dom.h("option", { value: "page", hidden: true }, "The run on this page"));
   choice.addEventListener("change", () => (use(choice.value), draw()));
 
@@ -132,7 +132,7 @@ export function laboratory() {
     seen = new Set([at]);
     here.hidden = false;
     draw();
-  }, "Found. Left of it a pass is worth more guesses; right of it the last guess costs more than its chance.", () => {
+  }, "Found. Left of it a pass is worth more guesses; right of it the last guess costs more than it brings.", () => {
     seen = null;
     here.hidden = true;
   });
@@ -145,7 +145,7 @@ export function laboratory() {
       text: says,
       figure: [
         gains.host, formula,
-        dom.h("div", { class: "svp-pair" }, dom.h("div", {}, clock.host, dom.h("p", { class: "svp-why" }, "Time as length, in passes of the target that score one row. The dots are what is saved.")), dom.h("div", {}, roofline.host, why, source)),
+        dom.h("div", { class: "svp-pair" }, dom.h("div", {}, clock.host, dom.h("p", { class: "svp-why" }, "Time as length, in target passes over one row. The dots are what is saved.")), dom.h("div", {}, roofline.host, why, source)),
       ],
       tools: [scenes.element, own, dom.h("p", { class: "svp-why" }, "Acceptance by depth: drag"), handles.host, dom.h("div", { class: "svp-two" }, draft.element, batch.element, width.element, second.element), dom.h("div", { class: "svp-two" }, dom.h("label", { class: "svp-slider" }, dom.h("span", {}, "What a pass costs"), choice), ridge.element), quest.element],
     }),
@@ -153,7 +153,7 @@ export function laboratory() {
     reset() {},
     show() {
       runs = runsOnPage();
-      own.replaceChildren(...runs.map((run) => dom.button(`${run.title}: ${two(run.measured)}×`, "Take this run's own figures", () => take(run), { class: "svp-run" })));
+      own.replaceChildren(...runs.map((run) => dom.button(`${run.title}: ${two(run.measured)}×`, "Use this run's own numbers", () => take(run), { class: "svp-run" })));
       draw();
     },
   };

@@ -19,7 +19,7 @@ export const roof = (ridge) => ({
 export const MACHINES = [
   {
     name: "cores", words: "Two cores, not timed yet", curve: { rows: WIDTHS, cost: WIDTHS.map(assumed) }, upto: 256,
-    source: "what specviz assumes of a processor before it times a pass: 1 + rows / 32",
+    source: "assumed by specviz for a processor before it times a pass: 1 + rows / 32",
   },
   {
     name: "gpu", words: "H200, 1.24 billion weights", curve: { rows: PASSES.rows, cost: PASSES.milliseconds.map((one) => one / PASSES.milliseconds[0]) }, upto: 64,

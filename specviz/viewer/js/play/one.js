@@ -114,7 +114,7 @@ function level(world, pools) {
   }
 
   const quest = pools
-    ? task("Accept 0.90 with a distortion of 0.05 at most. p stays as it is; q, λ and k may move.", () => world.set({ p: SHADES[0][2], q: SHADES[0][3] }, { p: true, q: false }), "Done. What is accepted beyond p is distortion, one for one. Only a better q comes for nothing.")
+    ? task("Accept 0.90 with a distortion of 0.05 at most. p stays as it is; q, λ and k may move.", () => world.set({ p: SHADES[0][2], q: SHADES[0][3] }, { p: true, q: false }), "Done. What is accepted beyond p is distortion, one for one. Only a better q is free.")
     : task("Bring the acceptance above 0.90. p stays as it is, and q's second bar is pinned.", () => world.set({ p: [0.34, 0.28, 0.16, 0.12, 0.06, 0.04], q: [0.12, 0.36, 0.1, 0.1, 0.2, 0.12] }, { p: true, q: [false, true] }), "Done. What q has too much in its pinned bar, 0.08, is lost whatever the others do: 0.92 is the most.");
   const again = (change) => {
     change();
@@ -129,7 +129,7 @@ function level(world, pools) {
     : [];
   const buttons = dom.h("div", { class: "svp-buttons" }, dom.button("Drop a coin", "", dropOne, { class: "svp-primary" }), dom.button("Drop a thousand", "", dropMany), dom.button("Clear", "", () => again(() => {})), said);
   const keys = pools
-    ? key(["svp-shared", "accepted by the exact rule"], ["svp-extra", "accepted because look-alikes count too"], ["svp-over", "rejected"], ["svp-rest", "left of p"])
+    ? key(["svp-shared", "accepted by the exact rule"], ["svp-extra", "accepted because look-alikes count too"], ["svp-over", "rejected"], ["svp-rest", "rest of p"])
     : key(["svp-shared", "accepted: min(p, q)"], ["svp-over", "rejected: q above p"], ["svp-rest", "left: p above q, which replaces it"]);
   return {
     element: page({

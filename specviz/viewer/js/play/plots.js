@@ -51,7 +51,7 @@ export function gains(move) {
       ...(seen ? [] : dots.map(({ depth, speedup }) => dot(depth, speedup, `reported: ${two(speedup)}×`))),
       ...(seen ? [] : runs.flatMap(({ depth, measured, predicted, title }) => [
         dom.s("circle", { class: "svp-run-ring", cx: x(depth), cy: y(predicted), r: 8 }),
-        dot(depth, measured, `${title}: measured ${two(measured)}×, by its own terms ${two(predicted)}×`),
+        dot(depth, measured, `${title}: measured ${two(measured)}×, predicted ${two(predicted)}×`),
         text(clamp(x(depth), LEFT + 40, width - 40), y(measured) + 24, title, "svp-run-label"),
       ])),
     );
@@ -82,7 +82,7 @@ export function handles(drag) {
     return column;
   });
   const stop = (at) => columns.forEach(({ knob }, depth) => set(knob, { tabindex: depth === at ? "0" : "-1" }));
-  const drawing = new Drawing("svp-small", "Acceptance by depth, of the passes that came so far", ({ accept, at }) => {
+  const drawing = new Drawing("svp-small", "Acceptance by depth, of the passes that got that far", ({ accept, at }) => {
     const pitch = drawing.width / Math.max(1, accept.length);
     columns.forEach(({ bar, cap, zone, name, knob, ring }, depth) => {
       for (const part of [bar, cap, zone, name, knob]) part.toggleAttribute("hidden", depth >= accept.length);
@@ -104,7 +104,7 @@ export function handles(drag) {
 
 /** One step and as many tokens one by one, on one clock. */
 export function clock() {
-  const drawing = new Drawing("svp-clock", "A step's time beside that of as many tokens one by one", ({ tau, draft, verify, rest, spent, at }) => {
+  const drawing = new Drawing("svp-clock", "A step's time, and that of as many tokens one by one", ({ tau, draft, verify, rest, spent, at }) => {
     const unit = (drawing.width - 2) / Math.max(tau, spent);
     const high = Math.min(30, (drawing.height - 64) / 2);
     const box = (kind, from, long, top) => dom.s("rect", { class: kind, x: from * unit + 0.75, y: top, width: Math.max(0, long * unit - 1.5), height: high, rx: 2 });

@@ -158,7 +158,7 @@ export function tree(world) {
   }));
   rules.press("left");
   const start = () => world.set({ p: [0.3, 0.3, 0.2, 0.1, 0.05, 0.05], q: [0.35, 0.1, 0.1, 0.1, 0.2, 0.15] });
-  const quest = task("Let one guess be accepted less than 0.60 of the time, but two at least 0.95.", start, "Done. A drafter that is sure, and whose second thought is the target's other half, is what trees are for.");
+  const quest = task("Let one guess be accepted less than 0.60 of the time, but two at least 0.95.", start, "Done. Trees are for a drafter that is sure, and whose second guess is the target's other choice.");
   const dial = slider("Siblings drafted, k", { min: 1, max: MOST, value: many }, (value) => again(() => (many = value)));
   return {
     element: page({

@@ -60,7 +60,7 @@ export function makeWorld(changed, from) {
 /** Chips of the distributions to begin with. @param {World} world */
 export function presets(world) {
   const { from } = world;
-  const made = chips("Drafter to begin with", from.map(([value, words]) => [value, words]), (value) => {
+  const made = chips("Initial drafter", from.map(([value, words]) => [value, words]), (value) => {
     const [, , p, q] = from.find(([name]) => name === value) || from[0];
     world.set({ p, q }, undefined, value);
   });

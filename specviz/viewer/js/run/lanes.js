@@ -110,7 +110,7 @@ export function ends(pen, view) {
   if (!view.plain) {
     const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
     const later = stage.trace.baseline || `not recorded${how}`;
-    const label = stage.running ? "measured after the run, if asked for" : later;
+    const label = stage.running ? "measured after the run, if requested" : later;
     text(pen, view, label, at.left + 6, at.plain + at.lane / 2);
   } else if (view.verdict) difference(pen, view);
 }

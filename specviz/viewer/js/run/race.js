@@ -41,7 +41,7 @@ export class Race {
     this.names = String(host.dataset.stages).split(" ");
     this.play = dom.button("", "", () => this.toggle(), { class: "sv-race-play" });
     this.again = dom.button(dom.icon("first"), "Back to the start", () => this.restart(), { "aria-label": "Back to the start" });
-    const title = "Pace of the race, relative to the time that it really took";
+    const title = "Pace of the race, relative to the recorded time";
     this.pace = dom.h("select", { "aria-label": "Pace of the race", title }, SPEEDS.map((speed) => dom.h("option", { value: speed }, named(speed))));
     this.pace.addEventListener("change", () => (this.speed = Number(this.pace.value)));
     this.fold = dom.button("", "", () => this.unfold(!this.open), { class: "sv-race-fold" });

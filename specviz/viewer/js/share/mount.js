@@ -71,7 +71,7 @@ function share(box, button, page) {
   async function asPage() {
     const query = new URLSearchParams({ run: page.own() || page.name(), kind: "html" });
     dom.h("a", { href: page.address(`specviz/file?${query}`), download: "" }).click();
-    return "The page is being made; the browser saves it.";
+    return "The page is being created; your browser will save it.";
   }
 
   /** @type {[string, string, () => Promise<string>, "any" | "stage" | "run"][]} */
@@ -80,7 +80,7 @@ function share(box, button, page) {
     ["Picture, SVG", "this step, at any size", asSvg, "stage"],
     ["Picture, PNG", "this step, for slides", asPng, "stage"],
     ["One-file page", "the run, plays offline", asPage, "run"],
-    ["Copy embed code", "for a page of yours", embed, "run"],
+    ["Copy embed code", "for your own page", embed, "run"],
   ];
   if (clips()) items.splice(3, 0, ["Clip, WebM", "this step in motion", asClip, "stage"]);
   const buttons = items.map(([name, about, work, needs]) => {
@@ -105,7 +105,7 @@ function share(box, button, page) {
     const stage = page.stage();
     const has = { any: true, stage: Boolean(stage), run: Boolean(page.name() || page.own()) };
     for (const one of buttons) one.disabled = !has[/** @type {keyof typeof has} */ (one.dataset.needs)];
-    own.textContent = page.own() ? "A link or embed code keeps your run, with its prompt, on this server for some days, for whoever has it." : "";
+    own.textContent = page.own() ? "A link or embed code keeps your run, with its prompt, on this server for some days; anyone who has it can open the run." : "";
   }
 
   /** @param {boolean} open */

@@ -92,9 +92,9 @@ export class Header {
     if (this.promise === "distribution") return ["exact in distribution", "sv-exact", "The output follows the target's own distribution"];
     const parts = verdict.parting(trace);
     const why = `in ${run.dtype || "few digits"} a pass over many tokens rounds differently from one over a single token`;
-    if (parts) return [`exact in ${verdict.finer(run.dtype)} · diverges ${parts}`, "sv-exact", `The rule keeps the target's own choice alone, but ${why}: the text differs from plain decoding's ${parts}`];
+    if (parts) return [`exact in ${verdict.finer(run.dtype)} · diverges ${parts}`, "sv-exact", `The rule keeps only the target's own choice, but ${why}: the text differs from plain decoding's ${parts}`];
     const bound = run.exactness === "relaxed" ? ` ${run.bound}` : "";
-    const beside = trace.end && trace.end.baseline ? "Token for token what plain decoding wrote beside it." : "Every token is the target's own choice.";
+    const beside = trace.end && trace.end.baseline ? "Token for token the text that plain decoding wrote beside it." : "Every token is the target's own choice.";
     return ["exact", "sv-exact", beside + bound];
   }
 

@@ -292,7 +292,7 @@ export class Inspector {
       ["p, target", formatted(node.p)],
       [chosen ? "drafter's confidence" : "q, drafter", drafter],
       ["q, as judged", chosen ? "1: chosen, not drawn" : weighed && weighed.left && sampled ? formatted(weighed.q) : null],
-      ["r, left of p", weighed && weighed.left ? formatted(weighed.p) : null],
+      ["r, rest of p", weighed && weighed.left ? formatted(weighed.p) : null],
       [weighed && weighed.left ? "min(1, r/q)" : "min(1, p/q)", sampled ? formatted(Math.min(1, weighed.p / weighed.q)) : null],
       ["threshold", formatted(node.threshold)],
       ["draw", formatted(node.draw)],

@@ -16,7 +16,7 @@ export const ALL = Object.fromEntries([
   card(
     "without_replacement",
     "rejection without replacement",
-    "The ratio test, with r, what the failed guesses before it left of p.",
+    "The ratio test with r, what earlier failed guesses left of p.",
     "keep c  ⇔  draw < min(1, r/q);  else r ← norm((r − q)₊)",
   ),
   card(
