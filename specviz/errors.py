@@ -6,11 +6,11 @@ from typing import Any
 
 
 class SpecvizError(Exception):
-    """Base of every error a user can act on. The message is shown as it is, so it must say what to do."""
+    """Base class of errors that a user can act on. The message is shown as it is, so it must say what to do."""
 
 
 class BadInput(SpecvizError):
-    """A value the user typed or chose: a parameter, a prompt, a method name.
+    """A value that the user typed or chose: a parameter, a prompt, a method name.
 
     ``field`` names the parameter at fault, if there is one; ``problem`` is then the message without the parameter's name.
     """
@@ -41,7 +41,7 @@ class ModelUnavailable(SpecvizError):
 
 
 class TokenizerMismatch(ModelUnavailable):
-    """Draft and target do not share a tokenizer, so a drafted id would mean another word."""
+    """Draft and target with different tokenizers, for which a drafted id would mean another word."""
 
 
 class ContextFull(SpecvizError):

@@ -1,6 +1,6 @@
-"""The look that stage, page and figures have in common: colours by day and by night, fonts, and what each status is called.
+"""Common look of stage, page and figures: light and dark colours, fonts, and labels of statuses.
 
-One table for all three: the stage's style sheet and script get theirs from here, and so do the page's theme and Plotly.
+The stage's style sheet and script, the page's theme and Plotly's all derive from these tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LABELS = {
     "resampled": "resampled",
     "bonus": "bonus",
 }
-"""Status of a node, or "bonus" -> what it is called in a sentence."""
+"""Status of a node, or "bonus", to its name in a sentence."""
 LEGEND = {
     "accepted": "accepted",
     "relaxed": "relaxed",
@@ -32,11 +32,13 @@ LEGEND = {
     "pruned": "pruned",
     "bonus": "bonus",
 }
-"""The same where there is room for a word or two, in the order of a legend; the root needs none on the stage."""
+"""Short names in the order of a legend; the root needs none on the stage."""
 
 
 class Look(NamedTuple):
-    """A verdict in the draft tree. ``line`` and ``text`` are colours of a theme; ``dash`` and ``width`` are those of its edge."""
+    """Look of a verdict in the draft tree. ``line`` and ``text``: colours of a theme. ``dash`` and ``width``: style of its
+    edge.
+    """
 
     symbol: str
     line: str
@@ -55,12 +57,14 @@ LOOKS = {
     "pruned": Look("line-ew-open", "quiet", "mute", "1.2,3", 1.1),
     "bonus": Look("diamond", "bonus", "bonus", "2.5,2.5", 1.8),
 }
-"""Status of a node, or "bonus" -> its look. Colour, symbol and dash go together, so that no meaning hangs on colour alone."""
+"""Status of a node, or "bonus", to its look. Colour, symbol and dash change together, so that no meaning depends on colour
+alone.
+"""
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of one mode: Okabe and Ito's hues, darker or lighter of the same hue where text needs more contrast."""
+    """Colours of one mode: Okabe and Ito's hues, darkened or lightened where text needs more contrast."""
 
     ground: str
     paper: str

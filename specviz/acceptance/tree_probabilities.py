@@ -1,7 +1,7 @@
 """Target and draft probabilities at the inner nodes of a scored tree, for acceptance rules that run on the host.
 
 On a GPU, the inner nodes are computed together and copied in one transfer. On a CPU, nodes are computed when visited. The axis
-``support`` counts the tokens from which a node's children are drawn.
+``support`` runs over the tokens from which a node's children are drawn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NodeTable:
 class TreeProbabilities:
     """Probabilities at the nodes of a scored tree under ``warp``. ``outside``: whether to compute the mass outside the supports.
 
-    Networks on the device share one support among many nodes; lookup drafters have one support per node, on the host.
+    A draft network on the device has one support for many nodes; lookup drafters have one support per node, on the host.
     """
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp, outside: bool = False) -> None:
@@ -43,7 +43,7 @@ class TreeProbabilities:
         self._rows: dict[int, Tensor] = {}
         self._tables: dict[int, NodeTable] = {}
         self.remote = target.logits.device.type != "cpu"
-        """Whether the target is on another device than the host."""
+        """Whether the target is on a device other than the host."""
 
     @cached_property
     def _inner(self) -> list[int]:

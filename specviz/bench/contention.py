@@ -1,7 +1,7 @@
 """The contention suite: tokens per second on an idle and on a busy machine, by OpenMP setting.
 
-``python -m specviz.bench.contention TARGET follow|fixed`` is a decoder process, which prints a line once the model is loaded. For
-each duration in seconds read from stdin, the process decodes that long and prints the tokens per second.
+``python -m specviz.bench.contention TARGET follow|fixed`` is a decoder process, which prints a line once the model is loaded.
+For each duration in seconds on stdin, the process decodes for that long and prints the tokens per second.
 """
 
 from __future__ import annotations

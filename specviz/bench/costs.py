@@ -19,7 +19,7 @@ from specviz.pipeline.runner import Prepared, prepare
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")
 PAIRS, REAL_TOKENS = ((4, 8), (16, 25)), 40
-"""Fixed tree sizes, timed in pairs between two runs sized by cost; and tokens per run."""
+"""Fixed tree sizes, timed in pairs between two runs sized by cost, and the number of tokens per run."""
 LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
@@ -29,7 +29,7 @@ BUSY = "beside a busy loop"
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure every method and size on an idle machine, beside a busy loop, and idle again."""
+    """Measure every method and size on an idle machine, next to a busy loop, and on the idle machine again."""
     laps = LAPS[: 1 if quick else None]
     ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
     for scene in ("idle", BUSY, "idle again"):

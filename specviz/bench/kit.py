@@ -110,7 +110,7 @@ def in_own_thread(work: Callable[[], T]) -> T:
 
 
 _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
-"""Types of objects that no method owns: :func:`held_bytes` does not follow references from these."""
+"""Types of objects that no method owns; :func:`held_bytes` does not follow their references."""
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def _tensors(model: Any) -> Iterable[torch.Tensor]:
 
 
 def _referents(node: Any) -> list[Any]:
-    """Return the objects that ``node`` refers to. A function refers to closure and defaults, but not to the module."""
+    """Return the objects that ``node`` refers to. A function refers to its closure and defaults, but not to its module."""
     if isinstance(node, MethodType):
         return [node.__self__, node.__func__]
     if isinstance(node, FunctionType):

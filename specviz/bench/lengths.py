@@ -1,4 +1,4 @@
-"""The length suite: τ by prompt length, for prompts of a diary and a question.
+"""The length suite: τ by prompt length, for prompts that consist of a diary and a question.
 
 In the suite ``answers`` every day of the diary is different; in ``copies`` the diary repeats each week. Trees have at most 16
 nodes; those of the trained drafters also share one depth and width.
@@ -40,7 +40,9 @@ def diary(question: str, length: int, count: Callable[[str], int], every: int) -
 
 
 def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
-    """Return the ``prompts`` of a suite: the questions ``name``, after a diary of each length. Lengths are the kinds."""
+    """Return the ``prompts`` function of a suite: each question of the set ``name`` after a diary of each length. The kinds of
+    prompts are the lengths.
+    """
 
     def make(bench: Bencher, quick: bool) -> Prompts:
         loaded: Any = bench.prepared("autoregressive", "a").loaded

@@ -1,6 +1,6 @@
 """The load and live suites: thirty visitors of the app at once, and the costs of waiting for a run and of watching one.
 
-In the load suite, the app has a process of its own. Visitors are simulated in this process and, unlike browsers on other
+In the load suite, the app runs in its own process. Visitors are simulated in this process and, unlike browsers on other
 machines, take processor time from the app. Requests use the loopback address only.
 """
 
@@ -80,7 +80,7 @@ class Server:
 
     @property
     def spent(self) -> float:
-        """Processor time so far in seconds, over all threads."""
+        """CPU time so far in seconds, over all threads."""
         return sum(self.process.cpu_times()[:2])
 
     @property

@@ -37,12 +37,13 @@ def against_transformers(report: Report, bench: Bencher) -> None:
 
 
 def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable[[], float]:
-    """Return a function that returns the seconds of greedy decoding by transformers: eager, with a dynamic cache, ignoring EOS.
+    """Return a function that returns the time in seconds of greedy decoding by transformers: uncompiled, with a dynamic cache,
+    ignoring EOS.
 
     The function raises SpecvizError if ``generate`` stops early.
     """
     ids = torch.tensor([prompt], device=model.device)
-    # generate takes missing settings from the model's, so EOS is removed from the model's settings.
+    # generate fills unset options from the model's generation_config, so EOS must be removed there.
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True)
 
     def run_transformers() -> float:

@@ -1,6 +1,6 @@
 """The page suite: the time to open the page, and to draw a frame of a long run.
 
-Chromium opens the app, which has a process of its own. Performance marks record when the stage becomes visible. Chromium also
+Chromium opens the app, which runs in its own process. Performance marks record when the stage becomes visible. Chromium also
 emulates slower connections and processors.
 """
 

@@ -40,7 +40,9 @@ class Distances:
 
 @torch.inference_mode()
 def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distances:
-    """Return the distances for an image with ``codes`` [position], drawn with ``seed``. Codebook vectors are at most 2 apart."""
+    """Return the distances for an image with ``codes`` [position], drawn with ``seed``. Distances between codebook vectors are
+    at most 2.
+    """
     prompt, target, warp = ready.prompt_ids, ready.target, ready.resources.warp
     session = target.open(len(prompt) + len(codes))
     try:

@@ -1,8 +1,7 @@
 """The suites of paired runs, defined in ``suites.toml``: prompts, arms, columns, comparisons and goals.
 
-Speed-up: seconds per token of the target, in runs just before and after, divided by the arm's seconds per token.
-τ: tokens per target pass, with the bonus token and without steps cut short.
-Means give every kind of prompt equal weight.
+Speed-up: seconds per token of the target, in runs just before and after, divided by the arm's seconds per token. τ: tokens per
+target pass, including the bonus token and excluding steps that were cut short. Means give every kind of prompt equal weight.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ class Versus:
 
 @dataclass(frozen=True)
 class Suite:
-    """Arms on prompts.
+    """Set of arms that are measured on the same prompts.
 
     ``prompts(bencher, quick)``: function that returns the prompts, fewer if ``quick``. ``target``: replacement for the default
     text target. ``between`` and ``remember``: as in :func:`~specviz.bench.kit.gather`. ``goals``: goal by column and arm.
-    ``fastest``: goal of the fastest exact arm by temperature and column.
+    ``fastest``: goal for the fastest exact arm, by temperature and column.
     """
 
     title: str
@@ -167,7 +166,7 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
 
 
 def kinds(bench: Bencher, quick: bool, each: int | None = None, few: int = 2, every: int = 1) -> Prompts:
-    """Return up to ``each`` prompts per kind (None: all). With ``quick``, return ``few`` prompts of one kind in ``every``."""
+    """Return up to ``each`` prompts per kind (None: all). If ``quick``, return ``few`` prompts of every ``every``-th kind."""
     of_kinds = list(held_out.kinds().items())
     return {kind: texts[: few if quick else each] for kind, texts in of_kinds[:: every if quick else 1]}
 
@@ -183,7 +182,7 @@ def tries(bench: Bencher, quick: bool) -> Prompts:
 
 
 def stream(bench: Bencher, quick: bool) -> Prompts:
-    """Return prompts on five subjects, each in two places of the sequence."""
+    """Return a sequence of prompts in which each of five subjects comes up twice, with different prompts."""
     few, subjects = 1 if quick else 3, ("code", "stories", "copying", "translation", "maths")
     return {
         f"{subject}{again}": held_out.prompts(subject)[lap * few : (lap + 1) * few]
@@ -232,7 +231,7 @@ def suite(
 
 
 EXCLUDED = ("autoregressive", "stree")
-"""Methods left out of suites by modality: the baseline, and a method for state-space targets."""
+"""Methods that the suites of a modality leave out: the baseline, and a method for state-space targets."""
 PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
 DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
 SYSTEMS, GROUPS, DIARY = DATA.pop("systems"), DATA.pop("groups"), DATA.pop("diary")

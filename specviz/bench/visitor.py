@@ -1,7 +1,8 @@
 """Simulated visitor of the running app: presses *Run live*, times the updates and may leave midway.
 
-Uses HTTP, since Gradio's client cannot call the page's private events. ``python -m specviz.bench.visitor ADDRESS`` reads control
-values from stdin, one JSON object per line. For each, the program presses and prints the number of updates and the seconds.
+Uses HTTP, since Gradio's client cannot call the page's private events. ``python -m specviz.bench.visitor ADDRESS`` reads
+control values from stdin, one JSON object per line. For each, the program presses the button and prints the number of updates
+and the seconds.
 """
 
 from __future__ import annotations

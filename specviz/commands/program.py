@@ -1,4 +1,4 @@
-"""Run the program that a model wrote, with a check, in a bounded process."""
+"""Run a program that a model wrote, and a check of it, in a process with limits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tempfile
 from specviz.errors import BadInput
 
 PASSED, REFUSED = 42, 43
-"""Exit statuses. A program that ends itself with 0 before the check has not passed."""
+"""Exit statuses. A program that exits with 0 before the check has not passed."""
 SECONDS = 5
-"""Maximum CPU time of a program. Its wall-clock time is bounded by twice as many seconds."""
+"""Maximum CPU time of a program. Its wall-clock time is limited to twice as many seconds."""
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 # Modules are imported before the hook is set, since a hook cannot tell a program's own reads from those of an import.
@@ -48,8 +48,8 @@ def program_in(answer: str) -> str:
 def check_program(answer: str, check: str) -> None:
     """Run the program in ``answer``, then the statements of ``check``. Raises BadInput if either fails.
 
-    The process has no network, writes no file, starts no other process and reads no file after the start; its memory is bounded
-    by 1 GiB.
+    The process has no network, writes no file, starts no other process and reads no file after the start; its memory is limited
+    to 1 GiB.
     """
     command = [sys.executable, "-I", "-S", "-c", SANDBOX.format(seconds=SECONDS, passed=PASSED, refused=REFUSED)]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:

@@ -1,6 +1,6 @@
 """Key-value cache of a batch whose rows have unequal lengths: each row writes at its own offset, and holes are masked.
 
-READER (arXiv 2508.09072) says only that rows accept different numbers of tokens and that the cache is rearranged now and then.
+READER (arXiv 2508.09072) says only that rows accept different numbers of tokens and that the cache is occasionally rearranged.
 Here an accepted node stays in the slot where it was computed, and rejected nodes leave holes that masks hide. Compaction moves
 the kept entries to the front. Keys are rotated by position, not by slot, so entries move unchanged.
 """

@@ -23,7 +23,7 @@ from specviz.trace.schema import Step
 
 
 class Batch(Protocol):
-    """Interface of the target to the rows of a batch."""
+    """Interface of a target to a batch: prefill rows, and score one tree per row."""
 
     cache: RowCache
 

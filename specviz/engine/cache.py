@@ -69,8 +69,8 @@ class KeyValueLayer(DynamicLayer):
 class KeyValues:
     """Keys and values of a run. ``length``: number of committed tokens. ``capacity``: number of allocated columns.
 
-    ``words``: one word per layer. Layers with the same word have entries of the same shape on the same device, and share a tensor
-    [place, batch, head, kv, size], called a bank. New memory is zeroed, because a masked NaN times 0 is still NaN.
+    ``words``: one label per layer. Layers with the same label have entries of the same shape on the same device, and share a
+    tensor [place, batch, head, kv, size], called a bank. New memory is zeroed, because a masked NaN times 0 is still NaN.
     """
 
     layer_type: type[KeyValueLayer] = KeyValueLayer
@@ -154,7 +154,9 @@ class KeyValues:
 
     @torch.inference_mode()
     def put(self, slots: Tensor, source: int) -> None:
-        """Move the entries at columns ``source``, ``source`` + 1, … to ``slots`` (int64 [node], none above its source column)."""
+        """Move the entries at columns ``source``, ``source`` + 1, … to ``slots`` (int64 [node]; no slot is after its source
+        column).
+        """
         end = source + slots.shape[0]
         for bank in self._banks.values():
             bank.index_copy_(3, slots.to(bank.device), bank[..., source:end, :])

@@ -108,7 +108,7 @@ class Context:
     At the beginning of a run, the number of free positions in the context window.
     """
     record_notes: bool = True
-    """Whether to make notes that take time."""
+    """Whether to record notes that are costly to compute."""
     untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
     """Context manager for work done only for notes; its time is not charged to the method."""
     mark: Callable[[str], None] = lambda phase: None
@@ -202,7 +202,7 @@ class Round:
 
 
 class Drafter(Protocol):
-    """Source of draft tokens. The methods that a tree builder calls are left to each pair of drafter and builder."""
+    """Source of draft tokens. Each pair of drafter and builder defines the methods that the builder calls."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         """Begin a run. ``prefill``: the target's pass over the prompt ``context.ids`` without its last token."""

@@ -1,7 +1,7 @@
 """Recorder of judged rounds as trace steps.
 
 On CUDA the numbers for the screen are gathered on the device and copied once, asynchronously, into pinned memory. The step is
-made during the next pass. On a CPU the step is made at once.
+built during the next pass. On a CPU it is built at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOP = 3
 
 @dataclass
 class Pending:
-    """Round whose step is not made yet.
+    """Round whose step is not built yet.
 
     ``numbers``: the TOP log-probabilities [visited, TOP], their token ids, and log-probabilities of children [visited, child].
     Below level "tree", only the largest logit of each visited row.
@@ -51,11 +51,11 @@ class Pending:
 
 @dataclass
 class Recorder:
-    """Maker of a run's steps. ``level``: "off" records counts and times, "path" the accepted path too, "tree" everything.
+    """Recorder of a run's steps. ``level``: "off" records counts and times, "path" the accepted path too, "tree" everything.
 
     ``grid``: (rows, columns) of an image, whose cells are the output tokens in reading order. ``ends``: tokens that are emitted
-    with empty text. ``deferred``: whether a step is made during the next round's pass; its tokens join ``output_ids`` then.
-    ``spent_ns``: time spent recording the last round, which counts as host time of the round in which it is spent.
+    with empty text. ``deferred``: whether a step is built during the next round's pass, when its tokens join ``output_ids``.
+    ``spent_ns``: time spent recording the last round; it counts as host time of the current round.
     """
 
     text: TokenText
@@ -75,7 +75,7 @@ class Recorder:
 
     @property
     def record_notes(self) -> bool:
-        """Whether to make notes that take time."""
+        """Whether to record notes that are costly to compute."""
         return self.level == "tree"
 
     def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
@@ -86,7 +86,7 @@ class Recorder:
         return None if self.deferred else self.pop()
 
     def make(self) -> None:
-        """Make the step of the pending round, if any. Raises ModelUnavailable for infinite or NaN values."""
+        """Build the step of the pending round, if any. Raises ModelUnavailable for infinite or NaN values."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
@@ -103,7 +103,7 @@ class Recorder:
             self.spent_ns += time.perf_counter_ns() - started
 
     def pop(self) -> Step | None:
-        """Return the step that is made but not yet taken, else the pending round's step, else None."""
+        """Return the step that is built but not yet taken, else the pending round's step, else None."""
         if self._step is None:
             self.make()
         step, self._step = self._step, None
@@ -136,7 +136,7 @@ class Recorder:
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     def _finish(self, pending: Pending) -> Step:
-        """Make the step, after waiting for a pending copy."""
+        """Build the step, after waiting for a pending copy."""
         if pending.ready is not None:
             pending.ready.synchronize()
         finished, verdict = pending.round, pending.round.verdict

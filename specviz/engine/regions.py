@@ -1,7 +1,7 @@
 """Compiled regions: functions of tensors and numbers whose operations torch's own compiler fuses.
 
-Compiling takes a minute and the interpreter's lock, so another process does it and leaves the code in inductor's cache, where
-later starts find it too. Until then passes are plain. Code from the cache is loaded off every run's clock.
+Compilation takes a minute and holds the interpreter's lock, so a separate process compiles into inductor's cache, which later
+starts use as well. Until then passes are not compiled. The time to load code from the cache counts for no run.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from specviz.engine.clock import capturing
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 """Environment variable that names inductor's cache."""
 LONGEST = 900
-"""Seconds after which a compiling process is ended, so that it does not outlive its run for long."""
+"""Seconds after which a compilation process is killed, so that it does not outlive its run for long."""
 MOST = 24
-"""Passes that are compiled for one model, by width and columns; any other is plain."""
+"""Maximum number of passes compiled for one model, by width and columns; others are not compiled."""
 # Every model and pass specialises the same few functions, of which the compiler accepts eight by default.
 torch._dynamo.config.recompile_limit = 8 * MOST
 
@@ -42,7 +42,7 @@ Call = tuple[Callable[..., Any], Sequence[Any]]
 
 
 def _described(one: Any) -> dict[str, Any]:
-    """A region by its name, or a tensor without its values, for JSON."""
+    """Description of a region (its name) or a tensor (without values) for JSON."""
     if not isinstance(one, Tensor):
         return {"region": (one.__module__, one.__qualname__)}
     form = {"size": one.shape, "stride": one.stride(), "dtype": str(one.dtype).removeprefix("torch."), "device": str(one.device)}
@@ -90,8 +90,9 @@ def load(calls: Iterable[Call]) -> None:
 
 
 def main(marker: str, threads: int) -> None:
-    """Load the calls that standard input describes, in a process of its own, and leave the file ``marker``. Code for a CPU
-    depends on the number of ``threads``."""
+    """Load the calls that standard input describes, in a separate process, and create the file ``marker``. Code for a CPU
+    depends on the number of ``threads``.
+    """
     if hasattr(signal, "alarm"):  # not on Windows
         signal.alarm(LONGEST)
     torch.set_num_threads(threads)
@@ -102,11 +103,11 @@ def main(marker: str, threads: int) -> None:
 class Regions:
     """Regions of one model's passes. ``calls`` returns those of a pass by width and columns.
 
-    ``compiled`` tells whether any pass has changed over.
+    ``compiled``: whether any pass has switched to compiled code.
     """
 
     background = True
-    """Whether another process compiles; else the first pass of its kind waits."""
+    """Whether a separate process compiles; else the first pass of a shape waits for the compiler."""
 
     def __init__(self, calls: Callable[[int, int], list[Call]]) -> None:
         self._calls = calls
@@ -117,14 +118,14 @@ class Regions:
         self.progress: Callable[[str, float | None], None] = lambda message, share: None
 
     def ready(self, width: int, columns: int) -> bool:
-        """Whether passes of this shape have compiled code; if not, see to it.
+        """Return whether passes of this shape have compiled code; if not, start to compile it.
 
         A wider pass waits for the code of one row, so that a method has no better kernels than its baseline.
         """
         return all(self._ready((rows, columns)) for rows in sorted({1, width}))
 
     def take_news(self) -> list[str]:
-        """Return sentences about what changed over and what failed since the last call."""
+        """Return sentences about passes that switched to compiled code or failed to compile since the last call."""
         news, self._news = self._news, []
         return news
 
@@ -136,19 +137,19 @@ class Regions:
         if busy or (job is None and len(self._jobs) >= MOST):
             return False
         with capturing(0), self._lock:
-            if self._jobs.get(shape) is job:  # or another run has gone on with it
+            if self._jobs.get(shape) is job:  # or another run has continued the job
                 self._jobs[shape] = self._advance(job, self._calls(*shape), "passes of {} rows over {} columns".format(*shape))
         return self._jobs[shape] is True
 
     def _advance(self, job: Any, calls: list[Call], what: str) -> bool | subprocess.Popen[bytes]:
-        """Start to compile; or, if the code is there, load it and return True, or False if that fails."""
+        """Start the compilation, or load its finished code. Return the process, True once loaded, or False on failure."""
         folder = Path(cache_dir()) / "specviz"
         folder.mkdir(parents=True, exist_ok=True)
         described = json.dumps(calls, default=_described)
         marker = folder / hashlib.sha256((torch.__version__ + described).encode()).hexdigest()[:24]
         try:
             if job is None and self.background and not marker.exists():
-                self.progress(f"Compiling {what}; plain ones run meanwhile", None)
+                self.progress(f"Compiling {what}; until then they run uncompiled", None)
                 command = [sys.executable, "-c", f"from {__name__} import main; main({str(marker)!r}, {torch.get_num_threads()})"]
                 with marker.with_suffix(".log").open("wb") as log:
                     job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -159,8 +160,8 @@ class Regions:
                 raise RuntimeError(marker.with_suffix(".log").read_text(errors="replace").strip().rpartition("\n")[2])
             load(calls)
         except Exception as problem:  # a compiler fails in as many ways as there are machines, and plain passes still run
-            self._news.append(f"Compiling {what} failed, so they stay plain: {' '.join(str(problem).split())[:300]}")
+            self._news.append(f"Compiling {what} failed, so they stay uncompiled: {' '.join(str(problem).split())[:300]}")
             return False
         self.compiled = True
-        self._news.append(f"Compiled code took over {what}.")
+        self._news.append(f"Compiled code now runs {what}.")
         return True

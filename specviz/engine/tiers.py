@@ -99,7 +99,7 @@ def is_captured(device: torch.device) -> bool:
 
 
 def new_pool() -> Any:
-    """Return a memory pool for the graphs of one cache, of which one is replayed at a time."""
+    """Return a memory pool for the graphs of one cache, only one of which is replayed at a time."""
     return torch.cuda.graph_pool_handle()
 
 
@@ -144,7 +144,7 @@ class Inputs:
 
 @dataclass
 class PooledCache:
-    """Cache with the passes captured over it, acquired by one session at a time and pooled between sessions.
+    """Cache with the passes that were captured over it; one session at a time acquires it, and it is pooled between sessions.
 
     ``graphs``: captured passes by (variant, taps, columns, width). A variant distinguishes forwards whose frozen values differ. A
     session with its own embeddings drops its variant when it closes, because no other session can use it.

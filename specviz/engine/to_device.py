@@ -24,7 +24,7 @@ def device_cache(maxsize: int) -> Callable[[Callable[..., Result]], _lru_cache_w
 
 
 def clear_device_caches() -> None:
-    """Empty each :func:`device_cache`; needed when a device's name may come to mean another device."""
+    """Empty each :func:`device_cache`; needed when a device's name may later denote another device."""
     for one in _CACHES:
         one.cache_clear()
 

@@ -68,7 +68,7 @@ def _words(step: Step, folded: int) -> tuple[str, str]:
 def _fold(tree: DiGraph, most: int) -> None:
     """Remove nodes beyond ``most``: judged nodes and their ancestors stay, then nodes stay in drafting order.
 
-    The attribute ``hidden`` of a node counts the nodes removed from the subtree of the node.
+    A node's attribute ``hidden`` counts the nodes removed from its subtree.
     """
     parents = {child: parent for parent, child in tree.edges}
     kept = {node for node, status in tree.nodes.data("status") if status in (*JUDGED, "root", "bonus")}
@@ -90,7 +90,7 @@ def _fold(tree: DiGraph, most: int) -> None:
 def rows(tree: DiGraph) -> dict[str, float]:
     """Return the row of every node. Nodes of one depth are at least 1 apart, and no edges cross.
 
-    A parent stands midway between the first and the last child. A subtree that would overlap the nodes above moves down as a
+    A parent is placed midway between its first and its last child. A subtree that would overlap the nodes above moves down as a
     whole.
     """
     from networkx import descendants, dfs_postorder_nodes  # slow to import, and not needed when the app starts

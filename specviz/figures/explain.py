@@ -14,7 +14,7 @@ from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Step, Trace
 
 SILENT = 0.25
-"""Minimum share of steps without a draft that is emphasised."""
+"""Minimum share of steps without a draft at which it is emphasised."""
 FEW_TOKENS = 1.3
 """Tokens per pass below which acceptance is called the limit."""
 STANDS_OUT = 0.05
@@ -58,7 +58,7 @@ class _Costs:
         return sum(self.phases.values())
 
     def loss(self, phase: str) -> float:
-        """Cost of a phase beyond the autoregressive run, which also needs one target pass per step."""
+        """Cost of a phase in excess of the autoregressive run, which also needs one target pass per step."""
         if phase != "verify":
             return self.phases[phase]
         return max(0.0, self.phases["verify"] - (self.plain or 0.0)) if self.plain else 0.0
@@ -198,7 +198,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list
 
 
 def _gap(trace: Trace, predicted: float | None, measured: float | None) -> str:
-    """Return a sentence that compares measurement and prediction. The prediction leaves out only steps cut short."""
+    """Return a sentence that compares measurement and prediction. The prediction excludes only steps that were cut short."""
     if measured is None:
         return "There is nothing to measure: no time or no tokens were recorded."
     if predicted is None:

@@ -58,7 +58,7 @@ def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
 
 
 def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
-    """Bin by confidence all judged tokens with an accepted parent; empty bins are left out."""
+    """Bin all judged tokens with an accepted parent by confidence; omit empty bins."""
     guesses = []
     for step in steps:
         reached = {0, *step.path}
@@ -69,7 +69,7 @@ def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
 
 
 def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]:
-    """Bin pairs (confidence, accepted) by confidence; empty bins are left out."""
+    """Bin pairs (confidence, accepted) by confidence; omit empty bins."""
     guesses_by_bin: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for confidence, accepted in guesses:
         guesses_by_bin[min(bins - 1, int(confidence * bins))].append((confidence, accepted))

@@ -1,4 +1,4 @@
-"""Alternative readings of a head: the same weights under the conventions on which published heads and engines differ."""
+"""Alternative readings of a head: the same weights under the conventions in which published heads and engines differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specviz.models.hub.published import Fit
 
 Head = FeatureHead | BlockFill
 Change = tuple[str, str, dict[str, Any]]
-"""Name, blame and changed conventions of an alternative."""
+"""Name, probable cause and changed conventions of an alternative."""
 
 NEIGHBOURS = ((-1, "lower"), (1, "higher"))
 _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -26,7 +26,9 @@ _SWITCHES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")
 
 @dataclass(frozen=True)
 class Alternative:
-    """A reading with one convention changed. ``name`` completes "with …"; ``blame``: what is wrong if this reading is better."""
+    """A reading with one convention changed. ``name`` completes "with …"; ``blame``: cause to report if this reading is
+    better.
+    """
 
     name: str
     blame: str
@@ -102,7 +104,7 @@ def _conventions(head: Head, layers: int, theta: float | None, sections: tuple[i
         yield "no norm before the head", "the final norm is not the head's own, or was folded into it", unnormed
     if how.entry_norm in (TOGETHER, EACH):
         yield "no norm before the projection", "the hidden states must not be normalised before fc", {"entry_norm": ""}
-    # Norm weights are stored as factors or as differences from one, and converters may shift the wrong ones.
+    # Norm weights are stored as factors or as offsets from one, and converters may shift the wrong ones.
     entry, rest = {"centred_entry": not how.centred_entry}, {"centred": not how.centred}
     for name, changed in (("all", entry | rest), ("entry", entry), ("layer", rest)) if config.paired else ():
         shifted = next(iter(changed.values()))

@@ -185,7 +185,9 @@ def inspect(
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], Head | ParallelNet, list[str]]:
-    """Return data on the files, the network, and report lines on the files. If loading fails, the lines go to ``progress``."""
+    """Return data on the files, the network, and report lines on the files. If loading fails, ``progress`` receives the
+    lines.
+    """
     if ours(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")

@@ -1,8 +1,8 @@
 """HTTP client for a running server, with limits on bytes and time.
 
-A separate thread does the network I/O, and calls poll it at short intervals. A stop or a limit thus ends an exchange at once,
-even if the server sends slow headers, single bytes, endless bodies or nothing. The client follows no redirects and ignores
-proxies in the environment.
+A separate thread does the network I/O, and calls poll it at short intervals. A stop or a limit therefore ends an exchange at
+once, even if the server sends slow headers, single bytes, endless bodies or nothing. The client follows no redirects and
+ignores proxies in the environment.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TURN_SECONDS = 0.25
 """Maximum wait for the network between two checks for a stop and for the limits."""
 CONNECT_SECONDS = 5.0
 PAGE_SECONDS = 15.0
-"""Maximum seconds for a page; below, for a whole response, and between two of its bytes."""
+"""Maximum seconds for a page; the next constants are for a whole response and between two of its bytes."""
 ANSWER_SECONDS = 3600.0
 SILENT_SECONDS = 60.0
 MOST_PAGE = 4 << 20
-"""Maximum bytes of a page; below, of a response, of one event in a response, and of an error message."""
+"""Maximum bytes of a page; the next constants are for a response, one of its events, and an error message."""
 MOST_ANSWER = 64 << 20
 MOST_EVENT = 4 << 20
 MOST_REFUSAL = 64 << 10

@@ -180,7 +180,7 @@ class Arrival:
 class TokenReader(NumberedTokens):
     """Reader of one response's tokens (``engine.interfaces.TokenText``). Tokens without an id are numbered as they appear.
 
-    Each token adds its bytes or name to the text, as far as the response's content agrees. Content that no token accounts for
+    Each token adds its bytes or name to the text, as far as the response's content agrees. Text that belongs to no token
     becomes a token without a probability. ``doubtful``: whether p = 1 is ignored until another value of p is seen.
     """
 
@@ -322,7 +322,7 @@ Counted = tuple[Sequence[ServedToken], int | None, int]
 
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
-    """Yield rounds from the counts beside each token, as llama.cpp sends them with ``timings_per_token``.
+    """Yield rounds from the counts sent with each token, as by llama.cpp with ``timings_per_token``.
 
     All tokens of a round carry the counts after that round. An arrival without counts is one round.
     """

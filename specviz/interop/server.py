@@ -158,7 +158,7 @@ class Answer:
             before = now
 
     def _heard(self) -> Iterator[Counted]:
-        """Yield tokens and the counts beside them. Stores other reports of the server, and the reason for an early end."""
+        """Yield tokens and the counts sent with them. Stores other reports of the server, and the reason for an early end."""
         try:
             with Client(self.server.url, self.server.key, self.cancel) as client:
                 for event in self._answered(client):

@@ -5,7 +5,7 @@
     recording.trace.show()
 
 Each drafter of ``generate`` is a candidate generator; its proposals and the target's verdicts are recorded where transformers
-hands them over. Recording draws no random numbers, so sampled text is unchanged.
+passes them on. Recording draws no random numbers, so sampled text is unchanged.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ class _Call:
             return answer
 
         def chosen(*given: Any, **asked: Any) -> Any:
-            """Return the generator with two methods wrapped; transformers checks its class, so no other object will do."""
+            """Return the generator with two methods wrapped; transformers checks its class, so a different object is not
+            accepted.
+            """
             generator = self._generator = choose(*given, **asked)
             self._propose, self._learn = generator.get_candidates, generator.update_candidate_strategy
             generator.get_candidates, generator.update_candidate_strategy = self._proposed, self._learned

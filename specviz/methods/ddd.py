@@ -88,7 +88,7 @@ class CalibratedDepth:
     def brings(
         self, threshold: float, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> tuple[float, float]:  # fmt: skip
-        """Return the tokens per round that ``threshold`` would have given, with the bonus token, and the drafter forwards.
+        """Return the tokens per round, bonus included, and the drafter forwards per round that ``threshold`` would have given.
 
         ``depth`` and ``nodes``: maximum size of a tree; 0 nodes: as calibrated. ``levels``: levels to test; empty: all.
         ``ahead``: number of levels drafted between tests. Tokens accepted below the level of the stop count as lost.

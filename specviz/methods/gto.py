@@ -49,7 +49,7 @@ class ShadowDrafting:
     """Controller that drafts with ``main`` and, for comparison, also with ``other`` from the same root.
 
     ``latest``: the last draft of ``other`` and the target pass over that draft. The comparison takes about as long as a round
-    and has a session of its own; recorded times exclude the comparison.
+    and uses a separate session; recorded times exclude it.
     """
 
     def __init__(self, main: parts.Controller, other: parts.Controller, target: parts.Target) -> None:

@@ -1,7 +1,7 @@
 """LANTERN (Jang et al. 2410.03355) and LANTERN++ (Park et al. 2502.06352): relaxed acceptance of similar image codes.
 
-A code counts for its own probability plus that of its nearest latent codes. LANTERN drafts EAGLE-2's tree and bounds the gain.
-LANTERN++ drafts a static tree and bounds the sum to a multiple of the code's own probability.
+A code counts for its own probability plus that of its nearest latent codes. LANTERN drafts EAGLE-2's tree and bounds the added
+probability. LANTERN++ drafts a static tree and limits the sum to a multiple of the code's own probability.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def static_tree(name: str, resources: parts.MethodResources, network: Any) -> pa
     if name == "fitted":
         pays = tree_costs(
             resources, network, 8 if resources.guidance is None else 16
-        ).now()  # rows of a level in the 25-node tree, about
+        ).now()  # approximate number of rows of a level in the 25-node tree
         costs = {key: pays.cost[len(shape) - 1] + (len(shape.levels) - 1) * pays.forward for key, shape in shapes.items()}
         name = max(shapes, key=lambda key: ACCEPTED[key] / float(costs[key]))
     return shapes[name]

@@ -57,8 +57,8 @@ class _File(msgspec.Struct):
 class ModelCosts:
     """Costs of one ``model`` on this machine, shared by its runs and learned from them.
 
-    ``facts``: identification of the model. ``chains``: whether the model scores only chains. ``unit``: costs of another model, in
-    whose one-row passes costs are counted; such ratios stay valid when the machine becomes busy.
+    ``facts``: identification of the model. ``chains``: whether the model scores only chains. ``unit``: costs of another model,
+    whose one-row pass is the unit of cost; such ratios stay valid when the machine becomes busy.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ModelCosts:
             return self._times[threads]
         with locked(_LOCK):
             key = self._key()
-            if threads not in self._times:  # a run that loses threads midway starts from another count's times
+            if threads not in self._times:  # a run that loses threads midway starts from the times for another number of threads
                 known = _KNOWN.get(key) or _read(key)
                 beside = next((times.like() for times in self._times.values()), None)
                 self._times[threads] = _KNOWN[key] = known or beside or PassTimes()

@@ -51,8 +51,8 @@ def choose_device(name: str = "auto") -> torch.device:
         raise ModelUnavailable(
             "CUDA was requested, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
-    # cuDNN plans attention anew for each shape, and each text has a different one. In training on an H200, planning took the host
-    # 2.3 ms per call, thirty times as long as a matrix product.
+    # cuDNN plans attention anew for each shape, and every text has a different shape. In training on an H200, planning took the
+    # host 2.3 ms per call, thirty times as long as a matrix product.
     torch.backends.cuda.enable_cudnn_sdp(False)
     if device.index is None:
         return torch.device("cuda", torch.cuda.current_device())

@@ -1,13 +1,13 @@
 """Linear layers whose weights are packed once for the CPU's kernels, and models in int8.
 
-In float32, a product with a few rows spends more time reordering weights than multiplying: a tree of eight costs twice a single
-token. In oneDNN's blocked layout, made once at loading, the tree costs about a fifth more (two AVX2 cores, SmolLM2-135M). In
-bfloat16, the layout takes a third off products of one row and a quarter off those of 25 (two Zen 5 cores). Results agree up to
-rounding, which is checked at loading.
+In float32, a product with a few rows spends more time reordering weights than multiplying: a tree of eight costs twice as much
+as a single token. In oneDNN's blocked layout, made once at loading, the tree costs about a fifth more (two AVX2 cores,
+SmolLM2-135M). In bfloat16, the layout saves a third of the time for products of one row, and a quarter for 25 rows (two Zen 5
+cores). Results agree up to rounding, which is checked at loading.
 
 A model in int8 reads half the bytes of bfloat16. Integer sums are exact, and each row has its own scale. Everything between the
-products is computed in float64, whose rounding never changes an integer in practice. A row's product, and thus the text, does not
-depend on the rows beside it: a pass over a tree equals autoregressive passes.
+products is computed in float64, whose rounding never changes an integer in practice. A row's product, and thus the text, does
+not depend on the other rows: a pass over a tree equals autoregressive passes.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class FewBitLinear(nn.Module):
 
 
 class JointPart(nn.Module):
-    """One of several layers with the same input: ``columns`` of their ``joint`` product, which the first of them computes."""
+    """One of several layers with the same input: ``columns`` of their ``joint`` product, which the first layer computes."""
 
     def __init__(self, joint: FewBitLinear, columns: slice, memory: threading.local) -> None:
         super().__init__()

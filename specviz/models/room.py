@@ -19,7 +19,7 @@ from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
 from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
-"""Dtype with the fewest bytes that "auto" may stand for."""
+"""Smallest dtype that "auto" may denote."""
 BESIDE = 1.1
 """Bytes of a loaded model per byte of its weights: the head is stored packed and plain, and passes need buffers."""
 
@@ -69,8 +69,8 @@ def memory_of(name: str, dtype: str, ask: bool = True) -> int:
 def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), ask: bool = True) -> None:
     """Raise OutOfMemory or ModelUnavailable if these models together do not fit in memory or on disk.
 
-    A model for one GPU is read into the machine's memory first; a model spread over several devices is not. "auto" counts as the
-    dtype with the fewest bytes.
+    A model for one GPU is read into the machine's memory first; a model spread over several devices is not. "auto" counts as
+    the smallest dtype.
     """
     dtype = LEAST if dtype == "auto" else dtype
     sizes = {name: memory_of(name, dtype, ask) for name in dict.fromkeys(names)}

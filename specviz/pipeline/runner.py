@@ -29,7 +29,7 @@ _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
     "image": ("images", image.prepare),
     "vision_language": ("pictures and text", vision_language.prepare),
 }
-"""By modality of the target: name of the data in messages, and function that prepares a request."""
+"""Modality of the target to (name of the data in messages, function that prepares a request)."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:

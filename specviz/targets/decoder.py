@@ -1,8 +1,9 @@
-"""Passes of Llama-like decoders as regions: one for what precedes the layers, one for every layer, one for what follows them.
+"""Passes of Llama-like decoders as regions: one before the layers, one for all layers, one after them.
 
-A layer's weights, its keys and values, and the slots are arguments, so all layers of a model share one region. Its last product
-is returned beside the residual stream, whose sum is fused into the next norm. Axis names: ``row``, ``hidden``, ``head``, ``kv``
-(heads of keys), ``group`` (query heads that share a key), ``size`` (of a head), ``column`` (of the cache).
+A layer's weights, keys and values, and slots are arguments, so all layers of a model share one region. Its last product is
+returned separately from the residual stream, because their sum is fused into the next norm. Axis names: ``row``, ``hidden``,
+``head``, ``kv`` (key-value heads), ``group`` (query heads that share a key-value head), ``size`` (of a head), ``column`` (of
+the cache).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 def enter(
     tokens: Tensor, places: Tensor, mask: Tensor, embedding: Tensor, rates: Tensor, scaling: float, group: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Map tokens [1, row] at ``places`` [row] to the residual stream and a zero product [1, row, hidden], the rotary table
-    [2, row, size], and the additive mask [row * group, column] of a bool one [row, column]."""
+    """Map tokens [1, row] at ``places`` [row] to the residual stream and a zero product [1, row, hidden], the rotary table [2,
+    row, size], and the mask [row, column] in additive form [row * group, column].
+    """
     x = F.embedding(tokens, embedding)
     angles = torch.outer(places.float(), rates)
     sine = angles.sin()
@@ -38,8 +40,9 @@ def layer(
     x: Tensor, product: Tensor, table: Tensor, mask: Tensor, slots: Tensor, entries: Tensor, weights: Sequence[Any],
     columns: int, eps: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Run one layer; write keys and values at ``slots`` [row] of ``entries`` [2, kv, column, size], of which the first
-    ``columns`` are seen."""
+    """Run one layer. Keys and values are written at ``slots`` [row] of ``entries`` [2, kv, column, size], of which the first
+    ``columns`` are attended to.
+    """
     own = LayerWeights(*weights)
     x = x + product
     rows, kv, size = x.shape[1], entries.shape[1], entries.shape[3]
@@ -49,8 +52,8 @@ def layer(
     if own.turning is not None:
         rotated = _norm(rotated, own.turning, eps)
     queries = _turn(rotated[:, :heads].view(rows, kv, -1, size).transpose(0, 1), table)
-    # Laid out as the queries are, so that rotation and both writes are one kernel: a group's first head writes the key, the
-    # others the value, which is the same for each.
+    # In the layout of the queries, so that rotation and both writes are one kernel: a group's first head writes the key, the
+    # other heads write the value, which is the same for each.
     part = torch.arange(max(2, heads // kv), device=x.device).clamp_max(1)
     keys, values = (one.transpose(0, 1)[:, :, None] for one in (rotated[:, heads:], mixed[:, heads + kv :]))
     fresh = torch.where(part[:, None] == 0, _turn(keys, table), values)
@@ -82,9 +85,10 @@ def _turn(x: Tensor, table: Tensor) -> Tensor:
 
 
 class LayerWeights(NamedTuple):
-    """A layer's weights. ``entering`` stacks queries, keys and values [(head + 2 kv) * size, hidden], ``widening`` gate and up;
-    ``before`` and ``between`` belong to the norms that precede these two. ``turning`` are norms of queries and keys
-    [head + kv, size], if any."""
+    """Weights of a layer. ``entering``: queries, keys and values, stacked [(head + 2 kv) * size, hidden]. ``widening``: gate
+    and up, stacked. ``before``, ``between``: weights of the norms before these two. ``turning`` [head + kv, size]: norm weights
+    of queries and keys, if any.
+    """
 
     before: Tensor
     entering: Tensor
@@ -97,7 +101,7 @@ class LayerWeights(NamedTuple):
 
 
 def matrix(linear: Any) -> Tensor:
-    """A linear layer's matrix [out, in], unpacked if only its packed form is left."""
+    """Matrix [out, in] of a linear layer, unpacked if only the packed form is kept."""
     packed = getattr(linear, "packed", None)
     weight: Tensor = linear.weight if packed is None or linear.weight is not None else packed.to_dense()
     return weight.detach()
@@ -125,14 +129,14 @@ def layer_weights(block: Any, heads: int, kv_heads: int) -> LayerWeights:
 
 
 def _share(weight: Tensor, parts: Sequence[Any]) -> None:
-    """Make the layers' matrices views of the one that stacks them."""
+    """Make the layers' matrices views of their stacked matrix."""
     for part, rows in zip(parts, weight.split([part.out_features for part in parts]), strict=True):
         if type(part) is nn.Linear:
             part.weight = nn.Parameter(rows, requires_grad=False)
 
 
 def refusal(model: Any) -> str:
-    """Return the reason why this model's passes are no regions, or an empty string."""
+    """Return the reason why this model's passes cannot be regions, or an empty string."""
     config = model.config.get_text_config()
     if config.model_type not in ARCHITECTURES:
         return f"{', '.join(ARCHITECTURES)} models have compiled passes, and not {config.model_type}"
@@ -145,9 +149,9 @@ def refusal(model: Any) -> str:
 
 
 class Decoder:
-    """A model's weights as its regions take them, and its ``regions``.
+    """Weights of a model in the form that its ``regions`` take.
 
-    Joined matrices get another address: make it before anything captures the model.
+    Joining matrices changes their addresses, so create this object before anything captures the model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -169,8 +173,9 @@ class Decoder:
     def forward(
         self, tokens: Tensor, places: Tensor, mask: Tensor, cache: KeyValues, taps: Sequence[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """As :meth:`TextTarget.run` in a pass that writes at the cache's slots: tokens [1, row], places [row], a bool mask
-        [row, column]."""
+        """Like :meth:`TextTarget.run`, for a pass that writes at the cache's slots. ``tokens`` [1, row], ``places`` [row], bool
+        ``mask`` [row, column].
+        """
         given = (tokens, places, mask, self.embedding, self.rates, self.scaling, self.group)
         x, product, table, visible = compiled(enter)(*given)
         hidden: dict[int, Tensor] = {}
@@ -184,7 +189,7 @@ class Decoder:
 
     @torch.inference_mode()
     def _calls(self, width: int, columns: int) -> list[Call]:
-        """Return the three regions with arguments as a pass of ``width`` rows has them."""
+        """Return the three regions with example arguments for a pass of ``width`` rows."""
         like, counts = self.embedding, dict[str, Any](dtype=torch.long, device=self.embedding.device)
         with torch.inference_mode(False):
             tokens = torch.zeros(1, width, **counts)  # as the static inputs are

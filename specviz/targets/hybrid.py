@@ -263,8 +263,8 @@ class HybridSession:
 def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, state: Tensor) -> tuple[Note, ...]:
     """Return a note on the L matrix of a pass that began at the carried ``state``; () for large trees and lone roots.
 
-    The note has log decays along each path for three heads, and the memory that each way of keeping states takes. With the delta
-    rule, what a node writes is its correction.
+    The note has log decays along each path for three heads, and the memory that each way of storing states takes. With the
+    delta rule, a node writes its correction.
     """
     if not 1 < len(shape) <= _LARGEST_SHOWN:
         return ()

@@ -58,7 +58,7 @@ def rope_kinds(config: Any) -> dict[str, Mapping[str, Any]]:
 def boundary_of(config: Any) -> int:
     """Return the number of tokens up to which LongRoPE's short factors hold, or 0 if the model's factors never change.
 
-    A pass whose last position lies beyond this number uses the long factors in all rows (Phi-3, Phi-4-mini and similar). The
+    A pass whose last position is beyond this number uses the long factors in all rows (Phi-3, Phi-4-mini and similar). The
     factors of dynamic positions change beyond ``max_position_embeddings``, where the context ends.
     """
     long = rope_kinds(config).get("longrope", {})

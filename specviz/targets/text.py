@@ -40,7 +40,8 @@ BRANCHABLE = {FULL, SLIDING}
 # Kernels that accept any mask.
 KERNELS = ("sdpa", "eager")
 PIECES = {"cpu": 256}
-"""Maximum number of prompt tokens per pass, by device: half a second on one core with SmolLM2, so that a stop takes effect soon.
+"""Maximum number of prompt tokens per pass, by device: half a second on one core with SmolLM2, so that a stop request takes
+effect soon.
 
 For 1,500 tokens, twelve passes cost 50 % more than one pass, six passes 20 % more.
 """
@@ -146,7 +147,7 @@ class TextTarget(LanguageTarget):
         refuse_offloaded(model, name)
         self.window = next(iter(sliding_windows(self.config, self.kinds)), None)
         self.spread = devices_of(model)
-        # Layers with equal words share one tensor of the cache.
+        # Layers with equal labels share one tensor of the cache.
         self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
         # Models with a list of layer types take one mask per type; models whose layers all slide take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
@@ -154,7 +155,8 @@ class TextTarget(LanguageTarget):
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle(), plain)
         self.decoder: Decoder | None = None
         if self.tier == "graph" and not plain and (tier == "compiled" or self.device.type == "cuda"):
-            decoder = cached(model, "regions", lambda: Decoder(model))  # joins matrices, so before this model's first capture
+            # joins matrices, so it must come before this model's first capture
+            decoder = cached(model, "regions", lambda: Decoder(model))
             self.decoder = decoder if tier == "compiled" else None
 
     def _plain(self) -> str:

@@ -211,7 +211,7 @@ class TraceStore:
         return read_lines(line.decode("utf-8", "surrogatepass") for line in encoded_lines)
 
     def drop(self, key: str) -> None:
-        """Remove a trace, if present."""
+        """Remove a trace if present."""
         with self._lock:
             entry = self._entries.pop(key, None)
             self._size -= 0 if entry is None else entry.size

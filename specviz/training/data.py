@@ -131,7 +131,7 @@ def read(path: Path) -> Dialogues:
 
 
 def read_all(files: Sequence[Path]) -> Dialogues:
-    """Read several dialogue files, and leave out dialogues with an answer that nearly repeats an earlier answer."""
+    """Read several dialogue files, and omit dialogues whose answer nearly repeats an earlier answer."""
     if len(files) == 1:
         return read(files[0])
     every, known = (dialogue for file in files for dialogue in dialogues_of(read(file))), KnownTexts()
@@ -174,7 +174,7 @@ def write(path: Path, dialogues: Dialogues) -> None:
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """Return the indices of training and held-out dialogues. Held-out dialogues with a question from training are left out."""
+    """Return the indices of training and held-out dialogues. Held-out dialogues with a question from training are omitted."""
     questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
     held_out, training = (np.flatnonzero(part).tolist() for part in (dialogues.held_out, ~dialogues.held_out))
     trained_questions = {questions[number] for number in training}

@@ -23,7 +23,7 @@ REPEATS = 2
 GROUP = 32
 """Rows per group on a CPU. The keys of a group are padded to a common width."""
 ROOM = 16
-"""On a GPU, new requests wait until one row in this many is free, since prefilling dozens takes as long as prefilling one."""
+"""On a GPU, new requests wait until one row in this many is free, because prefilling dozens takes as long as prefilling one."""
 EVEN = 32
 """On a GPU, the width of a pass is a multiple of this number: for other widths, cuBLAS chose kernels for older GPUs."""
 TOKENS = 1024

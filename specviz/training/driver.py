@@ -179,7 +179,7 @@ class TrainState:
             self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
-        """Return figures on held-out data for a milestone. The network then holds the averaged weights."""
+        """Return figures on held-out data for a milestone, for which the network holds the averaged weights."""
         return {}
 
     def spent(self) -> str:
@@ -188,7 +188,7 @@ class TrainState:
         return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
     def figures(self) -> Figures:
-        """Return the figures for the card. The network then holds the weights as stored."""
+        """Return the figures for the card, for which the network holds the weights as stored."""
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
@@ -309,7 +309,7 @@ class TrainState:
 
 
 def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> Progress:
-    """Train until the time is over or ``patience`` ends training, with milestones and checkpoints.
+    """Train until the time is up or ``patience`` ends training, with milestones and checkpoints.
 
     The network then holds averaged weights: those of the best milestone if there is a ``patience``, else the last ones.
     """

@@ -196,7 +196,7 @@ class FeatureStore:
             output_hidden_states=sorted(set(self.taps)),
             use_cache=False,
         )
-        # Fresh features are rounded, too, so that they equal stored features.
+        # New features are rounded too, so that they equal stored features.
         stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
         stacked = stacked.clamp(-LARGEST, LARGEST).half()
         features = {

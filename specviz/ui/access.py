@@ -153,7 +153,7 @@ class Turns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (wanted := kind(scope)) is None:
             return await self.app(scope, receive, send)
-        if (body := await self._body(receive)) is None:  # before the turn, so that a slow client does not delay other requests
+        if (body := await self._body(receive)) is None:  # before the turn: a slow client must not delay others
             detail = f"The request exceeds the maximum of {self.most_bytes:,} bytes."
             return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
         key = self.address(scope), wanted
@@ -372,7 +372,7 @@ class PageSession:
         return cancel is self.cancel
 
     def turn_away(self) -> None:
-        """Stop the current run and wait for the end, so that no late frame replaces what the page shows next."""
+        """Stop the current run and wait until it has ended, so that no late frame replaces what the page shows next."""
         running = self.stop()
         self.cancel = None
         if running:

@@ -39,12 +39,13 @@ OTHERS = "Other methods"
 ON_GPU = "Recorded on a GPU"
 """Heading of runs recorded on a GPU, whatever their method."""
 REAL = "Real models"
-"""Heading of runs whose program was run."""
+"""Heading of runs whose generated program was executed."""
 
 
 class Entry(msgspec.Struct, frozen=True):
     """``NAME.json`` of a recorded run. ``note``: what to watch; ``rehearsals``: number of earlier runs that filled the memory;
-    ``ran``: Python that ran the program in the answer, with success."""
+    ``ran``: Python version that executed the generated program successfully.
+    """
 
     title: str
     note: str = ""
@@ -144,7 +145,9 @@ class Gallery:
         return self.recordings[name]
 
     def by_family(self, *modalities: str) -> Groups:
-        """Return the recorded runs of these modalities (default: all), by method family; real models and GPU runs have groups."""
+        """Return the recorded runs of these modalities (default: all), by method family; runs of real models and GPU runs have
+        separate groups.
+        """
         family = {method.name: title for title, methods in families().items() for method in methods}
         rank = {name: at for at, name in enumerate(family)}
         grouped = Groups()
@@ -177,7 +180,7 @@ POOL = "pool"
 WORKERS = 2
 """Number of threads. More would need much memory and gain nothing under the global interpreter lock."""
 WAITING = 64
-"""Maximum number of waiting jobs, enough for two classes. One address may have half of the jobs."""
+"""Maximum number of waiting jobs, enough for two classes. One address may have half of them."""
 SECONDS = 30.0
 """Maximum CPU time in seconds for one file, several times that of the largest valid file."""
 

@@ -1,22 +1,21 @@
 """Lessons: JSON files that explain a recorded run page by page, with predictions before the answers are revealed.
 
 A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "task", "pages": [...]}: ``trace``
-names the recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
-numbers the texts quote. ``task`` is an exercise with a goal that the page itself shows as reached; it closes the last page.
-A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
+names the recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording
+whose numbers the texts quote. ``task`` is an exercise with a goal that the page itself shows as reached; it is shown at the end
+of the last page. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
 ``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES`, or {"step": 4}, counted from 0. An
 ``at`` that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if any.
-``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. While such a question
-lies ahead, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
+``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. Until such a
+question is answered, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0. A
-question about the kept tokens says how probable the drafter finds them, if it has probabilities.
-``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("batch_cache"), or "reveal", which
-delays it until the answer is given.
+question about the kept tokens states the drafter's probabilities, if there are any. ``panel`` opens the method's panel beside
+the tree: true, a note type if there are several ("batch_cache"), or "reveal", which delays the panel until the answer is given.
 
 In every text **x** is bold, *x* is stressed, `x` is code, [x](?tab=learn) and arXiv 2211.17192 are links; {tau} and the other
-names of :func:`facts` stand for the run's own numbers, {page2.kept} for those of the step on page 2, and {beside.tau} for those
-of the other recording.
+names of :func:`facts` denote the run's numbers, {page2.kept} those of the step on page 2, and {beside.tau} those of the other
+recording.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """Lesson as stored in its file; ``name`` is the file's name without its ending."""
+    """Lesson as stored in its file; ``name``: file name without extension."""
 
     title: str
     about: str

@@ -173,7 +173,7 @@ def build(shared: AppState) -> gr.Blocks:
 
 
 def _other_tabs(shared: AppState) -> dict[str, str]:
-    """Return the tab by name of recorded run, for runs outside the first tab."""
+    """Return the tab of every recorded run that is outside the first tab, by the run's name."""
     words = {VisionTab.modality: VISION.lower(), ImageTab.modality: IMAGE.lower()}
     return {one.name: words[one.run.modality] for one in shared.archive.gallery.of(*words)}
 

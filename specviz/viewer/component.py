@@ -1,13 +1,13 @@
 """The stage as a Gradio component.
 
-The value of the component is the text of a recorded run (trace lines, each with a newline), optionally after a control line
+The value of the component is the trace lines of a recorded run, each ending in a newline, optionally preceded by a control line
 {"kind":"stage","mode":"recorded","run":"KEY"}. For a live run, the value is only a control line with the state of the run:
 
     {"kind":"stage","mode":"live","run":"KEY","follow":true}
 
 Fields of the control line: ``message`` and ``fraction`` (0 to 1) while a model loads; ``follow`` once the run has lines, which
-the page then reads from the path ``tail``; ``baseline``, a message shown while the autoregressive run is missing; ``error`` after
-a failure. Until a live run has lines, the stage keeps showing the previous run.
+the page then reads from the path ``tail``; ``baseline``, a message shown until the autoregressive run is available; ``error``
+after a failure. Until a live run has lines, the stage keeps showing the previous run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def control(mode: str, run: str, **more: object) -> str:
 class Stage(gr.HTML):
     """Interactive view of a run. The page must load the viewer's script in an element marked ``data-specviz``.
 
-    ``tail``: path of the server-sent events with a run's lines; ``autoplay``: whether a run plays as soon as it is shown.
+    ``tail``: path of the endpoint that streams a run's lines as server-sent events; ``autoplay``: whether a run plays as soon
+    as it is shown.
     """
 
     def __init__(self, value: str = "", *, tail: str = "", autoplay: bool = True, **more: Any) -> None:

@@ -21,7 +21,7 @@ _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 class BadModule(Exception):
-    """A module uses an unsupported form of import or export."""
+    """Error for a module with an unsupported form of import or export."""
 
 
 @dataclass(frozen=True)

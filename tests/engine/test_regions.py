@@ -61,13 +61,13 @@ def test_passes_are_plain_until_the_code_is_there(compiler: Compiler) -> None:
     some, told = Regions(calls), list[str]()
     some.progress = lambda message, share: told.append(message)
     assert not some.ready(8, 16) and not some.ready(8, 16)
-    assert compiler.started == 1 and told == ["Compiling passes of 1 rows over 16 columns; plain ones run meanwhile"]
+    assert compiler.started == 1 and told == ["Compiling passes of 1 rows over 16 columns; until then they run uncompiled"]
     compiler.returncode = 0
     assert not some.ready(8, 16) and some.ready(1, 16), "one row first, as the baseline has it"
     assert compiler.started == 2
     compiler.returncode = 0
     assert some.ready(8, 16) and some.compiled
-    assert some.take_news() == [f"Compiled code took over passes of {rows} rows over 16 columns." for rows in (1, 8)]
+    assert some.take_news() == [f"Compiled code now runs passes of {rows} rows over 16 columns." for rows in (1, 8)]
     assert not some.take_news()
 
 
@@ -78,7 +78,9 @@ def test_a_failure_is_said_once_and_ends_the_attempts(compiler: Compiler) -> Non
     assert not some.ready(1, 16) and not some.ready(8, 16) and not some.ready(1, 32)
     assert compiler.started == 1 and compiler.loaded == 0 and not some.compiled
     (said,) = some.take_news()
-    assert said == "Compiling passes of 1 rows over 16 columns failed, so they stay plain: CompilerError: no such instruction"
+    assert (
+        said == "Compiling passes of 1 rows over 16 columns failed, so they stay uncompiled: CompilerError: no such instruction"
+    )
 
 
 def test_their_number_is_bounded(compiler: Compiler) -> None:

@@ -1,4 +1,4 @@
-"""Calibration of a cascade: the acceptance rates that Polybasic's condition for inserting an intermediate model requires."""
+"""Calibration of a cascade: the acceptance lengths in Polybasic's condition for inserting an intermediate model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specviz.prompts import prompts
 from specviz.trace.schema import Step
 
 DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
-"""Tree of the drafter, below the target as well as below an intermediate model."""
+"""The drafter's tree, whether it drafts for the target or for an intermediate model."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
 """The baseline for an intermediate model chosen by name: copies of up to two tokens from the context."""
@@ -26,11 +26,11 @@ TOKENS = 64
 
 @dataclass
 class ChainCounts:
-    """Counts over the uncut steps of several runs.
+    """Counts over several runs, excluding steps that were cut short.
 
-    ``rounds``: target passes. ``emitted``: committed tokens. ``calls``: drafter forwards. ``passes``: passes of the intermediate
-    model. ``buffered``: tokens in drafts for the target. ``judged`` and ``accepted``: draft tokens that the target tested and
-    accepted.
+    ``rounds``: target passes. ``emitted``: committed tokens. ``calls``: drafter forwards. ``passes``: passes of the
+    intermediate model. ``buffered``: tokens that the intermediate model passed to the target. ``judged`` and ``accepted``:
+    draft tokens that the target tested and accepted.
     """
 
     rounds: int = 0
@@ -72,7 +72,7 @@ class ChainCounts:
 
 
 def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> ChainCounts:
-    """Decode the texts greedily and return the counts."""
+    """Decode the prompts greedily and return the counts."""
     counts = ChainCounts()
     for prompt in texts:
         ready = bench.prepared(method, prompt, parameters=dict(parameters))
@@ -83,10 +83,10 @@ def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: M
 def calibrate(
     target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
 ) -> Path:
-    """Measure the chain of every intermediate model on the calibration prompts, with EAGLE-3 as the drafter, and return ``out``.
+    """Measure one chain per intermediate model on the calibration prompts, with EAGLE-3 as the drafter, and return ``out``.
 
-    If ``draft`` names a model, measure only the chain with that model as the intermediate and copies from the context as drafts.
-    ``out`` keeps the results of earlier targets.
+    If ``draft`` names a model, the only intermediate model is that one, and prompt lookup is the drafter. Other results in
+    ``out`` are kept.
     """
     bench, texts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), prompts("calibration"), "eagle3"
     kinds, without = dict.fromkeys(INTERMEDIATES, ""), DRAFTER_ALONE

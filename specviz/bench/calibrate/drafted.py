@@ -1,6 +1,6 @@
 """Calibration of trained drafters: acceptance per node in EAGLE's and Medusa's trees, and beam probability mass per level.
 
-The beam masses give the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+The threshold of Dynamic Depth Decoding (arXiv 2409.00142) is chosen from the beam masses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specviz.training.families.medusa import refit
 CALIBRATION = prompts("calibration")
 
 DRAFTER = "eagle3"
-"""Drafter that calibrates Dynamic Depth Decoding."""
+"""Drafter used to calibrate Dynamic Depth Decoding."""
 
 DEPTH = 8
 """Number of levels that ``DRAFTER`` drafts in a round."""

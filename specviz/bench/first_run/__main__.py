@@ -57,8 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def rows_for_results(record: Mapping[str, Any]) -> str:
-    """Return a text with the machine and versions, the tables, the lines for ``assets/results.json``, and the unfinished
-    parts."""
+    """Return the machine and versions, the tables, the lines for ``assets/results.json`` and the unfinished parts, as text."""
     device, versions = record["device"], record["versions"]
     memory = f", {device['memory_gb']:g} GB" if "memory_gb" in device else ""
     where = {
@@ -88,7 +87,7 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """Return an error message if transformers is too old, as the packages of rented machines may be; else None."""
+    """Return an error message if transformers is too old, else None."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None

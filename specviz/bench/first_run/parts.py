@@ -1,4 +1,6 @@
-"""Parts of the first run. Each part has a process and a time limit; a failure is recorded and the next part follows."""
+"""Parts of the first run. Each part runs in its own process with a time limit. A failure is recorded, and the next part
+starts.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def run(
 
 
 def shares(names: Sequence[str], dry: bool, whole: float) -> dict[str, float]:
-    """Return the time limit of each part in seconds, scaled up to fill ``whole`` seconds; in a dry run by ``PATIENCE``."""
+    """Return the time limit of each part in seconds: scaled up to fill ``whole`` seconds, or by ``PATIENCE`` in a dry run."""
     more = max(1.0, whole / sum(PARTS[name].seconds for name in names))
     return {name: PARTS[name].seconds * (PATIENCE if dry else more) for name in names}
 
@@ -87,7 +89,7 @@ def own_command(dry: bool) -> Command:
 
 
 def run_with_limit(name: str, command: Command, seconds: float) -> dict[str, Any]:
-    """Run one part, killed after ``seconds``; return state, time, error and the rows measured so far."""
+    """Run one part, and kill it after ``seconds``. Return its state, elapsed time, error and the rows that it measured."""
     with tempfile.TemporaryDirectory() as folder:
         rows, log = Path(folder) / "rows.json", Path(folder) / "log.txt"
         started, state, error = time.monotonic(), "done", ""
@@ -111,7 +113,7 @@ def run_with_limit(name: str, command: Command, seconds: float) -> dict[str, Any
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill a part with all child processes, such as test workers."""
+    """Kill a part and all its child processes, such as test workers."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

@@ -1,4 +1,4 @@
-"""The tests of ``tests/gpu``, and every method of a modality against plain decoding by the target, in alternating runs."""
+"""The tests in ``tests/gpu``, and every method of a modality against plain decoding by the target, in alternating runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specviz.prompts import kinds, pictures
 ROOT = Path(__file__).resolve().parents[3]
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
-"""Methods to run last, since they run all drafters in every round. On an H200 these three took most of the suite's time."""
+"""Methods to run last, because they run all drafters in every round. On an H200 these three took most of the suite's time."""
 HYBRID = ("stree", "prompt_lookup", "suffix_decoding", "token_recycling")
 """Methods with drafts that a target with recurrent layers can verify."""
 

@@ -23,7 +23,8 @@ _NAMES = ("ids", "count", "single", "pairs", "second", "pair_count", "triples", 
 
 @dataclass(frozen=True)
 class Counts:
-    """Stored counts, in compressed sparse rows. A word is an index into ``ids`` [word], the ascending token ids.
+    """Stored counts, as sparse rows (CSR with row lengths instead of offsets). A word is an index into ``ids`` [word], the
+    ascending token ids.
 
     ``count`` [word]: occurrences of a word as context. ``pairs`` [word]: number of stored pairs per first word; ``second`` and
     ``pair_count`` [pair] are their second words and counts. ``triples`` [pair], ``third`` and ``triple_count`` [triple] likewise.
@@ -87,7 +88,7 @@ class NgramModel:
 def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the index of each query in the ascending ``keys``, and whether it was found.
 
-    Queries that are missing or not ``allowed`` get the index ``len(keys)``.
+    Queries that do not occur in ``keys``, or are not ``allowed``, get the index ``len(keys)``.
     """
     at = np.searchsorted(keys, queries)
     hit = np.append(keys, -1)[at] == queries

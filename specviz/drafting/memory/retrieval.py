@@ -68,7 +68,7 @@ class Retrieval(NullDrafter):
     def guesses(self, tail: Sequence[int] = (), all_lengths: bool = False) -> list[MemoryGuess]:
         """Return one guess per memory for the text followed by ``tail``; the guess from this run's text comes first.
 
-        ``all_lengths``: whether to try match lengths in this run's text that cannot win too.
+        ``all_lengths``: whether to try every match length in this run's text, even those that cannot win.
         """
         text = [*self._text[-DEPTH - 1 :], *tail]
         positions = matches(self._tree, text) if tail else self._tree.present()

@@ -73,7 +73,9 @@ class Guess:
 
 
 def matches(tree: SuffixTree, text: list[int]) -> list[Position]:
-    """Return where the last 1, 2, … tokens of ``text`` end in the tree, up to the longest match with a continuation."""
+    """Return the positions at which the last 1, 2, … tokens of ``text`` end in the tree, up to the longest match with a
+    continuation.
+    """
     positions: list[Position] = []
     for length in range(1, min(len(text) - 1, tree.depth) + 1):
         position = tree.find(text[-length:])

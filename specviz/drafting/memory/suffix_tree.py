@@ -16,8 +16,8 @@ DEPTH = 64
 
 
 class Branch:
-    """Node with the edge into it, whose label is ``text[start:limit]``. A leaf's limit may exceed its text; the edge then grows
-    with it.
+    """Node with the edge into it, whose label is ``text[start:limit]``. A leaf's limit may lie beyond the end of its text; the
+    edge then grows as the text grows.
 
     ``count``: occurrences of the tokens from the root to this node. ``last``: time of the newest occurrence.
     """
@@ -78,12 +78,12 @@ class SuffixTree:
         self.depth = depth
         self.root = Branch([], 0, 0, 0, 0)
         self._text: list[int] = []
-        self._base = 0  # tokens of all earlier texts: a clock that orders occurrences
+        self._base = 0  # number of tokens in all earlier texts: a clock that orders occurrences
         # Per suffix with an earlier occurrence, the node where it ends. Longest first; lengths run down to 1.
         self._ends: list[Branch] = []
 
     def start(self) -> list[int]:
-        """Complete the current text and begin a new one. Returns the handle for :meth:`remove`."""
+        """Complete the current text and begin a new one. Returns the new text's handle for :meth:`remove`."""
         self._base += len(self._text)
         self._text = []
         self._ends = []
@@ -136,7 +136,9 @@ class SuffixTree:
         return node
 
     def remove(self, text: list[int]) -> None:
-        """Remove a complete text. Texts must be removed in the order of :meth:`start`, and after the next has started."""
+        """Remove a complete text. Texts must be removed in the order in which they were started, and only after a later text
+        has been started.
+        """
         self._ends = []
         for begin in range(len(text)):
             self.root.count -= 1

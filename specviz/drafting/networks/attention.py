@@ -18,16 +18,16 @@ from specviz.engine.attention import attention_on_cpu
 Product = Callable[[Tensor], Tensor]
 """Function that multiplies rows by a fixed matrix."""
 Layout = Callable[[Tensor], Product]
-"""Function that packs a matrix [out, in] and returns its product."""
+"""Function that packs a matrix [out, in] and returns a :data:`Product` that multiplies by it."""
 
 
 def plain(weight: Tensor) -> Product:
-    """Return the product with an unpacked matrix."""
+    """Return a function that multiplies by the unpacked ``weight``."""
     return partial(F.linear, weight=weight)
 
 
 class KeyValues:
-    """Keys and values [kv, column, size] of one run, with spare capacity; grows by doubling."""
+    """KV cache [kv, column, size] of one run, with spare capacity; it grows by doubling."""
 
     def __init__(self, kv_heads: int, size: int, capacity: int, like: Tensor) -> None:
         shape = (2, kv_heads, capacity, size)

@@ -1,8 +1,8 @@
 """Block-filling drafter: one pass over an anchor and masks yields the distributions of a block of tokens.
 
-DFlash (arXiv 2602.06036), DFlash 2 (z-lab's package ``dflash``), DSpark (arXiv 2607.05147). The network is a small decoder. Its
-context is the target's hidden states at a few layers, fused to one vector per token. The decoder's layers read the context only
-as keys and values.
+Implements DFlash (arXiv 2602.06036), DFlash 2 (z-lab's package ``dflash``) and DSpark (arXiv 2607.05147). The network is a
+small decoder. Its context is the target's hidden states at a few layers, fused into one vector per token. The decoder's layers
+read the context only as keys and values.
 
 The rows are the embeddings of the *anchor* (the root) and of masks. A row predicts the token at its own position (*fill-in*) or
 at the next one (*from the anchor*). Rows of a block attend to each other but know no drafted tokens, so their distributions are
@@ -52,19 +52,19 @@ class FillConfig(HeadConfig):
     block: int = 16
     mask: int = 0
     from_anchor: bool = False
-    """Whether a row predicts the token after its own position, so that the anchor's row counts too."""
+    """Whether a row predicts the token after its own position, so that the anchor's row also predicts one."""
     causal: tuple[bool, ...] = ()
     """Per layer, whether a row attends to no later row of its block; () for no layer."""
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     softcap: float = 0.0
-    """Soft bound of the logits, by tanh; 0 for none."""
+    """Logit soft-capping value (tanh); 0 for no capping."""
     conv_taps: int = 0
-    """Number of rows that the convolution around a sublayer reads, its own row included; 0 for no convolution."""
+    """Kernel size, in rows, of the convolutions around a sublayer, current row included; 0 for no convolution."""
     conv_group: int = 1
     """Number of channels that share the dynamic part of a convolution kernel."""
     candidates: int = 0
-    """Number of a slot's top tokens from which the selector chooses; 0 for no selector."""
+    """Number of top tokens per slot among which the selector chooses; 0 for no selector."""
     markov: str = ""
     """Kind of Markov head, one of :data:`MARKOV`; "" for none."""
     rank: int = 0
@@ -73,7 +73,7 @@ class FillConfig(HeadConfig):
     confidence_reads_token: bool = False
     """Whether the confidence head reads the previous token in addition to the slot's output."""
     scaled: bool = False
-    """Whether the target's hidden states are scaled entry by entry by factors kept apart from ``fc``.
+    """Whether the target's hidden states are scaled elementwise by factors stored separately from ``fc``.
 
     This stabilises training and lets the matrix be quantised to int8.
     """
@@ -116,8 +116,8 @@ class FillConfig(HeadConfig):
 class BlockFill(Network):
     """Learned weights of a block drafter, by published name.
 
-    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the drafter's own or the target's. ``dialect``, ``notes``: texts
-    for the user.
+    ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the drafter's own or the target's. ``dialect`` (the published
+    format) and ``notes``: shown to the user.
     """
 
     title, shape = "block-filling drafter", FillConfig
@@ -141,7 +141,7 @@ class BlockFill(Network):
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the learned weights, without embedding and head."""
+        """Bytes of the learned weights, excluding embedding and head."""
         return sum(value.nbytes for value in self.parameters())
 
     def read_as(self, fields: Mapping[str, Any] | None = None, **conventions: Any) -> BlockFill:
@@ -180,7 +180,9 @@ class _Layer:
 
 
 class FillRuntime:
-    """Inference runtime of a block drafter, shared between runs. With plain matrices, gradients reach the network's weights."""
+    """Inference runtime of a block drafter, shared between runs. With the ``plain`` layout, gradients flow through it to the
+    network's weights.
+    """
 
     def __init__(self, network: BlockFill, layout: Layout = plain) -> None:
         config: FillConfig = network.config
@@ -193,7 +195,7 @@ class FillRuntime:
         self._small = {name: value for name, value in tensors.items() if not name.startswith(("layers.", "fc."))}
         self._bias = layout(tensors["markov_head.markov_w2.weight"]) if config.markov else None
         self.rotary = torch.empty(0, 0)
-        """Cosines and signed sines [2, position, size] of the current length."""
+        """Rotary cosines and signed sines [2, position, size], for the positions reached so far."""
         self.reach(1024)
 
     def reach(self, positions: int) -> None:
@@ -230,8 +232,8 @@ class FillRuntime:
         return self._norm(x, self._last)
 
     def visible(self, number: int, places: Tensor, columns: Tensor) -> Tensor | None:
-        """Return the positions ``columns`` [column] that rows at ``places`` [.., row] attend to, bool [.., row, column]; None for
-        all.
+        """Return the attention mask, bool [.., row, column], of rows at ``places`` [.., row] over positions ``columns``
+        [column]; None if all are visible.
 
         In a causal layer a row attends to no later row; a window limits the distance.
         """
@@ -384,10 +386,10 @@ def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, lay
 
 
 def _convolution(base: Tensor, projection: Product, group: int) -> Callable[[Tensor], Around]:
-    """Return DFlash 2's causal convolution over the slots of a block, around a sublayer.
+    """Return DFlash 2's pair of causal convolutions over a block, before and after a sublayer.
 
-    The kernels [side, tap, hidden] are ``base`` plus a part that depends on the row and is shared by ``group`` channels. Side 0
-    is for the sublayer's input, from which both parts are computed; side 1 is for the output.
+    The kernels [side, tap, hidden] are ``base`` plus a dynamic part, computed per row and shared by ``group`` channels. Side 0
+    convolves the sublayer's input, side 1 its output; the dynamic parts of both are computed from the input.
     """
 
     def around(x: Tensor) -> Around:

@@ -1,9 +1,9 @@
 """Cross-attention draft network: self-attention, and gated cross-attention to the target's features (DREAM, arXiv 2505.19201).
 
 Three layers: a decoder layer over the target's input embeddings (images included), a cross-attention layer to the target's last
-hidden states, and another decoder layer. These hidden states are called *thoughts* here. The row of token i reads thoughts up to
-token i - 1. Its output predicts the thought at token i, which the target's head maps to the distribution of token i + 1. The
-cross-attention layer adds to the row through two tanh gates; at zero, only the decoder layers remain.
+hidden states, and another decoder layer. These hidden states are called *thoughts* here. The row of token i reads the thoughts
+up to token i - 1. Its output predicts the thought at token i, which the target's head maps to the distribution of token i + 1.
+The cross-attention layer adds to the row through two tanh gates; at zero, only the decoder layers remain.
 
 While drafting, committed tokens enter the caches with the target's embeddings and thoughts. A drafted node enters with the
 embedding of its token and, as a thought, the output of its parent, until the end of the round. In the cross-attention a node
@@ -247,8 +247,9 @@ class CrossRuntime:
         return CrossRuntime(self._net, self._layout, open_gates=False)
 
     def watching(self, aside: AbstractContextManager[None]) -> CrossRuntime:
-        """Return a twin for one run that records attention weights inside the context manager ``aside``, which excludes that
-        time."""
+        """Return a twin for one run that records attention weights. It does so inside the context manager ``aside``, which
+        excludes that time.
+        """
         twin = object.__new__(CrossRuntime)
         twin.__dict__.update(self.__dict__)
         twin.watched, twin._aside = [], aside

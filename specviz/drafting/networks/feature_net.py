@@ -1,7 +1,7 @@
 """One-layer draft network over the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
 
 Input i pairs the target's hidden state at token i with the embedding of token i + 1, so the sampled token is known. The output
-takes the place of the feature at token i + 1, and can be fed back with token i + 2.
+stands in for the feature at token i + 1 and is fed back with token i + 2.
 
 *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and the target's head reads the output.
 *Wide*: the feature is a projection of several hidden states. The layer reads [norm(embedding); norm(feature)], twice as wide; the
@@ -42,7 +42,7 @@ class FeatureConfig:
     bias: bool = False
     """Whether the input projection has a bias."""
     window: int = 1024
-    """Initial length of the rotary table in positions; the table grows when needed."""
+    """Initial number of positions in the rotary table, which grows on demand."""
     rates: tuple[float, ...] = ()
     """Rotary inverse frequencies [size / 2]; empty: computed from ``theta``."""
     steps: int = 0
@@ -57,8 +57,8 @@ class FeatureConfig:
 class Entry(nn.Linear):
     """Input projection.
 
-    ``scale``: factors that equalise the inputs, some of which are a thousand times larger than others. Kept apart from the
-    matrix, the factors stabilise training and let the matrix be quantised to int8.
+    ``scale``: factors that equalise the inputs, some of which are a thousand times larger than others. Stored separately from
+    the matrix, the factors stabilise training and let the matrix be quantised to int8.
     """
 
     scale: Tensor
@@ -97,7 +97,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Gated feed-forward."""
+    """Gated feed-forward network (SwiGLU)."""
 
     def __init__(self, config: FeatureConfig) -> None:
         super().__init__()
@@ -144,8 +144,7 @@ class FeatureNet(Network):
     def as_head(self, dialect: str = "") -> FeatureHead:
         """Return the same weights under their published names, with the input scale folded into the projection matrix.
 
-        Step embeddings have no published name and are left out; drafters that use steps add the embeddings to the features
-        themselves.
+        Step embeddings have no published name and are omitted; drafters that use them add them to the features themselves.
         """
         config = self.config
         how = HeadConventions(config.taps, head_norm=config.wide, theta=config.theta, rates=config.rates, eps=config.eps)

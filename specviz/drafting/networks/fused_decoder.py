@@ -18,7 +18,7 @@ from specviz.drafting.networks.attention import Layout, Product
 from specviz.drafting.networks.rotary import table, turn
 
 _AT_ONCE = 512
-"""Initial length of the rotary table in positions; the table grows when needed."""
+"""Initial number of positions in the rotary table, which grows on demand."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def _lay_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
 def _join(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
     """Return a shared norm weight, one product for layers with the same input, and their biases [layer, …].
 
-    What remains of each layer's norm weight is folded into the rows of the product.
+    The rest of each layer's norm weight is folded into the rows of the product.
     """
     place = layers[0].device
     befores = torch.stack([layer.before.to(place, dtype) for layer in layers])

@@ -1,7 +1,7 @@
 """Upsampler and downsampler between a coarse grid of image codes and one twice as fine, causal from row to row.
 
-Masked convolutions over code vectors, after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid corresponds to rows
-2 r and 2 r + 1 of the fine grid. No output depends on rows further down, so computed rows never change. Axis names: ``batch``,
+Masked convolutions over code vectors, after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid corresponds to
+rows 2 r and 2 r + 1 of the fine grid. No output depends on later rows, so computed rows never change. Axis names: ``batch``,
 ``dim`` (of a code's vector), ``row``, ``column``.
 """
 

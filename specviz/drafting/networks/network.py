@@ -49,7 +49,7 @@ class Network(nn.Module):
         rates: Tensor | None = None,
         positions: int = 1024,
     ) -> None:
-        """Raises ModelUnavailable if ``embedding`` does not match ``config``, or ``head`` does not match ``draft_ids``."""
+        """Raise ModelUnavailable if ``embedding`` does not match ``config``, or ``head`` does not match ``draft_ids``."""
         super().__init__()
         self.config = config
         if embedding is not None:

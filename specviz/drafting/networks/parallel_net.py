@@ -1,11 +1,11 @@
 """Medusa's parallel heads on the target's last hidden state; head k predicts the token k + 2 positions ahead (k from 0).
 
-In Medusa (Cai et al., arXiv 2401.10774), head k is W2 (h + SiLU(W1 h)), with one or more residual blocks. Published heads have a
-W1 and a full W2 each. The heads trained here share the target's head, restricted to the draft vocabulary, behind a square matrix
-each: W2 of head k is (target's head) V_k.
+In Medusa (Cai et al., arXiv 2401.10774), head k is W2 (h + SiLU(W1 h)), with one or more residual blocks. Published heads have
+a W1 and a full W2 each. The heads trained here share the target's output matrix U, restricted to the draft vocabulary. Each
+head has a square matrix V_k before it: W2 = U V_k.
 
-V_k is needed because SiLU hardly goes below zero, so that without V_k a head could hardly subtract from the hidden state. The
-shipped heads have one trunk block and none per head, so the V_k share the input h + SiLU(W1 h).
+SiLU is bounded below (at about -0.28), so without V_k a head could barely subtract from the hidden state. The shipped heads
+have one trunk block and none per head, so the V_k share the input h + SiLU(W1 h).
 
 Axis names: ``row``, ``ahead`` (one entry per head), ``hidden``, ``support`` (the draft vocabulary).
 """
@@ -25,7 +25,8 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """Sizes of ``heads`` heads on the target's hidden state ``tap`` (the last, normalised).
+    """Sizes of the heads. ``heads``: number of heads. ``tap``: index of the hidden state that they read (the last, after the
+    final norm).
 
     ``trunk``: number of shared residual blocks. ``blocks``: number of residual blocks per head. ``turned``: whether each head
     ends with a square matrix.
@@ -40,7 +41,7 @@ class ParallelConfig:
 
 
 class Residual(nn.Module):
-    """x + SiLU(W x + b), the identity at initialisation; named as in the published weights."""
+    """x + SiLU(W x + b), the identity at initialisation. Parameter names match the published weights."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class ParallelNet(Network):
         self._product: Product | None = None
 
     def runtime(self, layout: Layout = plain) -> ParallelNet:
-        """Return this network; a shared output matrix is packed by ``layout``, per-head matrices are not."""
+        """Pack a shared output matrix with ``layout`` and return this network. Per-head matrices stay unpacked."""
         self._product = layout(self.outputs) if self.outputs.ndim == 2 else None
         return self
 

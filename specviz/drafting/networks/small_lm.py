@@ -161,7 +161,7 @@ class SmallLM(Network):
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
         rates = rates_of(config.width // config.heads, config.theta)
         super().__init__(config, embedding, None, draft_ids, rates, config.window)
-        # Each token enters with the previous one, so copying a phrase takes one attention layer instead of two.
+        # Each token enters together with the previous one, so copying a phrase takes one attention layer instead of two.
         self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)

@@ -1,8 +1,8 @@
 """Block drafter: one forward of a semi-autoregressive network gives the distributions of a tree's next k levels.
 
-The committed text is stored as keys, values and a recurrent state, computed only from the target's features. What is computed
-from the network's own features is dropped after the round. A *seed* is a node whose depth is a multiple of k and whose block was
-computed; the root is the first seed. See :mod:`specviz.drafting.networks.block_net` for the alignment.
+The committed text is stored as keys, values and a recurrent state, computed only from the target's features. Entries computed
+from the network's own features are dropped after the round. A *seed* is a node whose depth is a multiple of k and whose block
+was computed; the root is the first seed. See :mod:`specviz.drafting.networks.block_net` for the alignment.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from specviz.trace.schema import Note
 
 
 class _Rows(FeatureDrafter[Any]):
-    """Drafter on the shortened prompt. ``stands``: indices of the query outputs in it. ``end``: first index after them."""
+    """Drafter on the shortened prompt. ``stands``: indices of the query outputs in that prompt. ``end``: first index after
+    them.
+    """
 
     def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)

@@ -275,7 +275,7 @@ class FixedLevels(CapturedLevels[_Level]):
 MOST_STEPS = 128
 """Maximum number of captured steps with which a finished run's tensors are reused; temperatures and tree shapes add steps."""
 _SPARE = "_spare_levels"
-"""Attribute of a stepper that holds its spare levels; a table keyed by stepper would keep steppers alive."""
+"""Attribute of a stepper that holds its spare levels; a dict keyed by stepper would keep steppers alive."""
 _LOCK = threading.Lock()
 
 

@@ -1,8 +1,8 @@
 """Feature drafter under classifier-free guidance: conditional and unconditional rows in one cache.
 
-Each input occupies two adjacent columns: one for the row that read the prompt, one for the row that read an empty prompt. A row
-attends only to columns of its own kind, and logits are mixed as in the target. One tree serves both rows, and a level is one
-forward. A shorter empty prompt is preceded by PADDING, which no other input attends to; its positions start after the padding.
+Each input occupies two adjacent columns: one for the row with the prompt, one for the row with an empty prompt. A row attends
+only to columns of its own kind, and logits are mixed as in the target. One tree serves both rows, and a level is one forward. A
+shorter empty prompt is preceded by PADDING, which no other input attends to; its positions start after the padding.
 
 Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """

@@ -1,8 +1,8 @@
 """Visual context of a drafter: none, or each image token.
 
-*Text alone*: image tokens are removed from the drafter's prompt and the others renumbered. The target's states at text tokens
-still depend on the image (HiViS, arXiv 2509.23928). *All rows*: image tokens stay, embedded as in the target or as the
-placeholder token, as in feature drafters adapted from language models.
+*Text alone*: image tokens are removed from the drafter's prompt, and the other tokens are renumbered. The target's states at
+text tokens still depend on the image (HiViS, arXiv 2509.23928). *All rows*: image tokens stay, embedded as in the target or as
+the placeholder token, as in feature drafters adapted from language models.
 """
 
 from __future__ import annotations

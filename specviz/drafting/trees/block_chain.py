@@ -1,4 +1,4 @@
-"""Chains through a block drafter's slots, cut where the next slot is not worth its row (DSpark, arXiv 2607.05147).
+"""Chains through a block drafter's slots, ended where the next slot is not worth its row (DSpark, arXiv 2607.05147).
 
 Whether slot k is verified may depend on earlier tokens but not on its own token, or the output would be biased (appendix A of the
 paper). Each slot's acceptance rate is therefore predicted before its token is drafted. Slots are kept up to the first one that

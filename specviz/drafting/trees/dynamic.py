@@ -27,7 +27,7 @@ from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import MAX_PRUNED, Note
 
 WORTHLESS = math.log(1e-3)
-"""Minimum log-probability of a node that can be worth its row of a pass."""
+"""Minimum log-probability at which a node can be worth its row in a pass."""
 
 AHEAD = 3
 """Number of levels drafted on an accelerator before a stop rule is evaluated."""

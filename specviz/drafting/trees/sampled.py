@@ -124,7 +124,7 @@ class _Level:
 
     ``q`` [row, support]: distributions over the drafter's vocabulary. ``perturbed``: log q plus noise, None unless children are
     sampled. ``order`` (indices into the support) and ``tokens`` [row, child]: children of each row, best first. ``host_facts``
-    [row * (2 * child + 1)]: what the host needs: tokens, probabilities, and size of the support. ``held``: keeps tensors alive
+    [row * (2 * child + 1)]: data for the host: tokens, probabilities, and size of the support. ``held``: keeps tensors alive
     that a captured step reads.
     """
 
@@ -198,7 +198,7 @@ class Sampled:
     ) -> TreeInProgress:  # fmt: skip
         """Fill the shape on the drafter's device, with one copy to the host at the end.
 
-        Children beyond the drafter's support, and the nodes below them, are then dropped. Noise is keyed by the nodes of the
+        Children beyond the drafter's support are then dropped, with the nodes below them. Noise is keyed by the nodes of the
         shape.
         """
         growing, noise, place = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape)), {0: 0}

@@ -106,8 +106,9 @@ class _Constants:
 
 @dataclass(frozen=True)
 class _Beam:
-    """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities of being reached, and whether a row is no
-    padding."""
+    """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities of being reached, and whether a row is
+    not padding.
+    """
 
     tokens: Tensor
     parents: Tensor

@@ -1,4 +1,4 @@
-"""Drafters of this project in vLLM's slot for a custom class (``method: custom_class``): those that read only tokens.
+"""Drafters of this project that read only tokens, in vLLM's slot for a custom class (``method: custom_class``).
 
 ``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one; ``python -m specviz
 run --method … --engine vllm`` prints the whole command. In this slot vLLM passes rows of a batch that it reorders, without

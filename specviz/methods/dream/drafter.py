@@ -1,8 +1,8 @@
 """DREAM's drafter: cross-attention to the target's features, with only the most important image tokens.
 
-DREAM (arXiv 2505.19201): the visual tokens with the most attention from the target's last layer are kept. A pruned token leaves
-both embeddings and target features, and the others keep their positions. The rows' attention is reported.
-Axis names: ``token``, ``hidden``, ``row``, ``column``.
+DREAM (arXiv 2505.19201): the visual tokens with the most attention from the target's last layer are kept. A pruned token is
+removed from both embeddings and target features; the other tokens keep their positions. The rows' attention is reported. Axis
+names: ``token``, ``hidden``, ``row``, ``column``.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         paths: list[list[tuple[int, ...]]] = [[()]]
         stepper, levels = self._stepper, self._levels
-        if isinstance(levels, FixedLevels):  # a graph weighs nothing for display
+        if isinstance(levels, FixedLevels):  # a captured graph records no weights for display
             stepper = self._shared.watching(nullcontext())
             levels.again(stepper)
             assert stepper.watched is not None

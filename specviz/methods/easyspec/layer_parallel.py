@@ -44,7 +44,7 @@ class Fuzzy(ChainModel, Protocol):
 
 @dataclass(frozen=True)
 class GroupedModel:
-    """A draft model with groups of layers that run in parallel.
+    """Draft model with groups of layers that run in parallel.
 
     ``spans``: layers of each group. ``open(capacity, calibrated)``: function that opens the model for a run of ``capacity``
     tokens. ``calibrated``: whether the first level of a round is exact.

@@ -1,8 +1,8 @@
 """Not-a-Bandit (2510.20064): the verified text evaluates every drafter, so choosing a drafter is not a bandit problem.
 
 The paper's algorithm, HedgeSpec, runs NormalHedge (Chaudhuri, Freund, Hsu 2009) on the losses of all drafters. Here a discount
-``keep`` below 1 lets the choice follow a change of subject; as published, NormalHedge has no discount. Losses and rewards lie in
-[0, 1].
+``keep`` below 1 lets the choice follow a change of subject; as published, NormalHedge has no discount. Losses and rewards are
+in [0, 1].
 """
 
 from __future__ import annotations

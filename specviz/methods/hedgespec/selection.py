@@ -88,7 +88,7 @@ class Hindsight:
     """Evaluation of one drafter in one round, split so that all drafters share one copy to the host.
 
     ``asked``: numbers on the device, float64; None if there are none. ``judged``: function from these numbers, on the host, to
-    the evaluation. ``calls``: number of forwards and look-ups.
+    the evaluation. ``calls``: number of forwards and lookups.
     """
 
     asked: Tensor | None

@@ -72,7 +72,7 @@ class Product:
     """
 
     def __init__(self, paths: Sequence[RankPath]) -> None:
-        """Raises BadInput if a path's parent is missing."""
+        """Raise BadInput if a path's parent is missing."""
         self._shape = shape_from_paths(paths)
         self._paths = sorted(set(paths), key=lambda path: (len(path), path))  # the node order of the shape
         self._width = 1 + max(path[-1] for path in paths)

@@ -49,7 +49,7 @@ class CoarseRows(NullDrafter):
         self._session: Session | None = None
         self._levels: SessionLevels | None = None
         self._fine: Sequence[int] = ()
-        """The target's picture so far, in whole rows of the partner's."""
+        """The target's picture so far, in whole rows of the partner's grid."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._session, self._fine = self._partner.open(), ()
@@ -64,14 +64,15 @@ class CoarseRows(NullDrafter):
 
     def block(self, context: Context) -> tuple[Tensor, Tensor]:
         """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order. There is one drafter
-        forward per coarse code; the first one also runs codes downsampled since. In later blocks a forward is a graph, with
-        the samplers."""
+        forward per coarse code; the first one also runs the codes that were downsampled since. In later blocks a forward is a
+        captured graph that includes the samplers.
+        """
         session, partner, warp = self._session, self._partner, context.warp
         assert session is not None
         up, down, columns, known = partner.up, partner.down, partner.columns, len(self._fine) // 4
         fresh, missing = min(self._most * columns, columns**2 - known), len(partner.prompt) + known - session.length
         levels: Levels = ChainLevels(self._after, fresh)
-        if self._levels is not None and known:  # the first root may have another token in the unconditional row
+        if self._levels is not None and known:  # the first root may have a different token in the unconditional row
             levels = self._levels
             self._levels.take([0] * missing, fresh)
         places = [((context.round << 16) + place,) for place in range(known, known + fresh)]

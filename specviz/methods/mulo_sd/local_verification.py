@@ -1,10 +1,11 @@
 """MuLo-SD's local verification (Peruzzo et al., arXiv 2601.05149): a block of image codes is verified at once, then resampled
 around rejections.
 
-A code fails if it and its nearest latent codes together have less than tau of the target's mass. Failed codes are dilated on the
-grid by ``radius`` cells, but never before the first failure. Connected cells form an island; islands are resampled in parallel,
-one cell of each per wave, and all other cells stay as drafted. The change of distribution is unbounded. But with tau above 1 the
-block is one island from the first cell on, and with rewritten entries it is autoregressive sampling, token for token.
+A code fails if it and its nearest latent codes together have less than tau of the target's mass. Failed codes are dilated on
+the grid by ``radius`` cells, but never before the first failure. Connected cells form an island; islands are resampled in
+parallel, one cell of each per wave, and all other cells stay as drafted. The change of distribution is unbounded. With tau
+above 1, however, the block is one island from the first cell on; with rewritten entries it equals autoregressive sampling,
+token for token.
 """
 
 from __future__ import annotations
@@ -38,20 +39,26 @@ def neighbour_mass(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> T
 
 
 def around(cell: int, columns: int, radius: int) -> set[int]:
-    """Return the cells within ``radius`` rows and columns of one. Cells are numbered through the picture in reading order."""
+    """Return the cells within ``radius`` rows and columns of a cell. Cells are numbered through the picture in reading
+    order.
+    """
     row, column = divmod(cell, columns)
     across = range(max(0, column - radius), min(columns, column + radius + 1))
     return {other * columns + place for other in range(row - radius, row + radius + 1) for place in across}
 
 
 def dilate(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
-    """Return the cells around failed ones, from the first failure to ``last``, ascending; ``first`` is the block's first cell."""
+    """Return the cells around failed cells, from the first failure to ``last``, ascending; ``first`` is the block's first
+    cell.
+    """
     start = max(first, min(failed, default=first))
     return sorted({cell for one in failed for cell in around(one, columns, radius) if start <= cell <= last})
 
 
 def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
-    """Return the islands of touching cells, corners included; each, and all by their first cells, ascending."""
+    """Return the islands of touching cells, corners included. Each island is ascending, and islands are sorted by their first
+    cells.
+    """
     graph = networkx.Graph()
     graph.add_nodes_from(cells)
     graph.add_edges_from((cell, other) for cell in cells for other in around(cell, columns, 1) if other in graph)
@@ -65,10 +72,10 @@ def schedule(islands: Sequence[Sequence[int]]) -> list[list[int]]:
 
 @dataclass
 class LocalVerification:
-    """Acceptance rule of one run. It opens the run's session, since it runs the target again within a round.
+    """Acceptance rule of one run. It opens the run's session, because it runs the target again within a round.
 
-    ``neighbours`` are int64 [code, rank], ``columns`` those of the grid. ``rewrite`` renews stale cache entries at the end of a
-    block.
+    ``neighbours``: int64 [code, rank]. ``columns``: number of columns of the grid. ``rewrite``: renew stale cache entries at
+    the end of a block.
     """
 
     neighbours: Tensor
@@ -141,7 +148,7 @@ class LocalVerification:
 class _Repair(CapturedLevels[tuple[()]]):
     """Repair of one block on the target's device; changed codes and outdated entries reach the host only at the end.
 
-    ``_changed`` [node] are the nodes whose cache entries are still those of a previous code. The entries of ``_outdated`` ones
+    ``_changed`` [node]: nodes whose cache entries are still those of a previous code. ``_outdated`` [node]: nodes whose entries
     predate a change at or before them, or were computed over such entries.
     """
 
@@ -159,9 +166,9 @@ class _Repair(CapturedLevels[tuple[()]]):
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
         """Resample the islands; return the wave of each resampled node.
 
-        The first wave needs no further pass. A later wave runs its heads' predecessors and earlier changed nodes. Entries of kept
-        cells in between are renewed once, after the last wave. Until then the distributions of later waves are approximations,
-        except for a block resampled without a gap, as with tau above 1.
+        The first wave needs no further pass. A later wave runs the predecessors of its cells and earlier changed nodes. Entries
+        of kept cells in between are renewed once, after the last wave. Until then the distributions of later waves are
+        approximations, except for a block resampled without a gap, as with tau above 1.
         """
         waves = schedule(islands)
         for number, heads in enumerate([*waves, []] if waves else ()):
@@ -185,7 +192,7 @@ class _Repair(CapturedLevels[tuple[()]]):
         return numbers[:last], marks, outdated, numbers[-1]
 
     def _wave(self, draws: bool, reads: bool) -> Tensor:
-        """Run the needed nodes again if the wave ``reads`` them, and resample its heads if it ``draws`` any."""
+        """Run the needed nodes again if the wave ``reads`` them, and resample its cells if it ``draws`` any."""
         heads = self._heads > 0
         if reads:
             needed = self._needed(F.pad(heads[1:], (0, 1)) if draws else None)
@@ -227,8 +234,9 @@ class _Repair(CapturedLevels[tuple[()]]):
 
 
 class _CapturedRepair(_Repair):
-    """As :class:`_Repair`, for CUDA graphs: a wave runs every node, those not needed after the block's slots. It stays with the
-    session's pooled cache."""
+    """Variant of :class:`_Repair` for CUDA graphs. A wave runs every node; nodes that are not needed write after the block's
+    slots. It is kept with the session's pooled cache.
+    """
 
     columns = 1 << 30
     """A block of any size fits."""

@@ -1,8 +1,8 @@
 """OWL's recurrent drafter, the [SPEC] token, and HOWL's choice between this drafter and suffix trees.
 
 Lee et al. (arXiv 2510.07535). The drafter is a recurrent network, run level by level down a tree. For a root at position P, the
-network starts from the root's embedding and two hidden states of the target, of token P - 1 and of a [SPEC] token behind P - 1.
-A [SPEC] token is a learned embedding with the position and attention mask of the next token. No token attends to a [SPEC] token.
+network starts from the root's embedding and two hidden states of the target, of token P - 1 and of the [SPEC] token after it. A
+[SPEC] token is a learned embedding with the position and attention mask of the next token. No token attends to a [SPEC] token.
 
 HOWL combines OWL with suffix decoding. The suffix trees' score, an expected number of accepted tokens, must reach a fixed or an
 adaptive threshold. Scores treat counts as probabilities, which is accurate only on some texts. The adaptive threshold therefore
@@ -44,8 +44,8 @@ FADE = 0.97
 class SpecTokenPass(TargetPass):
     """Target pass with [SPEC] tokens.
 
-    ``behind``: layer to hidden states of the [SPEC] tokens behind the nodes, [node, hidden]. A prefill has a single [SPEC] token,
-    behind the last position.
+    ``behind``: layer to hidden states of the [SPEC] tokens after the nodes, [node, hidden]. A prefill has a single [SPEC]
+    token, after the last position.
     """
 
     behind: Mapping[int, Tensor] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class RecurrentLevels(CapturedLevels[State]):
     def take(self, last: Tensor, root: int) -> None:
         """Set the inputs of a round.
 
-        ``last`` [1, 2 * hidden]: hidden states of the token before the root and of the [SPEC] token behind it. ``root``: token
+        ``last`` [1, 2 * hidden]: hidden states of the token before the root and of the [SPEC] token after it. ``root``: token
         id.
         """
         self.trail = []
@@ -91,7 +91,7 @@ class RecurrentDrafter(NullDrafter):
         self._stepper, self._tap = stepper, stepper.config.tap
         self._levels: RecurrentLevels | None = None
         self._last: Tensor | None = None
-        """Hidden states of the last token and of the [SPEC] token behind it, [1, 2 * hidden]."""
+        """Hidden states of the last token and of the [SPEC] token after it, [1, 2 * hidden]."""
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -155,7 +155,7 @@ class SpecToken:
 
 
 class SpecTokenSession(TextSession):
-    """Session with a [SPEC] token behind every node of a pass. The cache keeps no [SPEC] token."""
+    """Session with a [SPEC] token after every node of a pass. The cache keeps no [SPEC] token."""
 
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embedding: Tensor) -> None:
         self.token = target.vocab_size
@@ -172,7 +172,7 @@ class SpecTokenSession(TextSession):
         return super().padded(2 * nodes)
 
     def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
-        """Like :meth:`TextSession.prefill`, with a [SPEC] token behind the last of ``ids``."""
+        """Like :meth:`TextSession.prefill`, with a [SPEC] token after the last of ``ids``."""
         passes = list[TargetPass]()
         for start, end in self._pieces(len(ids)):  # separate passes, between which a run can be stopped
             if end < len(ids):
@@ -185,7 +185,7 @@ class SpecTokenSession(TextSession):
         return SpecTokenPass(read.logits, read.hidden, behind=last.behind)
 
     def score(self, tree: DraftTree) -> SpecTokenPass:
-        """Like :meth:`TextSession.score`, with a [SPEC] token behind each node."""
+        """Like :meth:`TextSession.score`, with a [SPEC] token after each node."""
         leaves = tree.tokens.new_full((len(tree),), self.token)
         doubled = DraftTree(with_leaves(tree.shape), torch.cat((tree.tokens, leaves)))
         return _split(*self._scored(doubled), len(tree))
@@ -269,7 +269,7 @@ class AdaptiveThreshold:
         self._trees = self._accepted = self._expected = self._right = 0.0
 
     def bar(self) -> float:
-        """Return the score from which on the memory is expected to yield more accepted tokens than the network.
+        """Return the minimum score at which the memory is expected to yield more accepted tokens than the network.
 
         Priors are not discounted, so the threshold stays bounded if one source does not draft for long.
         """

@@ -40,7 +40,7 @@ NOTHING_YET = CascadeTotals(0, 0, 0, 0, 0, 0.0, 0.0)
 
 
 class Provisional(Drafter, Protocol):
-    """A drafter that can roll back to an earlier state."""
+    """Drafter that can roll back to an earlier state."""
 
     def bookmark(self) -> Any:
         """Return the drafter's state between two rounds."""
@@ -51,7 +51,7 @@ class Provisional(Drafter, Protocol):
 
 @dataclass
 class _Buffer:
-    """The tokens buffered in a round, with the intermediate model's logits for each if it ``keeps`` them."""
+    """Tokens buffered in a round, with the intermediate model's logits for each if ``keeps``."""
 
     keeps: bool
     mark: Any = None
@@ -67,8 +67,8 @@ Below = TypeVar("Below", bound=Provisional)
 class Cascade(Generic[Below]):
     """Controller of a cascade: ``builder`` drafts with ``drafter`` for ``intermediate``, which verifies by the rule ``judge``.
 
-    A round buffers at least ``gathered`` tokens, or fewer if one of ``ends`` is among them. ``facts`` are the levels' costs and
-    acceptance, for display; ``taps`` are the hidden states that the drafter reads.
+    A round buffers at least ``gathered`` tokens, or fewer if one of ``ends`` is among them. ``facts``: costs and acceptance of
+    the levels, for display. ``taps``: hidden states that the drafter reads.
     """
 
     def __init__(

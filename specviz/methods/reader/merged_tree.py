@@ -2,8 +2,8 @@
 
 READER (arXiv 2508.09072) grafts retrieved branches onto a drafter's tree, but does not define the value of a node. Here nodes
 have a *kind*: a source, with a range of confidence, rank or match length. The acceptance probability of every kind is estimated
-while decoding, and the value of a node is the product of the probabilities along the path. Values fall along a path, so the best
-n nodes form a tree, the one with the largest expected number of accepted tokens.
+while decoding, and the value of a node is the product of the probabilities along the path. Values fall along a path, so the
+best n nodes form a tree: the one with the largest expected number of accepted tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """N-gram store of STAND: n-grams with the target's top ten next tokens and their mean probabilities.
 
 Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Entries hold probabilities
-at temperature 1, from committed positions. The temperature of a run applies at look-up, so several decodings of one prompt
+at temperature 1, from committed positions. The temperature of a run applies at lookup, so several decodings of one prompt
 (*trajectories*) can share a store at different temperatures.
 """
 
@@ -131,7 +131,7 @@ class NgramDrafter(NullDrafter):
         return Proposal(probability, torch.tensor(list(entry.distribution)))
 
     def calls(self) -> int:
-        """Return 1: all look-ups of a round count as one call."""
+        """Return 1: all lookups of a round count as one call."""
         return 1
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:

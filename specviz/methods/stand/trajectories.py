@@ -1,6 +1,6 @@
 """Earlier trajectories: decodings of the prompt before a run, from which the drafter learns.
 
-A batch takes little more time than a single trajectory, since reading the weights dominates the cost of a pass.
+A batch takes little more time than a single trajectory, because reading the weights dominates the cost of a pass.
 """
 
 from __future__ import annotations

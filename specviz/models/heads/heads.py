@@ -117,7 +117,7 @@ def drafting_heads(
 def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
     """Return the runtime of the shipped network of this kind for a vision-language target, with its step embeddings, if any.
 
-    Raises ModelUnavailable if none ships.
+    Raises ModelUnavailable if there is none.
     """
     if kind not in VISION:
         raise ModelUnavailable(
@@ -181,7 +181,7 @@ def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     """Return a copy of ``net`` with the LoRA delta called ``name`` merged. Raises ModelUnavailable if it does not fit."""
     changed = independent_copy(net)
     merge_lora(changed, factors, name)
-    return changed.eval()  # drops what was folded from the old weights
+    return changed.eval()  # drops matrices folded from the old weights
 
 
 def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:

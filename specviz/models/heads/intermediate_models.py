@@ -4,9 +4,9 @@ A copy has low-bit matrices, fewer layers, or both. On a CPU it runs with fewer 
 before use. On a GPU, kernel launches dominate a pass over few rows, so a copy is the model's own class with other linear layers,
 captured in CUDA graphs (:func:`captured_copy`).
 
-A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Each row is scaled
-by itself in the eight-bit product and not at all in the four-bit one, so its result does not depend on the rows beside it. The
-distribution after a text is thus the same however many drafted tokens are scored with it.
+A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Each row is
+scaled by itself in the eight-bit product and not at all in the four-bit one, so its result does not depend on the other rows.
+The distribution after a text is thus the same however many drafted tokens are scored with it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _ROWS = 32
 
 
 def as_stored(weight: Tensor) -> Product:
-    """Return the product with the matrix in its own dtype; inputs and outputs keep theirs."""
+    """Return a function that multiplies by the matrix in its own dtype; inputs and outputs keep theirs."""
     return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
 
 
 def integer_product(weight: Tensor) -> Product:
-    """Return the product of :func:`eight_bits` by torch's own integer product, which also runs on GPUs and needs no host.
+    """Like :func:`eight_bits`, but with torch's own integer product, which also runs on GPUs.
 
     The integer product requires more than 16 rows and sides that are multiples of 8, so inputs are padded with zeros. Padding
     costs little, because reading the weights dominates.
@@ -73,7 +73,7 @@ def integer_product(weight: Tensor) -> Product:
 
 
 def four_bits(weight: Tensor) -> Product:
-    """Return the product with half a byte per weight, a scale and an offset per 32 weights, and inputs in bfloat16."""
+    """Return a function that multiplies by the matrix in half a byte per weight, with a scale and an offset per 32 weights."""
     rows, columns = weight.shape
     wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
@@ -169,9 +169,9 @@ def read(
     """
     config = target.config
     if target.number_format == torch.int8:
-        raise _other_build(target, "its matrices are in int8 alone; run it in another number format")
+        raise _other_build(target, "its matrices are stored only in int8; run it in another number format")
     if set(getattr(target, "kinds", ())) != {FULL}:
-        raise _other_build(target, "its layers do not all see the whole text")
+        raise _other_build(target, "not all of its layers attend to the whole text")
     try:
         body = target.model.model
         rates = body.rotary_emb.inv_freq
@@ -217,7 +217,7 @@ def captured_copy(
     """
     if not isinstance(target, TextTarget) or target.spread:
         raise ModelUnavailable(
-            f"{target.name} has recurrent layers or lies on several devices, which a copy does not support: choose another "
+            f"{target.name} has recurrent layers or is on several devices, which a copy does not support: choose another "
             "intermediate model, such as small_draft."
         )
     own = target.model

@@ -95,7 +95,7 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
 
 @contextmanager
 def cache_write(name: str) -> Iterator[None]:
-    """Turn errors while the cache is written into ModelUnavailable."""
+    """Turn errors raised while the cache is written into ModelUnavailable."""
     try:
         yield
     except Timeout:  # from a lock; Timeout is an OSError

@@ -133,7 +133,7 @@ def resolve(name: str) -> Place:
         entry = _BY_NAME[name]
         return Place(name, entry, entry.source.repository if isinstance(entry.source, HubRepository) else "")
     path = Path(name)
-    with suppress(OSError, RuntimeError):  # a name that is too long, or an unknown user's home, is no path
+    with suppress(OSError, RuntimeError):  # a name that is too long, or an unknown user's home, is not a path
         path = path.expanduser()
         here, folder = path.exists(), path.is_dir()
         if name and (name.lower().endswith(".gguf") or folder or name.startswith((".", "/", "~", "\\"))):

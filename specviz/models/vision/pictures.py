@@ -100,7 +100,7 @@ def open_picture(source: Source) -> Picture:
 
 @contextmanager
 def _decoding_slot(pixels: int) -> Iterator[None]:
-    """Hold a slot to decode: only one large picture at a time. Raises BadInput if too many wait."""
+    """Hold the slot for decoding: only one large picture is decoded at a time. Raises BadInput if too many wait."""
     if pixels <= QUICK_PIXELS:
         yield
         return

@@ -1,6 +1,6 @@
 """The shipped small vision-language model: chat template, special tokens, loader, and warnings.
 
-The model answers questions beyond its training anyway, so such questions and pictures get a warning.
+The model also answers questions beyond its training, so such questions and pictures get a warning.
 """
 
 from __future__ import annotations

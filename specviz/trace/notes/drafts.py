@@ -23,7 +23,7 @@ class TreeDepth(Part, frozen=True):
 
 
 class GrowthNote(TypedNote, frozen=True):
-    """Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors."""
+    """Expansion and reranking of a dynamic tree (EAGLE-2, arXiv 2406.16858, and its successors)."""
 
     beams: Sequence[Sequence[int]]
     """[level, beam]: expanded nodes of each level, from the root downwards."""
@@ -37,7 +37,7 @@ class GrowthNote(TypedNote, frozen=True):
 
 
 class BeamMassNote(TypedNote, frozen=True):
-    """Probability mass of the beam at each level, which stops tree growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
+    """Probability mass of the beam at each level, which stops tree growth (Dynamic Depth Decoding, arXiv 2409.00142)."""
 
     mass: Sequence[float]
     """[level]: log of the beam's probability mass, from level 1."""
@@ -63,7 +63,7 @@ class Block(Part, frozen=True):
 
 
 class BlocksNote(TypedNote, frozen=True):
-    """Tree nodes grouped by drafter forward, by Falcon (arXiv 2412.12639)."""
+    """Tree nodes grouped by drafter forward (Falcon, arXiv 2412.12639)."""
 
     blocks: Sequence[Block]
     width: int
@@ -80,7 +80,7 @@ class Graft(Part, frozen=True):
 
 
 class MergedTreeNote(TypedNote, frozen=True):
-    """Sources of a tree merged from a drafter and retrieved texts, by READER (arXiv 2508.09072)."""
+    """Sources of a tree merged from a drafter and retrieved texts (READER, arXiv 2508.09072)."""
 
     sources: Sequence[str]
     """[node]: "root", or the node's sources (drafter, context, outputs), joined by plus signs."""
@@ -105,7 +105,7 @@ class Offer(Part, frozen=True):
 
 
 class FrontierNote(TypedNote, frozen=True):
-    """Best-first search over a block drafter's distributions, by DDTree (arXiv 2604.12989)."""
+    """Best-first search over a block drafter's distributions (DDTree, arXiv 2604.12989)."""
 
     value: Sequence[float]
     """[node]: log of the drafter's path probability."""
@@ -129,13 +129,13 @@ class HeadOffer(Part, frozen=True):
 
 
 class HeadsNote(TypedNote, frozen=True):
-    """Top tokens of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774)."""
+    """Top tokens of parallel heads, whose Cartesian product contains the tree (Medusa, arXiv 2401.10774)."""
 
     heads: Sequence[HeadOffer]
 
 
 class CopyNote(TypedNote, frozen=True):
-    """Matched suffix and copied continuation, by prompt lookup decoding. ``length`` is 0 without a match."""
+    """Matched suffix and copied continuation (prompt lookup decoding). ``length`` is 0 without a match."""
 
     suffix_start: int
     suffix_length: int
@@ -165,7 +165,7 @@ class SuffixTrial(Part, frozen=True):
 
 
 class SuffixNote(TypedNote, frozen=True):
-    """The best match in the suffix trees, by SuffixDecoding (arXiv 2411.04975)."""
+    """The best match in the suffix trees (SuffixDecoding, arXiv 2411.04975)."""
 
     source: Annotated[str, one_of("context", "outputs", "none")]
     suffix_start: int
@@ -203,7 +203,7 @@ class NgramRow(Part, frozen=True):
 
 
 class NgramRowsNote(TypedNote, frozen=True):
-    """Rows of the n-gram store from which a tree was sampled, by STAND (arXiv 2506.04708)."""
+    """Rows of the n-gram store from which a tree was sampled (STAND, arXiv 2506.04708)."""
 
     rows: Sequence[NgramRow]
     entries: int
@@ -222,7 +222,7 @@ class SuccessorRow(Part, frozen=True):
 
 
 class SuccessorsNote(TypedNote, frozen=True):
-    """Rows of the adjacency matrix used in the tree, by Token Recycling (arXiv 2408.08696)."""
+    """Rows of the adjacency matrix used in the tree (Token Recycling, arXiv 2408.08696)."""
 
     rows: Sequence[SuccessorRow]
     updated: int
@@ -230,7 +230,7 @@ class SuccessorsNote(TypedNote, frozen=True):
 
 
 class DenoisedNote(TypedNote, frozen=True):
-    """Block drafted in one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147)."""
+    """Block drafted in one forward (DEER, arXiv 2512.15176; DFlash, arXiv 2602.06036; DSpark, arXiv 2607.05147)."""
 
     places: Sequence[Offer]
     given: Sequence[Sequence[float]] = ()
@@ -270,7 +270,7 @@ class DraftLength(Part, frozen=True):
 
 
 class LatticeNote(TypedNote, frozen=True):
-    """Beam search over the tokens of a block, by DiffuSpec (arXiv 2510.02358). ``gauge``: next draft length."""
+    """Beam search over the tokens of a block (DiffuSpec, arXiv 2510.02358). ``gauge``: next draft length."""
 
     columns: Sequence[LatticeColumn]
     beams: Sequence[LatticeBeams]

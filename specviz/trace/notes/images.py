@@ -26,18 +26,18 @@ class CanvasNote(TypedNote, frozen=True):
 
 
 class CoarseCodesNote(TypedNote, frozen=True):
-    """Coarse codes and the fine codes drafted from them, by MuLo-SD (arXiv 2601.05149)."""
+    """Coarse codes and the fine codes drafted from them (MuLo-SD, arXiv 2601.05149)."""
 
     codes: Sequence[int]
     fine: Sequence[int]
 
 
 class JacobiWindowNote(TypedNote, frozen=True):
-    """Window of draft codes, resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
+    """Window of draft codes, resampled in each pass (Speculative Jacobi Decoding, arXiv 2410.01699)."""
 
     codes: Sequence[int]
     redrawn: int
-    """Number of codes at the start of the window sampled from the previous pass's distributions."""
+    """Number of codes, from the start of the window, that were sampled from the previous pass's distributions."""
 
 
 class PictureNote(TypedNote, frozen=True):
@@ -58,9 +58,9 @@ class PictureNote(TypedNote, frozen=True):
 
 
 class VisualTokensNote(TypedNote, frozen=True):
-    """Prompt tokens visible to the drafter, by DREAM, HiViS and visual drafters.
+    """Prompt tokens visible to the drafter (DREAM, HiViS and other drafters with visual context).
 
-    ``target`` and ``drafter`` are the prefill lengths of the two models.
+    ``target``, ``drafter``: prefill lengths of the two models.
     """
 
     target: int
@@ -83,8 +83,9 @@ class AttentionLook(Part, frozen=True):
 
 
 class AttentionEntropyNote(TypedNote, frozen=True):
-    """The drafter's attention to the image and, in the first step, the entropy of the target's attention, by DREAM (arXiv
-    2505.19201)."""
+    """The drafter's attention to the image and, in the first step, the entropy of the target's attention (DREAM, arXiv
+    2505.19201).
+    """
 
     looks: Sequence[AttentionLook]
     entropy: Sequence[Sequence[float]] | None = None
@@ -96,7 +97,7 @@ class AttentionEntropyNote(TypedNote, frozen=True):
 
 
 class StepEmbeddingsNote(TypedNote, frozen=True):
-    """Step embeddings of the drafter, with counts over the run so far, by HiViS (arXiv 2509.23928)."""
+    """Step embeddings of the drafter, with counts over the run so far (HiViS, arXiv 2509.23928)."""
 
     norms: Sequence[float]
     """[depth]: norm of the step embedding."""

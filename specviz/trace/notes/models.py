@@ -61,7 +61,7 @@ class CascadeCosts(Part, frozen=True):
 
 
 class CascadeNote(TypedNote, frozen=True):
-    """Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527)."""
+    """Drafter, intermediate model and target in one round (Polybasic, arXiv 2510.26527)."""
 
     middle: str
     """Name of the intermediate model."""
@@ -75,7 +75,7 @@ class CascadeNote(TypedNote, frozen=True):
 
 
 class LayerGroupsNote(TypedNote, frozen=True):
-    """Groups of draft model layers that run in parallel, and the repair of the cache, by EasySpec (arXiv 2502.02493)."""
+    """Groups of the draft model's layers that run in parallel, and the repair of the cache (EasySpec, arXiv 2502.02493)."""
 
     layers: int
     groups: Sequence[Sequence[int]]
@@ -104,7 +104,7 @@ class Waiting(Part, frozen=True):
 
 
 class DrafterSelectionNote(TypedNote, frozen=True):
-    """Online selection of a drafter (arm), by HedgeSpec (arXiv 2510.20064) and bandits.
+    """Online selection of a drafter (arm) by HedgeSpec (arXiv 2510.20064) or a bandit.
 
     Fields from ``tokens`` on are known only after verification. Bandits leave some fields empty.
     """
@@ -134,7 +134,7 @@ class DrafterSelectionNote(TypedNote, frozen=True):
 
 
 class LastStateNote(TypedNote, frozen=True):
-    """Draft of a hybrid drafter, by the suffix tree or by the network on the last state, by OWL (arXiv 2510.07535)."""
+    """Draft by the suffix tree or by the network that reads the last state (OWL and HOWL, arXiv 2510.07535)."""
 
     half: Annotated[str, one_of("suffix", "tree")]
     length: int
@@ -176,7 +176,7 @@ class DecayHead(Part, frozen=True):
 
 
 class DecayMaskNote(TypedNote, frozen=True):
-    """Decay along every path of a tree in a state-space target, by STree (arXiv 2505.14969)."""
+    """Decay along every path of a tree in a state-space target (STree, arXiv 2505.14969)."""
 
     heads: Sequence[DecayHead]
     taps: int
@@ -186,7 +186,7 @@ class DecayMaskNote(TypedNote, frozen=True):
     state_bytes: int
     """Size of one copy of the state."""
     per_node_bytes: int
-    """Size of one copy of the state per node."""
+    """Size of a separate state for every node."""
     replay_bytes: int
     """Size of the data stored to recompute the state instead."""
 

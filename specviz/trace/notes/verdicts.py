@@ -21,7 +21,7 @@ class OverlapPosition(Part, frozen=True):
 
 
 class OverlapNote(TypedNote, frozen=True):
-    """Target and draft distributions at the nodes whose children were judged, by speculative sampling (arXiv 2211.17192)."""
+    """Target and draft distributions at the nodes whose children were judged (speculative sampling, arXiv 2211.17192)."""
 
     positions: Sequence[OverlapPosition]
 
@@ -38,7 +38,7 @@ class TypicalPosition(Part, frozen=True):
 
 
 class TypicalAcceptanceNote(TypedNote, frozen=True):
-    """Nodes judged by typical acceptance, by Medusa (arXiv 2401.10774, section 2.3.1)."""
+    """Nodes judged by typical acceptance (Medusa, arXiv 2401.10774, section 2.3.1)."""
 
     positions: Sequence[TypicalPosition]
 
@@ -56,7 +56,7 @@ class Visit(Part, frozen=True):
 
 
 class TraversalNote(TypedNote, frozen=True):
-    """Verdicts in bottom-up order, by Traversal Verification (arXiv 2505.12398)."""
+    """Verdicts in bottom-up order (Traversal Verification, arXiv 2505.12398)."""
 
     visits: Sequence[Visit]
     rescued: Sequence[int]
@@ -81,7 +81,7 @@ class ReferenceTree(Part, frozen=True):
 
 
 class TreeRewardNote(TypedNote, frozen=True):
-    """Reward of a draft tree: log-sum-exp of the expected lengths of the branches, by GTO (arXiv 2509.22134)."""
+    """Reward of a draft tree: log-sum-exp of the expected lengths of the branches (GTO, arXiv 2509.22134)."""
 
     reward: float
     before: float | None
@@ -113,7 +113,7 @@ class RelaxedJudgement(Part, frozen=True):
 
 
 class RelaxedNote(TypedNote, frozen=True):
-    """Codes judged with the added probability of the nearest latent codes, by LANTERN (arXiv 2410.03355) and LANTERN++.
+    """Codes judged with the added probability of the nearest latent codes (LANTERN, arXiv 2410.03355, and LANTERN++).
 
     ``delta`` limits the added probability, or ``factor`` limits the sum to a multiple of the code's probability.
     """
@@ -128,7 +128,7 @@ class RelaxedNote(TypedNote, frozen=True):
 
 
 class LocalVerificationNote(TypedNote, frozen=True):
-    """Islands of rejected codes in a block of an image, resampled in waves, by MuLo-SD (arXiv 2601.05149).
+    """Islands of rejected codes in a block of an image, resampled in waves (MuLo-SD, arXiv 2601.05149).
 
     Nodes are numbered from 1 in reading order: entry i of ``mass`` and ``waves`` belongs to node i + 1.
     """

@@ -62,7 +62,7 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
 
 
 def make(job: Job) -> None:
-    """Generate dialogues unless earlier runs did, train, and write ``assets/weights/arms.safetensors``.
+    """Generate dialogues unless earlier runs have done so, train, and write ``assets/weights/arms.safetensors``.
 
     Half of the minutes go to training, divided equally among the domains.
     """

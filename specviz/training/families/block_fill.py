@@ -108,7 +108,7 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
     tokens, device, config = dialogue.tokens, dialogue.tokens.device, net.config
     chosen, begins, ends = list[Tensor](), list[Tensor](), list[Tensor]()
     for begin, first, end in dialogue.spans:
-        possible = torch.arange(min(max(begin + 1, first - 1), end - 1), end - 1)  # none in an answer of one token
+        possible = torch.arange(min(max(begin + 1, first - 1), end - 1), end - 1)  # an answer of one token has none
         drawn = possible[torch.randperm(len(possible), generator=generator)[: max(1, round(DENSITY * (end - first)))]]
         chosen.append(drawn.sort().values)
         begins.append(torch.full_like(drawn, begin))

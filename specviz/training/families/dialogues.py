@@ -52,7 +52,7 @@ class _Plan(NamedTuple):
 
 
 def make(job: Job) -> None:
-    """Generate dialogues until the minutes are over. ``job.resume``: extend the existing file instead of replacing it."""
+    """Generate dialogues until the time is up. ``job.resume``: extend the existing file instead of replacing it."""
     path, assets = data.place(*job.data), target_assets(job.device)
     target, markers = assets.target, assets.markers
     if target.device.type == "cpu":

@@ -328,13 +328,15 @@ class Batches:
         self.waiting: list[tuple[int, str]] = []
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return the prompts, one in ten of them empty, and codes of ``count`` pictures. All pictures occur equally often."""
+        """Return the prompts (one in ten is empty) and codes of ``count`` pictures. All pictures occur equally often."""
         with_words, without, codes = self.guided_batch(count)
         silent = torch.from_numpy(self.generator.random(count) < 0.1).to(self.device)
         return torch.where(silent[:, None], without, with_words), codes
 
     def guided_batch(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the prompts, as many empty prompts, and the codes of ``count`` pictures, for classifier-free guidance."""
+        """Return the prompts, the same number of empty prompts, and the codes of ``count`` pictures, for classifier-free
+        guidance.
+        """
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in STYLES]
             self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
@@ -353,7 +355,7 @@ class Batches:
         return with_words, codes
 
     def _tensors(self, asked: list[tuple[str, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return prompts, as many empty prompts, and codes, from triples (prompt, row, ground)."""
+        """Return prompts, the same number of empty prompts, and codes, from triples (prompt, row, ground)."""
         rows = [self.prompts.rows(prompt) for prompt, _, _ in asked]
         with_words = torch.tensor([row.conditional for row in rows], device=self.device)
         without = torch.tensor([row.unconditional for row in rows], device=self.device)

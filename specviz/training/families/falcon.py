@@ -61,7 +61,7 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
         layer.qkv.weight.copy_(torch.cat([dense(projection) for projection in projections]))
         layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
         layer.between.copy_(last.post_attention_layernorm.weight)
-    layer.out.weight.zero_()  # an untrained layer would spoil the linear predictions
+    layer.out.weight.zero_()  # an untrained layer would distort the linear predictions
     layer.down.weight.zero_()
     inputs, block = torch.cat(_inputs(net, dialogues)), net.block
     net.centre.copy_(inputs.mean(0))

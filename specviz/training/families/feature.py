@@ -1,8 +1,8 @@
 """Feature drafters: ``train eagle`` and ``train eagle3``, and code shared with other families.
 
 EAGLE-3's training-time test (Li et al., arXiv 2503.01840). Step 0 is a causal pass over the target's features. In step j, the
-network reads the output of step j - 1 and the true next token, as when drafting. A start attends to the keys of step 0 up to the
-start, and to its keys of steps 1 to j. To limit the cost, only a random sample of starts continues to deeper steps.
+network reads the output of step j - 1 and the true next token, as when drafting. A start attends to the keys of step 0 up to
+the start, and to its own keys of steps 1 to j. To limit the cost, only a random sample of starts continues to deeper steps.
 Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
 """
 
@@ -295,7 +295,9 @@ class FeatureTraining(DialogueTraining):
         return sum(len(self.dialogues.answer(number)) for number in numbers)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
-        """Return loss and gradients per answer token. Long dialogues come first, so that all workers finish at about one time."""
+        """Return loss and gradients per answer token. Long dialogues come first, so that all workers finish at about the same
+        time.
+        """
         answers, seed = self.answers(batch), 1_000_003 * self.optimizer.updates
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 

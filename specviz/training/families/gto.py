@@ -57,7 +57,7 @@ class Tree:
 
     @cached_property
     def paths(self) -> frozenset[tuple[int, ...]]:
-        """Token path to each node. Equal for trees that differ only in node order."""
+        """Token path to each node. Trees that differ only in node order have equal paths."""
         return frozenset(self.down_to(node) for node in range(len(self.tokens)))
 
     def along(self, text: Sequence[int]) -> int:

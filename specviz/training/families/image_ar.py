@@ -61,7 +61,7 @@ def new_model(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any
 
 
 def drawing(model: Any) -> dict[str, nn.Parameter]:
-    """Return the parameters for image generation, which are shipped."""
+    """Return the parameters for image generation; the shipped file contains only these."""
     return {name: value for name, value in model.named_parameters() if name.startswith(PREFIXES)}
 
 
@@ -122,11 +122,13 @@ def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float
 
 SMALL = "image_ar_small"
 PARTS = 4
-"""Parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit into a core's cache."""
+"""Number of parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit into a core's
+cache.
+"""
 MISREAD = 0.15
 """Maximum share of wrong codes in pictures from the data."""
 TIMES = 3
-"""Number of updates for which pictures are generated at a time, and number of times each picture is read."""
+"""Number of updates for which pictures are generated at once, and number of times that each picture is read."""
 SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (0.35, {(16, False): 0.44, (1, False): 0.1, (2, False): 0.1, (1, True): 0.1, (2, True): 0.13, (4, True): 0.13}),
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),

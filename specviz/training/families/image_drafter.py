@@ -32,7 +32,7 @@ from specviz.training.families.feature import sampled_starts, unroll
 from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
 
 DRAWN = 32
-"""Number of pictures that the target generates at a time; as many pictures from the data join the pool."""
+"""Number of pictures that the target generates at once; the same number of pictures from the data joins the pool."""
 TIMES = 6
 """Number of times that training reads a picture."""
 SHELF = 256

@@ -75,7 +75,7 @@ class SamplersTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Return the share of right codes in both directions, and the share if each coarse code is copied four times."""
+        """Return the share of correct codes in both directions, and the share if each coarse code is copied four times."""
         net, (coarse, fine) = self.net, self.held_out
         copied = coarse.repeat_interleave(2, 1).repeat_interleave(2, 2)
         up, down = net.nearest(net.fine(net.vectors(coarse))), net.nearest(net.coarse(net.vectors(fine)))

@@ -142,7 +142,7 @@ class PixelTraining(TrainState):
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
-    """Return a weighted sum of the mean absolute and squared errors of pixels, and of the mean absolute error of edges."""
+    """Return a weighted sum of the mean absolute and squared errors of pixels and the mean absolute error of edges."""
     error = drawn - pixels
     edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
     return error.abs().mean() + 2 * error.square().mean() + 0.5 * edges
@@ -238,9 +238,9 @@ class DecoderTraining(PixelTraining):
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return the mean pixels of each code [code, row, column, rgb] in the pictures ``codes`` [picture, place], and figures.
 
-    Pixels range from -1 to 1. Only codes that occur in no picture are decoded on their own, since the decoder also reads
-    neighbours, without which colours are unrealistic. Figures: ``unseen``, the number of such codes; ``patch``, the root mean
-    square difference (of 255) between pixels and patches.
+    Pixels range from -1 to 1. Only codes that occur in no picture are decoded alone: the decoder also reads neighbours, without
+    which colours are unrealistic. Figures: ``unseen``, the number of such codes; ``patch``, the root mean square difference (of
+    255) between pixels and patches.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()

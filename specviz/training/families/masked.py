@@ -134,7 +134,7 @@ class MaskedTraining(TrainState):
             yield batches(standard(list(islice(stream, settings.batch)), generator), settings.part)
 
     def learn_from(self, batch: Sequence[MaskedTexts]) -> Step:
-        """Return loss and gradients, with the number of predicted tokens."""
+        """Return loss, gradients and the number of predicted tokens."""
         counted: list[int] = []
 
         def part_loss(part: Sequence[MaskedTexts]) -> Tensor:

@@ -137,7 +137,7 @@ def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calib
     """Return a fitted tree, and figures with this tree and with the published one.
 
     Tree and figures use different held-out greedy answers. On training answers, heads are right too often, so a tree fitted to
-    these would overrate long paths.
+    them would overrate long paths.
     """
     greedy = inputs.evaluation_set[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
     cut = min(feature.MEASURED_DIALOGUES, len(greedy) // 2)

@@ -47,8 +47,8 @@ WITHOUT = 0.2
 class WindowFeatures(NamedTuple):
     """The target's features of windows ``tokens`` [window, token].
 
-    ``own`` [window, token, hidden]: last hidden states of the tokens. ``behind`` [window, place, hidden]: last hidden states of a
-    probe behind each of ``places`` [place].
+    ``own`` [window, token, hidden]: last hidden states of the tokens. ``behind`` [window, place, hidden]: last hidden states of
+    a probe after each of ``places`` [place].
     """
 
     tokens: Tensor
@@ -89,8 +89,8 @@ class Windows:
     def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
         """Yield endless windows int64 [token], and count each in ``reads``.
 
-        In the first round, every dialogue gives one window, also across resumptions. A window is the one with the most unread
-        tokens. Dialogues without a half-unread window are skipped, and when all are skipped, a new pass begins.
+        In the first round, every dialogue gives one window, also across resumptions. The window with the most unread tokens is
+        chosen. Dialogues without a half-unread window are skipped, and when all are skipped, a new pass begins.
         """
         times = 1
         while True:
@@ -125,7 +125,7 @@ def random_places(count: int, generator: np.random.Generator, length: int = LENG
 def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
     """Return the features of the windows ``tokens`` [window, token], from a pass over the tokens and a pass over the probes.
 
-    The probe behind a place attends to the tokens up to the place. Only probes get gradients.
+    The probe after a place attends to the tokens up to the place. Only probes get gradients.
     """
     (count, length), cache, device = tokens.shape, DynamicCache(), tokens.device
     with torch.no_grad():
@@ -140,7 +140,7 @@ def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Windo
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
-    """Return the cross-entropy in nats of the probe's prediction behind token i to the target's prediction after token i + 1."""
+    """Return the cross-entropy in nats of the probe's prediction after token i to the target's prediction after token i + 1."""
     _, own, behind, _ = read(model, net, tokens, places)
     with torch.no_grad():
         distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)

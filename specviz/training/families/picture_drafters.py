@@ -4,8 +4,8 @@ Drafters learn from the target's answers about pictures. The target's hidden sta
 as float16: a few hundred megabytes.
 
 *EAGLE with visual rows* (arXiv 2401.15077): regression of the next feature and 0.1 times the cross-entropy, over all rows.
-*HiViS* (2509.23928): text rows only, and three autoregressive steps with step embeddings. A deeper step counts only where a tree
-would still contain the true token. The cross-entropy over the target's ten most likely tokens is added.
+*HiViS* (2509.23928): text rows only, and three autoregressive steps with step embeddings. A deeper step counts only where a
+tree would still contain the true token. The loss also includes the cross-entropy over the target's ten most likely tokens.
 *DREAM* (2505.19201): KL divergence from the target's distribution, plus regression of the last (0.2) and of the middle feature.
 Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row``, ``step``.
 """

@@ -1,8 +1,8 @@
 """Scenes: emoji art and plain shapes on a canvas, composed at random from a seed.
 
 A :class:`Scene` is data, from which :func:`draw` draws the picture. Positions and sizes are unambiguous. The middle of a thing
-lies well inside one of nine regions, the three sizes do not adjoin, and things overlap either clearly or not at all. Some
-combinations and drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
+is well inside one of nine regions, the ranges of the three sizes do not touch, and things overlap either clearly or not at all.
+Some combinations and drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 
 The atlas of emoji art contains two drawings of each emoji: Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
 """
@@ -86,7 +86,9 @@ def _one_in(many: int, *parts: str) -> bool:
 
 
 def new_combination(scene: Scene) -> bool:
-    """Whether the scene contains a held-out pair. One pair in twelve is: of two kinds, or of shape and colour."""
+    """Whether the scene contains a held-out pair: two kinds of things, or a shape and a colour. One pair in twelve is held
+    out.
+    """
     kinds = [thing.kind for thing in scene.things]
     pairs = [(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other]
     pairs += [(thing.colour, thing.name) for thing in scene.things if thing.is_shape]

@@ -56,9 +56,9 @@ HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(
 class Exchange:
     """A question with an answer. ``kind``: describe, what, where, count, colour, side or next.
 
-    ``look``: list of all things with their places, spoken before the answer. Names are easier to find, count and compare in text
-    than in the picture. ``again``: word of the question, repeated before the answer so that the model can look the word up.
-    The word is in lower case, since a capitalised word is another token.
+    ``look``: list of all things with their places, spoken before the answer. Names are easier to find, count and compare in
+    text than in the picture. ``again``: word of the question, repeated before the answer so that the model can look the word
+    up. The word is in lower case, because a capitalised word is a different token.
     """
 
     kind: str

@@ -49,7 +49,7 @@ class TokenTraining(TrainState):
         self.begin()
 
     def begin(self) -> None:
-        """Start a stream of rows. A resumed run has a new seed, since skipping rows would take hours."""
+        """Start a stream of rows. A resumed run has a new seed, because skipping rows would take hours."""
         generator = np.random.default_rng([0, self.progress.updates])
         rows = data.rows(self.dialogues, self.training, self.markers, LENGTH, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
@@ -102,7 +102,8 @@ def new_model(
 class Distillation(FeatureTraining):
     """Distillation of a draft model from the target's distributions.
 
-    Dialogues of similar length share a pass, since the matrix products of a single dialogue are too small for good utilisation.
+    Dialogues of similar length share a pass, because the matrix products of a single dialogue are too small for good
+    utilisation.
     """
 
     net: SmallLM

@@ -18,7 +18,7 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private",
 
 
 class TabParts:
-    """Base class of tabs, with the components as attributes. A tab without runs has no ``run`` and ``stop``."""
+    """Base class of tabs, with the components as attributes. A tab without runs has no ``run`` or ``stop`` button."""
 
     banner: gr.HTML
     run: gr.Button
@@ -38,8 +38,8 @@ class TabParts:
     def merged(self, updates: Iterator[Updates]) -> Iterator[Updates]:
         """Yield each update merged with all earlier updates. An empty update drops the earlier ones.
 
-        The browser patches the previous update in place and renders when idle. A component that the next update omits may
-        therefore never be rendered.
+        The browser patches the previous update in place and renders when idle. If the next update omits a component, that
+        component's previous change may therefore never be rendered.
         """
         sent: Updates = {}
         for update in updates:

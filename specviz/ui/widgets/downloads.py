@@ -29,7 +29,9 @@ KEPT_BYTES = 64 << 20
 LEVEL = 5
 TRACE = "trace"
 EMBED = "embed"
-"""Kind of the page that other sites may frame: a recorded or shared run's stage alone, without access to the app around it."""
+"""Kind of the page that other sites may frame: only the stage of a recorded or shared run, without access to the app around
+it.
+"""
 
 
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
@@ -61,7 +63,7 @@ class Files:
                 raise BadInput("The step number is invalid; enter a whole number.")
             key = query.get("run", ""), "html" if kind == EMBED else kind, int(step) if of_step else 1
             owner = self.address(request.scope)
-            if kind == EMBED:  # its step is in the address, which the page itself reads
+            if kind == EMBED:  # its step is in the URL, which the page itself reads
                 await self.archive.recall(key[0], owner)
             file = self.cached.get(key)
             if file is None:
@@ -90,11 +92,11 @@ def route(archive: Archive, address: Callable[[Scope], str]) -> Route:
 
 
 SHARE = "specviz/share"
-"""Path to which a page posts the name of a run in order to share it; the answer says until when it is kept."""
+"""Path to which a page posts the name of a run to share; the response states until when the run is kept."""
 
 
 def share_route(archive: Archive, address: Callable[[Scope], str]) -> Route:
-    """Route that shares a run."""
+    """Return the route that shares a run."""
 
     async def share(request: Request) -> Response:
         try:

@@ -74,7 +74,7 @@ def clicked(event: gr.EventData, entries: Sequence[Entry]) -> Entry | None:
 
 @dataclass(frozen=True)
 class Scene:
-    """One scene. ``label`` describes it, ``question`` is a first question about it, ``file`` is its file's name."""
+    """One scene. ``label``: description. ``question``: first question about the scene. ``file``: file name."""
 
     label: str
     question: str
@@ -84,7 +84,7 @@ class Scene:
 
 @cache
 def scenes(folder: Path = SCENES) -> tuple[Scene, ...]:
-    """Load the scenes in ``index.json``, in its order. Raises BadInput when they cannot be read."""
+    """Load the scenes in the order of ``index.json``. Raises BadInput if they cannot be read."""
     try:
         listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
         return tuple(Scene(one["label"], one["question"], one["file"], (folder / one["file"]).read_bytes()) for one in listed)
@@ -93,12 +93,12 @@ def scenes(folder: Path = SCENES) -> tuple[Scene, ...]:
 
 
 def route() -> Mount:
-    """Route of the scenes' files."""
+    """Return the route of the scenes' files."""
     return Mount(f"/{PATH}", StaticFiles(directory=SCENES))
 
 
 def shelf() -> gr.HTML:
-    """The scenes as buttons; the event ``choose`` carries the clicked one's index."""
+    """Return the scenes as buttons; the event ``choose`` carries the index of the clicked scene."""
     listed = "".join(
         f'<button type="button" data-at="{at}" title="{markup(scene.question)}">'
         f'<img src="{address(scene.data)}" alt="{markup(scene.label)}" width="64" height="64" loading="lazy"></button>'

@@ -137,7 +137,7 @@ declare namespace Trace {
     tokens_per_second: number | null;
     verified: integer;
   }
-  /** Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and its successors. */
+  /** Expansion and reranking of a dynamic tree (EAGLE-2, arXiv 2406.16858, and its successors). */
   interface GrowthNote {
     type: "growth";
     /** [level, beam]: expanded nodes of each level, from the root downwards. */ beams: integer[][];
@@ -154,7 +154,7 @@ declare namespace Trace {
     /** Predicted speed-up over autoregressive decoding; null without a calibration. */ gain: number | null;
     /** Cost of a drafter forward, in units of a single-token target pass. */ forward: number | null;
   }
-  /** Probability mass of the beam at each level, which stops tree growth, by Dynamic Depth Decoding (arXiv 2409.00142). */
+  /** Probability mass of the beam at each level, which stops tree growth (Dynamic Depth Decoding, arXiv 2409.00142). */
   interface BeamMassNote {
     type: "beam_mass";
     /** [level]: log of the beam's probability mass, from level 1. */ mass: number[];
@@ -165,7 +165,7 @@ declare namespace Trace {
     /** [level]: fraction of beams in the calibration with a mass below the threshold. */ below: number[];
     /** Cost of a drafter forward, in units of a single-token target pass, if the threshold depends on this cost. */ forward: number | null;
   }
-  /** Tree nodes grouped by drafter forward, by Falcon (arXiv 2412.12639). */
+  /** Tree nodes grouped by drafter forward (Falcon, arXiv 2412.12639). */
   interface BlocksNote {
     type: "blocks";
     blocks: Block[];
@@ -176,7 +176,7 @@ declare namespace Trace {
     nodes: integer[];
     depths: [integer, integer];
   }
-  /** Sources of a tree merged from a drafter and retrieved texts, by READER (arXiv 2508.09072). */
+  /** Sources of a tree merged from a drafter and retrieved texts (READER, arXiv 2508.09072). */
   interface MergedTreeNote {
     type: "merged_tree";
     /** [node]: "root", or the node's sources (drafter, context, outputs), joined by plus signs. */ sources: string[];
@@ -194,7 +194,7 @@ declare namespace Trace {
     matched: integer;
     count: integer;
   }
-  /** Best-first search over a block drafter's distributions, by DDTree (arXiv 2604.12989). */
+  /** Best-first search over a block drafter's distributions (DDTree, arXiv 2604.12989). */
   interface FrontierNote {
     type: "frontier";
     /** [node]: log of the drafter's path probability. */ value: number[];
@@ -209,7 +209,7 @@ declare namespace Trace {
     probability: number[];
     texts: string[];
   }
-  /** Top tokens of parallel heads, whose Cartesian product contains the tree, by Medusa (arXiv 2401.10774). */
+  /** Top tokens of parallel heads, whose Cartesian product contains the tree (Medusa, arXiv 2401.10774). */
   interface HeadsNote {
     type: "heads";
     heads: HeadOffer[];
@@ -221,7 +221,7 @@ declare namespace Trace {
     probability: number[];
     texts: string[];
   }
-  /** Matched suffix and copied continuation, by prompt lookup decoding. length is 0 without a match. */
+  /** Matched suffix and copied continuation (prompt lookup decoding). length is 0 without a match. */
   interface CopyNote {
     type: "copy";
     suffix_start: integer;
@@ -229,7 +229,7 @@ declare namespace Trace {
     /** Position of the first copied token. */ source: integer;
     /** Number of copied tokens. */ length: integer;
   }
-  /** The best match in the suffix trees, by SuffixDecoding (arXiv 2411.04975). */
+  /** The best match in the suffix trees (SuffixDecoding, arXiv 2411.04975). */
   interface SuffixNote {
     type: "suffix";
     source: "context" | "outputs" | "none";
@@ -260,7 +260,7 @@ declare namespace Trace {
     others: integer;
     texts: string[];
   }
-  /** Rows of the n-gram store from which a tree was sampled, by STAND (arXiv 2506.04708). */
+  /** Rows of the n-gram store from which a tree was sampled (STAND, arXiv 2506.04708). */
   interface NgramRowsNote {
     type: "ngram_rows";
     rows: NgramRow[];
@@ -277,7 +277,7 @@ declare namespace Trace {
     order_taken: integer[];
     texts: string[];
   }
-  /** Rows of the adjacency matrix used in the tree, by Token Recycling (arXiv 2408.08696). */
+  /** Rows of the adjacency matrix used in the tree (Token Recycling, arXiv 2408.08696). */
   interface SuccessorsNote {
     type: "successors";
     rows: SuccessorRow[];
@@ -292,7 +292,7 @@ declare namespace Trace {
     text: string;
     texts: string[];
   }
-  /** Block drafted in one forward, by DEER (arXiv 2512.15176), DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). */
+  /** Block drafted in one forward (DEER, arXiv 2512.15176; DFlash, arXiv 2602.06036; DSpark, arXiv 2607.05147). */
   interface DenoisedNote {
     type: "denoised";
     places: Offer[];
@@ -300,7 +300,7 @@ declare namespace Trace {
     /** [place]: predicted acceptance rate, which determines the length of the draft. */ rates: number[];
     /** Number of drafted tokens; null if all were sent to the target. */ considered: integer | null;
   }
-  /** Beam search over the tokens of a block, by DiffuSpec (arXiv 2510.02358). gauge: next draft length. */
+  /** Beam search over the tokens of a block (DiffuSpec, arXiv 2510.02358). gauge: next draft length. */
   interface LatticeNote {
     type: "lattice";
     columns: LatticeColumn[];
@@ -340,17 +340,17 @@ declare namespace Trace {
     /** Number of codes generated so far. */ codes: integer;
     /** The rows as a base64-encoded PNG. */ png: string;
   }
-  /** Coarse codes and the fine codes drafted from them, by MuLo-SD (arXiv 2601.05149). */
+  /** Coarse codes and the fine codes drafted from them (MuLo-SD, arXiv 2601.05149). */
   interface CoarseCodesNote {
     type: "coarse_codes";
     codes: integer[];
     fine: integer[];
   }
-  /** Window of draft codes, resampled in each pass, by Speculative Jacobi Decoding (arXiv 2410.01699). */
+  /** Window of draft codes, resampled in each pass (Speculative Jacobi Decoding, arXiv 2410.01699). */
   interface JacobiWindowNote {
     type: "jacobi_window";
     codes: integer[];
-    /** Number of codes at the start of the window sampled from the previous pass's distributions. */ redrawn: integer;
+    /** Number of codes, from the start of the window, that were sampled from the previous pass's distributions. */ redrawn: integer;
   }
   /** The preprocessed image of a prompt and the positions of the image tokens, in the first step of a vision-language run. */
   interface PictureNote {
@@ -363,7 +363,7 @@ declare namespace Trace {
     encoding_ns: integer;
     /** [patch]: left, top, right and bottom edges as fractions of the image, if the patches do not form a regular grid. */ boxes: [number, number, number, number][] | null;
   }
-  /** Prompt tokens visible to the drafter, by DREAM, HiViS and visual drafters. */
+  /** Prompt tokens visible to the drafter (DREAM, HiViS and other drafters with visual context). */
   interface VisualTokensNote {
     type: "visual_tokens";
     target: integer;
@@ -372,7 +372,7 @@ declare namespace Trace {
     /** Spans of image tokens visible to the drafter. */ kept: [integer, integer][];
     /** Spans of other tokens hidden from the drafter. */ unseen: [integer, integer][];
   }
-  /** The drafter's attention to the image and, in the first step, the entropy of the target's attention, by DREAM (arXiv 2505.19201). */
+  /** The drafter's attention to the image and, in the first step, the entropy of the target's attention (DREAM, arXiv 2505.19201). */
   interface AttentionEntropyNote {
     type: "attention_entropy";
     looks: AttentionLook[];
@@ -387,7 +387,7 @@ declare namespace Trace {
     at: [integer, number][];
     texts: string[];
   }
-  /** Step embeddings of the drafter, with counts over the run so far, by HiViS (arXiv 2509.23928). */
+  /** Step embeddings of the drafter, with counts over the run so far (HiViS, arXiv 2509.23928). */
   interface StepEmbeddingsNote {
     type: "step_embeddings";
     /** [depth]: norm of the step embedding. */ norms: number[];
@@ -397,7 +397,7 @@ declare namespace Trace {
     /** [depth]: number of correct predictions with step embeddings. */ with: integer[] | null;
     /** [depth]: number of correct predictions without step embeddings. */ without: integer[] | null;
   }
-  /** Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527). */
+  /** Drafter, intermediate model and target in one round (Polybasic, arXiv 2510.26527). */
   interface CascadeNote {
     type: "cascade";
     /** Name of the intermediate model. */ middle: string;
@@ -442,7 +442,7 @@ declare namespace Trace {
     gain: number;
     /** Milliseconds per token without the intermediate model; missing in older traces. */ before: number | null;
   }
-  /** Groups of draft model layers that run in parallel, and the repair of the cache, by EasySpec (arXiv 2502.02493). */
+  /** Groups of the draft model's layers that run in parallel, and the repair of the cache (EasySpec, arXiv 2502.02493). */
   interface LayerGroupsNote {
     type: "layer_groups";
     layers: integer;
@@ -457,7 +457,7 @@ declare namespace Trace {
     /** Number of fuzzy cache entries left. */ fuzzy: integer | null;
     /** [layer, token]: cosine similarity of the fuzzy and the exact entry. */ likeness: number[][] | null;
   }
-  /** Online selection of a drafter (arm), by HedgeSpec (arXiv 2510.20064) and bandits. */
+  /** Online selection of a drafter (arm) by HedgeSpec (arXiv 2510.20064) or a bandit. */
   interface DrafterSelectionNote {
     type: "drafter_selection";
     names: string[];
@@ -479,7 +479,7 @@ declare namespace Trace {
     place: integer;
     known: integer;
   }
-  /** Draft of a hybrid drafter, by the suffix tree or by the network on the last state, by OWL (arXiv 2510.07535). */
+  /** Draft by the suffix tree or by the network that reads the last state (OWL and HOWL, arXiv 2510.07535). */
   interface LastStateNote {
     type: "last_state";
     half: "suffix" | "tree";
@@ -503,14 +503,14 @@ declare namespace Trace {
     runs: integer[];
     holes: integer;
   }
-  /** Decay along every path of a tree in a state-space target, by STree (arXiv 2505.14969). */
+  /** Decay along every path of a tree in a state-space target (STree, arXiv 2505.14969). */
   interface DecayMaskNote {
     type: "decay_mask";
     heads: DecayHead[];
     /** Width of the convolution. */ taps: integer;
     /** [layer]: "state" or "attention". */ layers: string[];
     /** Size of one copy of the state. */ state_bytes: integer;
-    /** Size of one copy of the state per node. */ per_node_bytes: integer;
+    /** Size of a separate state for every node. */ per_node_bytes: integer;
     /** Size of the data stored to recompute the state instead. */ replay_bytes: integer;
   }
   /** A head of a state-space layer. fade [node]: log of the fraction of the root's state that remains at the node. */
@@ -538,7 +538,7 @@ declare namespace Trace {
     /** Number of verified drafts. */ drafts: integer;
     /** [draft position]: number of accepted tokens. */ accepted: integer[];
   }
-  /** Target and draft distributions at the nodes whose children were judged, by speculative sampling (arXiv 2211.17192). */
+  /** Target and draft distributions at the nodes whose children were judged (speculative sampling, arXiv 2211.17192). */
   interface OverlapNote {
     type: "overlap";
     positions: OverlapPosition[];
@@ -552,7 +552,7 @@ declare namespace Trace {
     overlap: number;
     texts: string[];
   }
-  /** Nodes judged by typical acceptance, by Medusa (arXiv 2401.10774, section 2.3.1). */
+  /** Nodes judged by typical acceptance (Medusa, arXiv 2401.10774, section 2.3.1). */
   interface TypicalAcceptanceNote {
     type: "typical_acceptance";
     positions: TypicalPosition[];
@@ -566,7 +566,7 @@ declare namespace Trace {
     entropy: number;
     text: string;
   }
-  /** Verdicts in bottom-up order, by Traversal Verification (arXiv 2505.12398). */
+  /** Verdicts in bottom-up order (Traversal Verification, arXiv 2505.12398). */
   interface TraversalNote {
     type: "traversal";
     visits: Visit[];
@@ -581,7 +581,7 @@ declare namespace Trace {
     draw: number | null;
     outcome: "accepted" | "failed" | "passed";
   }
-  /** Reward of a draft tree: log-sum-exp of the expected lengths of the branches, by GTO (arXiv 2509.22134). */
+  /** Reward of a draft tree: log-sum-exp of the expected lengths of the branches (GTO, arXiv 2509.22134). */
   interface TreeRewardNote {
     type: "tree_reward";
     reward: number;
@@ -600,7 +600,7 @@ declare namespace Trace {
     parents: integer[];
     texts: string[];
   }
-  /** Codes judged with the added probability of the nearest latent codes, by LANTERN (arXiv 2410.03355) and LANTERN++. */
+  /** Codes judged with the added probability of the nearest latent codes (LANTERN, arXiv 2410.03355, and LANTERN++). */
   interface RelaxedNote {
     type: "relaxed";
     /** Number of nearest codes considered. */ k: integer;
@@ -621,7 +621,7 @@ declare namespace Trace {
     /** The target's probabilities of the first codes in near. */ mass: number[];
     /** Pairs of n and the total probability of the n nearest codes. */ sums: [integer, number][];
   }
-  /** Islands of rejected codes in a block of an image, resampled in waves, by MuLo-SD (arXiv 2601.05149). */
+  /** Islands of rejected codes in a block of an image, resampled in waves (MuLo-SD, arXiv 2601.05149). */
   interface LocalVerificationNote {
     type: "local_verification";
     /** Total probability of a code and the pool nearest codes; a code fails below tau. */ mass: number[];
